@@ -14,6 +14,21 @@ from ..metadata.store.url import parse_store_url
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
 MIB = 1024 * 1024
+ALL_ADDRESSES = ("0.0.0.0", "::")
+"""Hosts to listen on that are no address of a client's."""
+INACTIVE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+SCHEMA_STRATEGIES = (
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+BACKLOG_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +79,60 @@ class BrokerConfig:
         deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; how often that time is looked at.
         deduplication_inactivity_s: `brokerDeduplicationProducerInactivityTimeoutMinutes`; how long a name without a
             producer is remembered.
+        retention_minutes: `defaultRetentionTimeInMinutes`; how long what is acknowledged stays in namespaces that have
+            no retention policy; -1 for ever.
+        retention_mb: `defaultRetentionSizeInMB`; how much of it, -1 without limit.
+        message_ttl_s: `ttlDurationDefaultInSeconds`; durable subscriptions are past what is older; 0 is for never.
+        message_expiry_check_s: `messageExpiryCheckIntervalInMinutes`.
+        subscription_expiration_s: `subscriptionExpirationTimeMinutes`; how long a subscription without consumers stays;
+            0 is for ever.
+        subscription_expiry_check_s: `subscriptionExpiryCheckIntervalInMinutes`.
+        delete_inactive_topics: `brokerDeleteInactiveTopicsEnabled`. Off, unlike Pulsar's default: what nobody reads yet
+            must not be lost to who does not know of that.
+        inactive_check_s: `brokerDeleteInactiveTopicsFrequencySeconds`.
+        inactive_after_s: `brokerDeleteInactiveTopicsMaxInactiveDurationSeconds`; 0 takes `inactive_check_s`.
+        inactive_mode: `brokerDeleteInactiveTopicsMode`; without subscriptions, or with all of them caught up.
+        max_tenants: `maxTenants`; 0 is no limit, here and in the other ones.
+        max_namespaces_per_tenant: `maxNamespacesPerTenant`.
+        max_topics_per_namespace: `maxTopicsPerNamespace`; each partition is a topic.
+        max_producers_per_topic: `maxProducersPerTopic`, those that wait for exclusive access among them.
+        max_consumers_per_topic: `maxConsumersPerTopic`.
+        max_consumers_per_subscription: `maxConsumersPerSubscription`.
+        max_subscriptions_per_topic: `maxSubscriptionsPerTopic`.
+        max_connections: `brokerMaxConnections`.
+        max_connections_per_ip: `brokerMaxConnectionsPerIp`.
+        key_shared_consistent_hashing: `subscriptionKeySharedUseConsistentHashing`; how Key_Shared subscriptions share
+            keys: by a ring, or else by ranges of which each newcomer halves the largest one.
+        key_shared_points: `subscriptionKeySharedConsistentHashingReplicaPoints`; points of a consumer on that ring.
+        key_shared_look_ahead_per_consumer: `keySharedLookAheadMsgInReplayThresholdPerConsumer`; entries that wait for
+            their consumers while others are given what comes behind them, times the number of consumers;
+        key_shared_look_ahead: `keySharedLookAheadMsgInReplayThresholdPerSubscription`; but no more than that.
+        subscription_types: `subscriptionTypesEnabled`.
+        publish_rate_messages: `maxPublishRatePerTopicInMessages`, in a second; 0 is no limit, here and in the others.
+        publish_rate_bytes: `maxPublishRatePerTopicInBytes`.
+        topic_dispatch_messages: `dispatchThrottlingRatePerTopicInMsg`.
+        topic_dispatch_bytes: `dispatchThrottlingRatePerTopicInByte`.
+        subscription_dispatch_messages: `dispatchThrottlingRatePerSubscriptionInMsg`.
+        subscription_dispatch_bytes: `dispatchThrottlingRatePerSubscriptionInByte`.
+        subscribe_rate: `subscribeThrottlingRatePerConsumer`; how often one consumer may subscribe to a topic in
+            `subscribe_period_s`.
+        subscribe_period_s: `subscribeRatePeriodPerConsumerInSecond`.
+        backlog_limit_bytes: `backlogQuotaDefaultLimitBytes`; below 0 is no limit.
+        backlog_limit_s: `backlogQuotaDefaultLimitSecond`; age of the oldest message of a backlog, 0 or less no limit.
+        backlog_policy: `backlogQuotaDefaultRetentionPolicy`; what happens above these limits.
+        backlog_check_s: `backlogQuotaCheckIntervalInSeconds`.
+        delayed_delivery: `delayedDeliveryEnabled`; without it, messages are delivered as soon as they are there.
+        delayed_delivery_tick_ms: `delayedDeliveryTickTimeMillis`; what becomes due within one goes out together. So
+            much it may be late, never early: `isDelayedDeliveryDeliverAtTimeStrict` is always on, unlike in Pulsar.
+        delayed_delivery_max_ms: `delayedDeliveryMaxDelayInMillis`; messages with a longer delay are refused. 0 is no
+            limit.
+        schema_strategy: `schemaCompatibilityStrategy`; for topics about which nothing is said, nor about their
+            namespaces.
+        system_schema_strategy: `systemTopicSchemaCompatibilityStrategy`; for topics named `__…`.
+        allow_auto_update_schema: `isAllowAutoUpdateSchemaEnabled`; whether producers bring new schemas, where the
+            namespace says nothing else.
+        enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema where the topic has
+            one.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
     """
 
@@ -100,6 +169,49 @@ class BrokerConfig:
     deduplication_snapshot_age_s: float = 120.0
     deduplication_check_s: float = 120.0
     deduplication_inactivity_s: float = 360 * 60.0
+    retention_minutes: int = 0
+    retention_mb: int = 0
+    message_ttl_s: float = 0.0
+    message_expiry_check_s: float = 300.0
+    subscription_expiration_s: float = 0.0
+    subscription_expiry_check_s: float = 300.0
+    delete_inactive_topics: bool = False
+    inactive_check_s: float = 60.0
+    inactive_after_s: float = 0.0
+    inactive_mode: str = INACTIVE_MODES[0]
+    max_tenants: int = 0
+    max_namespaces_per_tenant: int = 0
+    max_topics_per_namespace: int = 0
+    max_producers_per_topic: int = 0
+    max_consumers_per_topic: int = 0
+    max_consumers_per_subscription: int = 0
+    max_subscriptions_per_topic: int = 0
+    max_connections: int = 0
+    max_connections_per_ip: int = 0
+    key_shared_consistent_hashing: bool = True
+    key_shared_points: int = 100
+    key_shared_look_ahead_per_consumer: int = 2000
+    key_shared_look_ahead: int = 20_000
+    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
+    publish_rate_messages: int = 0
+    publish_rate_bytes: int = 0
+    topic_dispatch_messages: int = 0
+    topic_dispatch_bytes: int = 0
+    subscription_dispatch_messages: int = 0
+    subscription_dispatch_bytes: int = 0
+    subscribe_rate: int = 0
+    subscribe_period_s: int = 30
+    backlog_limit_bytes: int = -1
+    backlog_limit_s: int = -1
+    backlog_policy: str = BACKLOG_POLICIES[0]
+    backlog_check_s: float = 60.0
+    delayed_delivery: bool = True
+    delayed_delivery_tick_ms: float = 1000.0
+    delayed_delivery_max_ms: int = 0
+    schema_strategy: str = "FULL"
+    system_schema_strategy: str = "ALWAYS_COMPATIBLE"
+    allow_auto_update_schema: bool = True
+    enforce_schema_validation: bool = False
     stats_period_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -112,6 +224,20 @@ class BrokerConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
+        if self.inactive_mode not in INACTIVE_MODES:
+            raise InvalidConfig(f"inactive_mode={self.inactive_mode!r} is none; give {' or '.join(INACTIVE_MODES)}")
+        if self.backlog_policy not in BACKLOG_POLICIES:
+            raise InvalidConfig(f"backlog_policy={self.backlog_policy!r} is none; give {' or '.join(BACKLOG_POLICIES)}")
+        for kind in self.subscription_types:
+            if kind not in SUBSCRIPTION_TYPES:
+                raise InvalidConfig(
+                    f"{kind!r} is no type of subscriptions; give some of {', '.join(SUBSCRIPTION_TYPES)}"
+                )
+        for strategy in (self.schema_strategy, self.system_schema_strategy):
+            if strategy not in SCHEMA_STRATEGIES:
+                raise InvalidConfig(
+                    f"{strategy!r} is no strategy for schemas; give one of {', '.join(SCHEMA_STRATEGIES)}"
+                )
         parse_store_url(self.metadata_store_url)
 
     @property
@@ -120,10 +246,14 @@ class BrokerConfig:
         return self.max_message_bytes + FRAME_PADDING_BYTES
 
     @property
-    def is_loopback(self) -> bool:
-        """Whether clients elsewhere cannot reach `host`, so that they must stay on the address they came by."""
+    def is_local_address(self) -> bool:
+        """Whether clients elsewhere cannot reach `host`, so that they must stay on the address they came by.
+
+        So it is with loopback, and with 0.0.0.0 and ::, which mean all addresses and are none.
+        """
         try:
-            return ipaddress.ip_address(self.host).is_loopback
+            address = ipaddress.ip_address(self.host)
+            return address.is_loopback or address.is_unspecified
         except ValueError:
             return self.host == "localhost"
 
@@ -153,5 +283,38 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("deduplication_snapshot_age_s", 0, 86400),
     ("deduplication_check_s", 0.05, 86400),
     ("deduplication_inactivity_s", 1, 1 << 31),
+    ("retention_minutes", -1, 1 << 31),
+    ("retention_mb", -1, 1 << 40),
+    ("message_ttl_s", 0, 1 << 31),
+    ("message_expiry_check_s", 0.05, 1 << 31),
+    ("subscription_expiration_s", 0, 1 << 40),
+    ("subscription_expiry_check_s", 0.05, 1 << 31),
+    ("inactive_check_s", 0.05, 1 << 31),
+    ("inactive_after_s", 0, 1 << 31),
+    ("max_tenants", 0, 1 << 31),
+    ("max_namespaces_per_tenant", 0, 1 << 31),
+    ("max_topics_per_namespace", 0, 1 << 31),
+    ("max_producers_per_topic", 0, 1 << 31),
+    ("max_consumers_per_topic", 0, 1 << 31),
+    ("max_consumers_per_subscription", 0, 1 << 31),
+    ("max_subscriptions_per_topic", 0, 1 << 31),
+    ("max_connections", 0, 1 << 31),
+    ("max_connections_per_ip", 0, 1 << 31),
+    ("key_shared_points", 1, 10_000),
+    ("key_shared_look_ahead_per_consumer", 1, 1 << 31),
+    ("key_shared_look_ahead", 1, 1 << 31),
+    ("publish_rate_messages", 0, 1 << 62),
+    ("publish_rate_bytes", 0, 1 << 62),
+    ("topic_dispatch_messages", 0, 1 << 62),
+    ("topic_dispatch_bytes", 0, 1 << 62),
+    ("subscription_dispatch_messages", 0, 1 << 62),
+    ("subscription_dispatch_bytes", 0, 1 << 62),
+    ("subscribe_rate", 0, 1 << 31),
+    ("subscribe_period_s", 1, 1 << 31),
+    ("backlog_limit_bytes", -1, 1 << 62),
+    ("backlog_limit_s", -1, 1 << 31),
+    ("backlog_check_s", 0.05, 86400),
+    ("delayed_delivery_tick_ms", 1, 3_600_000),
+    ("delayed_delivery_max_ms", 0, 1 << 62),
     ("stats_period_s", 0.05, 86400),
 )

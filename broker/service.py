@@ -17,12 +17,17 @@ from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
+from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
+from .topics.backlog_quotas import enforce_all
 from .topics.deduplication import DEDUPLICATION_CURSOR, Status
+from .topics.inactivity import Inactivity
 from .topics.incarnations import TopicIncarnations
+from .topics.limits import TOO_MANY_TOPICS, connection_refusal, is_limited
 from .topics.maintenance import Maintenance, Work
 from .topics.rates import Rates
 from .topics.topic import Topic
+from .topics.topic_watches import TopicWatches
 
 if TYPE_CHECKING:
     from .policies.namespaces import Namespaces
@@ -33,6 +38,8 @@ log = logging.getLogger(__name__)
 _PORT = re.compile(r"[0-9]{1,5}")
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
+NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
+"""Id in an error that answers no request."""
 CLOSE_TIMEOUT_S = 2.0
 """How long connections may take to end when the broker stops."""
 
@@ -44,7 +51,9 @@ class BrokerService:
         config: its settings.
         storage: where entries and cursors lie.
         namespaces: tenants, namespaces, policies, partitioned topics.
+        schemas: of all topics.
         topics: the loaded topics, by full name.
+        topic_watches: lists of topics that clients watch.
         connections: those that are open.
         rates: averages over the last period, for statistics.
         maintenance: which topics periodic work has to look at.
@@ -61,7 +70,9 @@ class BrokerService:
         self.config = config
         self.storage = storage
         self.namespaces = namespaces
+        self.schemas = SchemaRegistry(namespaces.store)
         self.topics: dict[str, Topic] = {}
+        self.topic_watches = TopicWatches(self.topic_names)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.rates = Rates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)
@@ -72,6 +83,7 @@ class BrokerService:
         self.tasks = TaskSet("broker")
         self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
+        self._changed_namespaces: set[str] = set()
         self._started_ms = 0
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -96,6 +108,9 @@ class BrokerService:
         loop = asyncio.get_running_loop()
         self._started_ms = self.now_ms()
         self.storage.on_drained(self._read_on)
+        self.schemas.start()
+        self.namespaces.on_policies = self._note_policies
+        self.config = self.namespaces.config  # with what was changed before a restart
         self._server = await loop.create_server(
             lambda: Connection(self), self.config.host, self.config.broker_port, backlog=1024
         )
@@ -105,6 +120,11 @@ class BrokerService:
         self._every(self.config.stats_period_s, self.trim_topics, "trimming")
         self._every(self.config.compaction_check_s, self._check_compaction, "compaction thresholds")
         self._every(self.config.deduplication_check_s, self._check_deduplication, "deduplication")
+        inactivity = Inactivity(self, self._incarnations)
+        self._every(self.config.inactive_check_s, inactivity.delete_topics, "inactive topics")
+        self._every(self.config.subscription_expiry_check_s, inactivity.expire_subscriptions, "subscriptions")
+        self._every(self.config.backlog_check_s, self.check_backlogs, "backlog quotas")
+        self._every(self.config.message_expiry_check_s, inactivity.expire_messages, "expiry of messages")
 
     def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Do periodic work, for the first time after a period."""
@@ -140,6 +160,13 @@ class BrokerService:
         """Note a connection."""
         self.connections[connection] = None
         self._all_gone.clear()
+        if self.config.max_connections or self.config.max_connections_per_ip:
+            address = connection.address.rpartition(":")[0]
+            from_there = sum(one.address.rpartition(":")[0] == address for one in self.connections)
+            refusal = connection_refusal(self.config, len(self.connections), from_there, address)
+            if refusal is not None:
+                connection.fail(NO_REQUEST, NotAllowed(refusal))
+                connection.close()
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""
@@ -150,6 +177,19 @@ class BrokerService:
     def _read_on(self) -> None:
         for connection in list(self.connections):
             connection.read_on()
+
+    def _note_policies(self, namespace: str) -> None:
+        """Have loaded topics obey changed policies, once for all changes of this turn."""
+        if not self._changed_namespaces:
+            asyncio.get_running_loop().call_soon(self._follow_policies)
+        self._changed_namespaces.add(namespace)
+
+    def _follow_policies(self) -> None:
+        changed, self._changed_namespaces = self._changed_namespaces, set()
+        self.config = self.namespaces.config
+        for topic in list(self.topics.values()):
+            if "" in changed or topic.name.namespace_name in changed:
+                topic.follow_policies()
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds."""
@@ -190,11 +230,18 @@ class BrokerService:
                 self.maintenance.trimmed(topic, time_ms)
 
     def _retention(self, topic: Topic) -> tuple[int, int]:
-        time_ms, size_bytes = self.namespaces.retention(topic.name.namespace_name)
+        time_ms, size_bytes = self.namespaces.effective(topic.name).retention
         is_unread = all(name == DEDUPLICATION_CURSOR for name in topic.log.cursors)
         if is_unread and (time_ms, size_bytes) == (0, 0):
             return int(self.config.unread_retention_s * 1000), -1
         return time_ms, size_bytes
+
+    async def check_backlogs(self) -> None:
+        """Look at the backlog quotas of all topics; called every so often.
+
+        Cancellation: safe.
+        """
+        await enforce_all(self, self.topics.values())
 
     async def _check_compaction(self) -> None:
         async for topic in self.maintenance.take(Work.COMPACTION, self.now_ms()):
@@ -240,8 +287,13 @@ class BrokerService:
         text = str(name)
         return text not in self._incarnations.deleting and (text in self.topics or self.storage.has_log(text))
 
+    def non_persistent_names(self, namespace: str) -> list[str]:
+        """Return the non-persistent topics of ``tenant/namespace``, which are those that are loaded."""
+        prefix = f"non-persistent://{namespace}/"
+        return sorted(name for name in self.topics if name.startswith(prefix))
+
     def topic_names(self, namespace: str) -> list[str]:
-        """Return the topics that exist in ``tenant/namespace``, partitions by their own names."""
+        """Return the persistent topics that exist in ``tenant/namespace``, partitions by their own names."""
         prefix = f"persistent://{namespace}/"
         return sorted({name for name in (*self.storage.log_names(), *self.topics) if name.startswith(prefix)})
 
@@ -273,9 +325,6 @@ class BrokerService:
             NotAllowed: the name is that of no topic, or of one that has partitions.
             ServiceNotReady: its namespace does not exist; a lookup tells the client so.
         """
-        if not name.is_persistent:
-            raise NotAllowed(f"non-persistent topics are not supported by this broker yet; use {name.local} on"
-                             " persistent://")  # fmt: skip
         if name.base.local in (".", ".."):
             raise NotAllowed(f"topic {name.local!r} is no name in the metadata store; choose another")
         if not self.namespaces.has_namespace(name.namespace_name):
@@ -288,6 +337,25 @@ class BrokerService:
             raise NotAllowed(f"{name} has {partitions} partitions; use {name}-partition-0 … {partitions - 1}")
         if partitions and name.partition >= partitions:
             raise NotAllowed(f"{name.base} has {partitions} partitions, the last is number {partitions - 1}")
+
+    def check_room(self, name: TopicName, more: int = 1) -> None:
+        """Raise if the namespace of a topic takes no more topics (`maxTopicsPerNamespace`).
+
+        Args:
+            name: of the topic that is to be created.
+            more: how many topics it becomes; a topic with partitions becomes as many.
+
+        Raises:
+            NotAllowed: there would be more than the limit.
+        """
+        limit = self.namespaces.max_topics(name.namespace_name)
+        if not limit or not is_limited(name) or not name.is_persistent:
+            return  # as in Pulsar, topics that are not stored do not count
+        prefix = f"persistent://{name.namespace_name}/"
+        names = {*self.storage.log_names(), *self.topics, *self._incarnations.creating}
+        present = sum(one.startswith(prefix) and not one.startswith(f"{prefix}__") for one in names)
+        if present + more > limit:
+            raise NotAllowed(TOO_MANY_TOPICS)
 
     def _is_created_on_use(self, name: TopicName) -> bool:
         # The partitions of a topic that was created with them come into being when first used, whatever the policy.

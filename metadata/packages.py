@@ -4,8 +4,9 @@ Design: the id of a package is the SHA-256 of its content. It lies in the topic 
 namespace as plain messages of 1 MiB with the properties index, total and name, held by a durable subscription so that
 no retention removes it. A writer sends in order and waits for all receipts, so a topic whose last message carries the
 last index is complete; a reader puts parts where their index says (two writers of one id write the same bytes) and
-believes nothing before the hash matches. On a worker's disk a package is a directory named by the id, put there by one
-rename: it is complete or absent.
+believes nothing before the hash matches. A package that was complete while a function named it stays for long after
+(`NAMED_S`), so that many functions of one package cost one look at its topic. On a worker's disk a package is a
+directory named by the id, put there by one rename: it is complete or absent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 import uuid
@@ -21,15 +23,26 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from time import monotonic
+from typing import BinaryIO, Protocol, TypeVar
 
 from ..errors import PackageError
 from .packages_extract import extract, module_root
 
 MAX_PACKAGE_BYTES = 256 * 1024 * 1024
 PART_BYTES = 1024 * 1024
-_INCOMING = ".incoming"
+NAMED_S = 60.0
+"""For how long a package that was complete, and had a name, is taken for complete without a look at its topic.
 
+It is removed when it has been without a name for an hour, so it is there for that long at least; who loses the topic by
+other means has it stored again by the first deployment after this time.
+"""
+
+_INCOMING = ".incoming"
+_SMALL_BYTES = 64 * 1024
+
+
+T = TypeVar("T")
 
 PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
 """Sends one part with its properties; returns once it is durable."""
@@ -60,10 +73,12 @@ class Upload:
 class PackageStore:
     """Takes packages in, keeps them in topics and fetches them for instances."""
 
-    def __init__(self, directory: Path, topics: PackageTopics) -> None:
-        """Keep extracted packages under `directory`."""
+    def __init__(self, directory: Path, topics: PackageTopics, clock: Callable[[], float] = monotonic) -> None:
+        """Keep extracted packages under `directory`; `clock` has rising seconds."""
         self._directory = directory
         self._topics = topics
+        self._clock = clock
+        self._named_at_s: dict[str, float] = {}
         self._fetching: dict[str, asyncio.Lock] = {}
         self._in_use: Counter[str] = Counter()
 
@@ -104,7 +119,10 @@ class PackageStore:
                         raise PackageError(
                             f"the package is larger than {MAX_PACKAGE_BYTES // 2**20} MiB; leave out what is not needed"
                         )
-                    await asyncio.to_thread(_write, file, digest, chunk)
+                    if len(chunk) < _SMALL_BYTES:
+                        _write(file, digest, chunk)  # less work than the way to a thread and back
+                    else:
+                        await asyncio.to_thread(_write, file, digest, chunk)
             if size == 0:
                 raise PackageError("the package is empty; give a .py, .zip or .whl file with the function")
         except BaseException:
@@ -112,22 +130,39 @@ class PackageStore:
             raise
         return Upload(path, digest.hexdigest(), size)
 
-    async def unpack(self, upload: Upload, name: str) -> Path:
-        """Extract an upload where instances will find it; returns what goes to an instance.
+    async def unpack(self, upload: Upload, name: str, check: Callable[[Path], T]) -> T:
+        """Extract an upload where instances will find it; returns what `check` says of what goes to an instance.
 
         Args:
             upload: what arrived.
             name: the file's name; its suffix tells the kind.
+            check: called in the thread that extracts.
 
         Raises:
-            PackageError: it is no readable .py, .zip or .whl file.
+            PackageError: it is no readable .py, .zip or .whl file, or `check` says so.
         """
-        return await asyncio.to_thread(self._install, upload.path, upload.package_id, name)
+        return await asyncio.to_thread(lambda: check(self._install(upload.path, upload.package_id, name)))
 
-    async def keep(self, upload: Upload, name: str) -> None:
-        """Make an upload durable in its topic. Cancellation: leaves a part of it, which nothing names."""
-        if await self._is_complete(upload.package_id):
+    async def keep(self, upload: Upload, name: str, *, is_named: bool = False) -> None:
+        """Make an upload durable in its topic.
+
+        Args:
+            upload: the package.
+            name: of its file.
+            is_named: the record of a function names it by now.
+
+        Cancellation: leaves a part of it, which nothing names.
+        """
+        began_s = self._clock()
+        if began_s - self._named_at_s.get(upload.package_id, -math.inf) < NAMED_S:
             return
+        if not await self._is_complete(upload.package_id):
+            await self._write(upload, name)
+        if is_named:
+            recent = {one: at_s for one, at_s in self._named_at_s.items() if began_s - at_s < NAMED_S}
+            self._named_at_s = {**recent, upload.package_id: began_s}
+
+    async def _write(self, upload: Upload, name: str) -> None:
         total = -(-upload.size // PART_BYTES)
         async with self._topics.write(upload.package_id) as send:
             with upload.path.open("rb") as file:  # here: see `receive`

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from inspect import getdoc
 from typing import Any
 
@@ -13,6 +15,8 @@ from .call import KINDS, Query, query_of
 from .router import Handler, Routes
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_ANY_HANDLER = ("answer", "handle", "get", "set", "remove")
+"""Names of handlers that say nothing of what is asked for; then the path does."""
 _OK = {"description": "Successful Response", "content": {"application/json": {"schema": {}}}}
 _ERROR = {
     "description": "Error",
@@ -35,32 +39,46 @@ _REDOC = """<!DOCTYPE html>
 """
 
 
-def describe(title: str, version: str, routes: Routes[Any]) -> dict[str, Any]:
-    """Return the OpenAPI document of a table of routes: what handlers say in their docstrings, and `takes`."""
+def describe(
+    title: str, version: str, routes: Routes[Any], words: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
+    """Return the OpenAPI document of a table of routes: what handlers say in their docstrings, and `takes`.
+
+    Args:
+        title: of the interface.
+        version: of the interface.
+        routes: the table; of two handlers of one path and method the first counts.
+        words: what path parameters of a name may be, where not every text is one.
+    """
     paths: dict[str, dict[str, Any]] = {}
     for method, path, handler in routes:
         shown = _PARAMETER.sub(r"{\1}", path)
-        paths.setdefault(shown, {}).setdefault(method.lower(), _operation(method, path, handler))
+        paths.setdefault(shown, {}).setdefault(method.lower(), _operation(method, path, handler, words or {}))
     info = {"title": title, "version": version}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _SCHEMAS}}
 
 
-def _operation(method: str, path: str, handler: Handler[Any]) -> dict[str, Any]:
-    name = getattr(handler, "__name__", "answer")
+def _operation(method: str, path: str, handler: Handler[Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    name = getattr(handler, "__name__", "")
+    if not name.isidentifier() or name in _ANY_HANDLER:
+        name = f"{method.lower()} {_PARAMETER.sub('', path).rstrip('/').rpartition('/')[2]}"
     operation: dict[str, Any] = {}
     if path.startswith("/admin/"):
-        operation["tags"] = [path.split("/")[3]]
+        area = path.split("/")[3]
+        operation["tags"] = ["topics" if area.startswith("{") else area]
     operation["summary"] = name.replace("_", " ").strip().title()
     if text := getdoc(handler):
         operation["description"] = text
-    operation["operationId"] = re.sub(r"\W", "_", f"{name}{path}_{method.lower()}")
-    parameters = [
-        {"name": each, "in": "path", "required": True, "schema": {"type": "string"}}
-        for each in _PARAMETER.findall(path)
-    ]
+    operation["operationId"] = re.sub(r"\W", "_", f"{name}{path}_{method.lower()}").lstrip("_")
+    parameters: list[dict[str, Any]] = []
+    for each in _PARAMETER.findall(path):
+        schema = {"type": "string", "minLength": 1} | ({"enum": list(words[each])} if each in words else {})
+        parameters.append({"name": each, "in": "path", "required": True, "schema": schema})
     parameters += [_query_parameter(each) for each in query_of(handler)]
     if parameters:
         operation["parameters"] = parameters
+    if method in ("POST", "PUT"):
+        operation["requestBody"] = {"content": {"application/json": {"schema": {}}}}
     operation["responses"] = {"200": _OK, "default": _ERROR}
     return operation
 
@@ -72,11 +90,17 @@ def _query_parameter(query: Query[Any]) -> dict[str, Any]:
     return {"name": query.name, "in": "query", "required": query.default is None, "schema": schema}
 
 
-def pages(title: str, version: str, routes: Routes[Any]) -> Routes[Any]:
-    """Return the routes that show a table of routes; they are not in the description."""
-    document = describe(title, version, routes)
+def pages(
+    title: str, version: str, routes: Routes[Any], words: Mapping[str, Sequence[str]] | None = None
+) -> Routes[Any]:
+    """Return the routes that show a table of routes; they are not in the description. As `describe`."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return describe(title, version, routes, words)  # when it is asked for: a server is to start soon
+
     return (
-        ("GET", "/openapi.json", lambda _: as_json(document)),
+        ("GET", "/openapi.json", lambda _: as_json(document())),
         ("GET", "/docs", lambda _: HTMLResponse(_SWAGGER.format(title=title))),
         ("GET", "/redoc", lambda _: HTMLResponse(_REDOC.format(title=title))),
     )

@@ -135,11 +135,25 @@ def ack_frame(
         request_id: ask for an ACK_RESPONSE with this id.
     """
     parts = [b"\x08", varint(consumer_id), b"\x10\x01" if cumulative else b"\x10\x00"]
+    last_ledger_id = -1
+    before: dict[int, bytes] = {}  # what precedes the entry id in the id of a whole entry, by its length
     for ledger_id, entry_id, ack_set in ids:
-        position = b"\x08" + varint(ledger_id) + b"\x10" + varint(entry_id)
-        for word in ack_set:
-            position += b"\x28" + varint(word)
-        parts += (b"\x1a", varint(len(position)), position)
+        entry = varint(entry_id)
+        if ledger_id != last_ledger_id:
+            last_ledger_id = ledger_id
+            before.clear()
+        if ack_set:
+            position = b"\x08" + varint(ledger_id) + b"\x10" + entry
+            for word in ack_set:
+                position += b"\x28" + varint(word)
+            parts += (b"\x1a", varint(len(position)), position)
+            continue
+        head = before.get(len(entry))
+        if head is None:
+            ledger = varint(ledger_id)
+            head = before[len(entry)] = b"\x1a" + varint(2 + len(ledger) + len(entry)) + b"\x08" + ledger + b"\x10"
+        parts.append(head)
+        parts.append(entry)
     if request_id is not None:
         parts += (b"\x40", varint(request_id))
     return _frame(_ACK, b"".join(parts))

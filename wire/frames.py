@@ -10,8 +10,9 @@ Source: Pulsar binary protocol, section Framing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -45,6 +46,17 @@ class Frame(NamedTuple):
     payload: bytes
 
 
+class Run(NamedTuple):
+    """Frames that follow each other, of one consumer or producer; see `runs`."""
+
+    owner_id: int
+    rows: list[Any]
+
+
+ReadRun = Callable[[bytes, int, int], tuple[int, list[Any], int]]
+"""Reads frames of one kind in received bytes: `runs.read_messages` or `runs.read_sends`."""
+
+
 class FrameDecoder:
     """Turns a byte stream into frames.
 
@@ -70,7 +82,22 @@ class FrameDecoder:
             FrameTooLarge: a frame announces more than ``max_frame_bytes``; close the connection.
             ProtocolError: the sizes contradict each other or the command cannot be parsed; close the connection.
         """
-        frames: list[Frame] = []
+        return self._feed(data, None, b"")
+
+    def feed_runs(self, data: bytes, read_run: ReadRun, head: bytes) -> list[Frame | Run]:
+        """Return what `feed` does, but with runs in the place of the frames that ``read_run`` reads.
+
+        Args:
+            data: received bytes, any length; not kept.
+            read_run: reads the frames of one kind.
+            head: the first bytes of their commands.
+
+        Raises: as `feed`.
+        """
+        return self._feed(data, read_run, head)
+
+    def _feed(self, data: bytes, read_run: ReadRun | None, head: bytes) -> list[Any]:
+        frames: list[Any] = []
         if self._kept:
             self._kept += data
             if len(self._kept) < self._wanted_bytes:
@@ -89,6 +116,11 @@ class FrameDecoder:
             command_end = start + 8 + command_bytes
             if command_end > end:
                 raise _contradiction(total, command_bytes)
+            if read_run is not None and data.startswith(head, start + 8):
+                owner_id, rows, start = read_run(data, start, self.max_frame_bytes)
+                if rows:
+                    frames.append(_new_frame(Run, (owner_id, rows)))
+                    continue
             body = data[start + 8 : command_end]
             try:
                 command = _parse_command(body)

@@ -31,24 +31,28 @@ class Changes(_message.Message):
     def __init__(self, kinds: _Optional[bytes] = ..., keys: _Optional[_Iterable[bytes]] = ..., data: _Optional[_Iterable[bytes]] = ..., amounts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("table", "keys")
+    __slots__ = ("table", "keys", "writer")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     table: str
     keys: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, table: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, table: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
-    __slots__ = ("kinds", "data", "numbers", "versions")
+    __slots__ = ("kinds", "data", "numbers", "versions", "generation")
     KINDS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     kinds: bytes
     data: _containers.RepeatedScalarFieldContainer[bytes]
     numbers: _containers.RepeatedScalarFieldContainer[int]
     versions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, kinds: _Optional[bytes] = ..., data: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Iterable[int]] = ..., versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    generation: int
+    def __init__(self, kinds: _Optional[bytes] = ..., data: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Iterable[int]] = ..., versions: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("table", "writer", "sequence", "changes")
@@ -95,7 +99,7 @@ class OpenResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("table", "function_uuid", "partition", "expected", "new", "changes", "outbox", "published")
+    __slots__ = ("table", "function_uuid", "partition", "expected", "new", "changes", "outbox", "published", "writer")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +108,7 @@ class CommitRequest(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     OUTBOX_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     table: str
     function_uuid: str
     partition: str
@@ -112,7 +117,8 @@ class CommitRequest(_message.Message):
     changes: Changes
     outbox: _containers.RepeatedCompositeFieldContainer[OutboxEntry]
     published: Position
-    def __init__(self, table: _Optional[str] = ..., function_uuid: _Optional[str] = ..., partition: _Optional[str] = ..., expected: _Optional[_Union[Position, _Mapping]] = ..., new: _Optional[_Union[Position, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ..., published: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, table: _Optional[str] = ..., function_uuid: _Optional[str] = ..., partition: _Optional[str] = ..., expected: _Optional[_Union[Position, _Mapping]] = ..., new: _Optional[_Union[Position, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ..., published: _Optional[_Union[Position, _Mapping]] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class PutRequest(_message.Message):
     __slots__ = ("table", "key", "data", "expected_version")

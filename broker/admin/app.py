@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ... import __version__
+from ...web.openapi import pages
 from ...web.router import raw_path
+from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
-from . import brokers, clusters, tenants
+from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
 from .forward import Forwarder, forwards
-from .namespaces import namespaces, refused_policies
+from .namespaces import namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
 from .topics import messages, partitions, subscriptions, topics
@@ -35,12 +38,17 @@ async def _metrics(call: Call) -> Response:
 
 
 ROUTES = (
+    *absent.ROUTES,  # has words where paths after it have parameters
+    *permissions.ROUTES,
+    *resource_quotas.ROUTES,
     *clusters.ROUTES,
     *tenants.ROUTES,
     *namespace_policies.ROUTES,
+    *schema_policies.ROUTES,
     *refused_policies.ROUTES,
     *namespaces.ROUTES,
     *brokers.ROUTES,
+    *schemas.ROUTES,
     ("GET", "/metrics", _metrics),
     # `{domain}` takes any word, so topics come last.
     *partitions.ROUTES,
@@ -70,7 +78,10 @@ class AdminApp:
             is_worker_enabled: False for a broker that runs without functions.
         """
         self._forwarder = Forwarder(worker_url, is_worker_enabled)
-        self._router = make_router(lambda request: Call(request, broker, namespaces, is_worker_enabled), ROUTES)
+        shown = pages("Magnetar broker", __version__, ROUTES, {"domain": DOMAINS})
+        self._router = make_router(
+            lambda request: Call(request, broker, namespaces, is_worker_enabled), (*shown, *ROUTES)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -8,12 +8,15 @@ from importlib.metadata import version
 
 from starlette.responses import Response
 
-from ...web.answers import Refused, as_json, as_text, not_supported, refusing
+from ...errors import InvalidConfig
+from ...web.answers import Refused, as_json, as_text, not_supported, nothing, refusing
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
+from ..policies import dynamic
 from ..policies.policies import bundle_of
 from .call import Call
+from .dynamic_settings import OTHER_DYNAMIC
 from .routing import Routes
 from .topics.lookup import boundaries
 from .topics.stats import read_entry
@@ -22,14 +25,13 @@ _B = "/admin/v2/brokers"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
 HEALTH_TIMEOUT_S = 10.0
-_DEFAULT_QUOTA = {
-    "msgRateIn": 40.0,
-    "msgRateOut": 120.0,
-    "bandwidthIn": 100000.0,
-    "bandwidthOut": 300000.0,
-    "memory": 80.0,
-    "dynamic": True,
-}
+PULSAR_VERSION = "4.0.7"
+VERSION = f"{PULSAR_VERSION}+magnetar.{version('magnetar')}"
+"""The version of Pulsar that is spoken, and ours as what semantic versions call build metadata."""
+
+
+async def _check_backlogs(call: Call) -> None:
+    await call.broker.check_backlogs()
 
 
 def _ready(call: Call) -> Response:
@@ -76,17 +78,15 @@ def _internal_configuration(call: Call) -> Response:
 
 
 def _runtime_configuration(call: Call) -> Response:
-    config = call.broker.config
+    """Answer with the settings in force, those that can be changed among them."""
+    config = call.namespaces.config
     return as_json(
-        {
-            "acknowledgmentAtBatchIndexLevelEnabled": _java(config.acknowledge_inside_batches),
+        dynamic.shown(config)
+        | {
+            "acknowledgmentAtBatchIndexLevelEnabled": dynamic.as_text(config.acknowledge_inside_batches),
             "activeConsumerFailoverDelayTimeMillis": str(round(config.failover_delay_s * 1000)),
-            "allowAutoSubscriptionCreation": _java(config.allow_auto_subscription_creation),
-            "allowAutoTopicCreation": _java(config.allow_auto_topic_creation),
-            "allowAutoTopicCreationType": "partitioned" if config.auto_topic_partitions else "non-partitioned",
             "clusterName": call.namespaces.cluster_name,
-            "defaultNumPartitions": str(config.auto_topic_partitions or 1),
-            "functionsWorkerEnabled": _java(call.is_worker_enabled),
+            "functionsWorkerEnabled": dynamic.as_text(call.is_worker_enabled),
             "keepAliveIntervalSeconds": str(round(config.keep_alive_s)),
             "maxMessageSize": str(config.max_message_bytes),
             "maxUnackedMessagesPerConsumer": str(config.max_unacked_per_consumer),
@@ -96,8 +96,26 @@ def _runtime_configuration(call: Call) -> Response:
     )
 
 
-def _java(value: bool) -> str:
-    return "true" if value else "false"
+async def _change_setting(call: Call) -> Response:
+    name = call.text("name")
+    if name not in dynamic.NAMES:
+        if name in OTHER_DYNAMIC:
+            raise not_supported(f"changing {name} while the broker runs", "give it in broker.conf where it is known")
+        raise Refused(412, "Can't update non-dynamic configuration")
+    try:
+        await call.namespaces.change_setting(name, call.text("value"))
+    except InvalidConfig as error:
+        raise Refused(412, str(error)) from error
+    return nothing()
+
+
+async def _reset_setting(call: Call) -> Response:
+    name = call.text("name")
+    if name in dynamic.NAMES:
+        await call.namespaces.change_setting(name, None)
+    elif name not in OTHER_DYNAMIC:  # those never changed
+        raise Refused(412, "Can't delete non-dynamic configuration")
+    return nothing()
 
 
 def _topics(call: Call) -> Response:
@@ -123,9 +141,9 @@ def _lookup(call: Call) -> Response:
         raise Refused(404, f"Topic not found {name}")
     return as_json(
         {
-            "brokerUrl": call.broker.broker_url,
+            "brokerUrl": call.broker_url,
             "httpUrl": f"http://{call.host}",
-            "nativeUrl": call.broker.broker_url,
+            "nativeUrl": call.broker_url,
             "brokerUrlSsl": "",  # always there: the C++ client wants one of two spellings, TLS or not
         }
     )
@@ -138,31 +156,24 @@ def _bundle(call: Call) -> Response:
     return as_text(bundle_of(boundaries(call, name.namespace_name), str(name)))
 
 
-_NO_QUOTAS = refusing(not_supported("a resource quota", "there is no load manager that would act on it"))
 _NO_TRANSACTIONS = refusing(Refused(503, "This Broker is not configured with transactionCoordinatorEnabled=true."))
 ROUTES: Routes = (
     ("GET", _B, lambda call: as_json([call.host])),
     ("GET", f"{_B}/leaderBroker", lambda call: as_json({"serviceUrl": f"http://{call.host}", "brokerId": call.host})),
-    ("GET", f"{_B}/version", lambda _: as_text(version("magnetar"))),
+    ("GET", f"{_B}/version", lambda _: as_text(VERSION)),
     ("GET", f"{_B}/ready", _ready),
     ("GET", f"{_B}/health", _health),
     ("GET", f"{_B}/internal-configuration", _internal_configuration),
-    ("GET", f"{_B}/configuration", lambda _: as_json([])),
-    ("GET", f"{_B}/configuration/values", lambda _: as_json({})),
+    ("GET", f"{_B}/configuration", lambda _: as_json(sorted(dynamic.NAMES))),
+    ("GET", f"{_B}/configuration/values", lambda call: as_json(call.namespaces.changed_settings())),
     ("GET", f"{_B}/configuration/runtime", _runtime_configuration),
-    (
-        "POST",
-        f"{_B}/configuration/{{name}}/{{value}}",
-        refusing(Refused(412, "Can't update non-dynamic configuration")),
-    ),
-    ("DELETE", f"{_B}/configuration/{{name}}", refusing(Refused(412, "Can't delete non-dynamic configuration"))),
-    ("GET", f"{_B}/backlog-quota-check", lambda _: None),  # no quotas are set: setting one is refused
+    ("POST", f"{_B}/configuration/{{name}}/{{value}}", _change_setting),
+    ("DELETE", f"{_B}/configuration/{{name}}", _reset_setting),
+    ("GET", f"{_B}/backlog-quota-check", _check_backlogs),
     ("GET", f"{_B}/{{cluster}}", lambda call: as_json([call.host])),
     ("GET", f"{_B}/{{cluster}}/{{broker}}/ownedNamespaces", _owned_namespaces),
     ("GET", "/admin/v2/broker-stats/topics", _topics),
     ("GET", "/admin/v2/broker-stats/load-report", lambda _: None),
-    ("GET", "/admin/v2/resource-quotas", lambda _: as_json(_DEFAULT_QUOTA)),
-    ("POST", "/admin/v2/resource-quotas", _NO_QUOTAS),
     ("GET", "/admin/v3/transactions/{what:path}", _NO_TRANSACTIONS),
     ("POST", "/admin/v3/transactions/{what:path}", _NO_TRANSACTIONS),
     ("GET", _LOOKUP, _lookup),

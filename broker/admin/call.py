@@ -13,6 +13,7 @@ from ...web import call as web_call
 from ...web.answers import Refused
 from ...web.call import decoded
 from ...wire.topic_name import TopicName, parse_topic_name
+from ..config import ALL_ADDRESSES
 from ..policies.namespaces import Namespaces
 from ..policies.policies import Policies
 from ..storage.cursors.names import is_internal
@@ -57,6 +58,15 @@ class Call(web_call.Call):
             return host
         address, port = self.request.scope["server"]
         return f"{address}:{port}"
+
+    @property
+    def broker_url(self) -> str:
+        """Where clients reach the binary protocol: this request's host if the broker listens on all addresses."""
+        broker = self.broker
+        if broker.config.host not in ALL_ADDRESSES:
+            return broker.broker_url
+        host, _, port = self.host.rpartition(":")
+        return f"pulsar://{host if host and port.isdecimal() else self.host}:{broker.port}"
 
     def number(self, name: str) -> int:
         """Return a numeric path parameter; anything else is no such path, as in Pulsar."""

@@ -14,7 +14,7 @@ from .call import Call
 
 TOPICS_PER_TURN = 50
 """Topics that are counted before the loop may do something else."""
-_LABELS = ("cluster", "namespace", "topic", "subscription")
+_LABELS = ("cluster", "namespace", "topic", "subscription", "reason")
 _TOPIC = (
     ("pulsar_rate_in", "msgRateIn"),
     ("pulsar_rate_out", "msgRateOut"),
@@ -53,6 +53,8 @@ _SUBSCRIPTION = (
     ("pulsar_out_bytes_total", "bytesOutCounter"),
     ("pulsar_out_messages_total", "msgOutCounter"),
 )
+THROTTLED = "pulsar_subscription_dispatch_throttled_{}_events"
+_REASONS = ("subscription", "topic")
 _BROKER_SUMS = {
     "pulsar_broker_subscriptions_count": "pulsar_subscriptions_count",
     "pulsar_broker_producers_count": "pulsar_producers_count",
@@ -93,8 +95,12 @@ async def metrics(call: Call) -> Response:
     cluster = (call.namespaces.cluster_name,)
     for tenant in call.namespaces.tenants():
         for namespace in call.namespaces.namespaces(tenant):
-            names = call.broker.topic_names(namespace)
-            out.add("pulsar_topics_count", (*cluster, namespace), len(names), "Topics of a namespace.")
+            names = [*call.broker.topic_names(namespace), *call.broker.non_persistent_names(namespace)]
+            labels = (*cluster, namespace)
+            out.add("pulsar_topics_count", labels, len(names), "Topics of a namespace.")
+            fitting, others = call.broker.schemas.compatible[namespace], call.broker.schemas.incompatible[namespace]
+            out.add("pulsar_schema_compatible_total", labels, fitting, "New schemas that were taken.")
+            out.add("pulsar_schema_incompatible_total", labels, others, "Schemas that were refused.")
     for number, topic in enumerate(tuple(call.broker.topics.values())):
         add_topic(out, (*cluster, topic.name.namespace_name, str(topic.name)), topic.stats())
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
@@ -126,3 +132,9 @@ def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) ->
         out.add("pulsar_subscription_consumers_count", with_subscription, consumers, "Consumers of a subscription.")
         for name, field in _SUBSCRIPTION:
             out.add(name, with_subscription, each[field], field)
+        dropped = each.get("msgDropRate", 0.0)  # only of topics that store nothing
+        out.add("pulsar_subscription_msg_drop_rate", with_subscription, dropped, "msgDropRate")
+        for what, word in (("Msg", "msg"), ("Bytes", "bytes")):
+            for reason in _REASONS:
+                times = each.get(f"dispatchThrottled{what}EventsBy{reason.title()}Limit", 0)
+                out.add(THROTTLED.format(word), (*with_subscription, reason), times, "Waits for a dispatch rate.")

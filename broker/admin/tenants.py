@@ -7,6 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ...web.answers import Refused, as_json
+from ..topics.limits import TOO_MANY_TENANTS
 from .bodies import as_object, as_text_list
 from .call import Call
 from .routing import Routes
@@ -24,6 +25,8 @@ async def _create(call: Call) -> None:
     info = await _read(call)
     if call.namespaces.tenant(tenant) is not None:
         raise Refused(409, "Tenant already exist")
+    if 0 < call.broker.config.max_tenants <= len(call.namespaces.tenants()):
+        raise Refused(412, TOO_MANY_TENANTS)
     await call.namespaces.create_tenant(tenant, info)
 
 

@@ -15,7 +15,7 @@ from ...tasks import Backoff
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.payload import open_payload
 from ...wire.position import Position
-from .ports import ConsumerPort, SubscriptionPort
+from .ports import ConsumerPort, Delivery, SubscriptionPort
 
 if TYPE_CHECKING:
     from ...tasks import TaskSet
@@ -125,6 +125,7 @@ class Dispatcher(ABC, Generic[C]):
         self._loop = asyncio.get_running_loop()
         self._reader = EntryReader(log, tasks, self.run)
         self._is_scheduled = False
+        self._throttle: asyncio.TimerHandle | None = None
         self._next = Position(-1, -1)
 
     @property
@@ -138,6 +139,10 @@ class Dispatcher(ABC, Generic[C]):
             self._is_scheduled = True
             self._loop.call_soon(self._run_scheduled)
 
+    def follow_policies(self) -> None:
+        """Obey what the policies of the topic say now."""
+        self.wake()
+
     def _run_scheduled(self) -> None:
         self._is_scheduled = False
         self.run()
@@ -148,6 +153,41 @@ class Dispatcher(ABC, Generic[C]):
             self._run()
         except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
             self._subscription.fail(error)
+
+    def _room(self, entries: int) -> tuple[int, int]:
+        """Return how many of ``entries`` may be read now, and bytes, by the rates that hold; it goes on by itself.
+
+        A batch counts as its messages, so what was read may be more than the rate; then the next read waits longer.
+        """
+        bytes_ = self._config.max_read_bytes
+        for limit in self._subscription.dispatch_limits:
+            wait_s = limit.wait_s()
+            if wait_s > 0:
+                if self._throttle is None:
+                    self._throttle = self._loop.call_later(wait_s, self._end_throttle)
+                    self._subscription.note_throttled(limit)
+                return 0, 0
+            most, most_bytes = limit.room()
+            entries, bytes_ = min(entries, most), min(bytes_, most_bytes)
+        return entries, bytes_
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self.run()
+
+    def _charge(self, deliveries: list[Delivery], messages: int) -> None:
+        """Count what was given out against the rates."""
+        if self._subscription.dispatch_limits:
+            bytes_ = sum(len(entry.payload) for entry, _, _ in deliveries)
+            for limit in self._subscription.dispatch_limits:
+                limit.take(messages, bytes_)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.forget()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
 
     @abstractmethod
     def _run(self) -> None:

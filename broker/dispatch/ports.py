@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ...wire.ack_set import AckSet
     from ...wire.position import Position
+    from ..policies.effective import EffectivePolicies
+    from ..policies.rate_limit import RateLimit
     from ..storage.cursors.cursor import Cursor, MemoryCursor
     from ..storage.entry import StoredEntry
+    from .delays import Delays
+    from .key_slots import Range
 
 Delivery = tuple["StoredEntry", int, "AckSet | None"]
 """An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
@@ -23,6 +27,19 @@ class SubscriptionPort(Protocol):
 
     is_durable: bool
     """Whether it outlives its consumers; limits on unacknowledged messages hold for durable ones only."""
+
+    delays: Delays | None
+    """What waits for its time; None unless consumers share it."""
+
+    @property
+    def policies(self) -> EffectivePolicies:
+        """What holds for its topic now."""
+
+    dispatch_limits: tuple[RateLimit, ...]
+    """The rates that hold for what it gives out; empty if there are none."""
+
+    def note_throttled(self, limit: RateLimit) -> None:
+        """Count that one of its rates made it wait."""
 
     def fail(self, error: Exception) -> None:
         """Close the consumers, as giving out entries failed."""
@@ -51,6 +68,10 @@ class ConsumerPort(Protocol):
 
     is_blocked: bool
     """Whether it holds too much."""
+
+    @property
+    def key_ranges(self) -> Sequence[Range]:
+        """Slots of keys that it asked for; none unless it said which."""
 
     @property
     def is_available(self) -> bool:

@@ -29,12 +29,18 @@ class Replay:
 
     def add(self, positions: Iterable[Position], *, counted: bool) -> None:
         """Queue entries; ``counted`` if a client asked for them again."""
+        if counted:
+            positions = list(positions)
+            self.count_again(positions)
         for position in positions:
-            if counted:
-                self._counts[position] = self._counts.get(position, 0) + 1
             if position not in self._queued:
                 self._queued.add(position)
                 heapq.heappush(self._heap, position)
+
+    def count_again(self, positions: Iterable[Position]) -> None:
+        """A client asked for entries again, which wait elsewhere."""
+        for position in positions:
+            self._counts[position] = self._counts.get(position, 0) + 1
 
     def count(self, position: Position) -> int:
         """Return how often redelivery of an entry was asked for."""

@@ -8,13 +8,14 @@ Source: Pulsar binary protocol, sections Shared and Redelivery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic
 
 from ...wire import ack_set
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
+from .chunks import ChunkOwners
 from .dispatcher import READS_PER_TURN, C, Dispatcher, EntryReader, limit_message_count
 from .replay import Replay
 
@@ -75,6 +76,16 @@ class SharedOrder(Generic[C]):
                     return level[index]
         return None
 
+    def permits(self, most: int) -> int:
+        """Return what all consumers together take, up to ``most``; asks no more of them than it must."""
+        total = 0
+        for consumer in self:
+            if consumer.is_available:
+                total += consumer.permits
+                if total >= most:
+                    return most
+        return total
+
 
 class SharedDispatcher(Dispatcher[C]):
     """Spreads the entries of a subscription over its consumers.
@@ -85,32 +96,43 @@ class SharedDispatcher(Dispatcher[C]):
         is_blocked: they hold too much; nothing new is read until half is acknowledged.
     """
 
+    KIND = CommandSubscribe.Shared
+
     def __init__(self, subscription: SubscriptionPort, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
-        super().__init__(subscription, CommandSubscribe.Shared, log, config, tasks)
+        super().__init__(subscription, self.KIND, log, config, tasks)
         self.replay = Replay()
         self.unacked_messages = 0
         self.is_blocked = False
         self._order: SharedOrder[C] = SharedOrder()
         self._replay_reader = EntryReader(log, tasks, self.run)
+        self._chunks: ChunkOwners[C] = ChunkOwners()
 
     @property
     def consumers(self) -> list[C]:
         """By priority, then in order of joining."""
         return list(self._order)
 
+    @property
+    def replay_entries(self) -> int:
+        """Entries that wait to be given out again."""
+        return len(self.replay)
+
     def add(self, consumer: C) -> None:
         """Add a consumer; the first one begins at the first entry that is not acknowledged."""
         if not len(self._order):
             self._go_back()
+        elif len(self._order) == 1:
+            (self._chunks.elder,) = self._order
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
         """Remove a consumer; what it held goes to the others, without counting as redelivery."""
         if not self._order.remove(consumer):
             return
+        self._chunks.remove(consumer)
         self.unacked_messages -= consumer.unacked_messages
         if len(self._order):
-            self.replay.add(consumer.pending, counted=False)
+            self._give_back(consumer.pending, counted=False)
             self._check_block()
             self.wake()
         else:
@@ -118,10 +140,14 @@ class SharedDispatcher(Dispatcher[C]):
         consumer.pending.clear()
         consumer.unacked_messages = 0
 
+    def _give_back(self, positions: Iterable[Position], *, counted: bool) -> None:
+        self.replay.add(positions, counted=counted)
+
     def _go_back(self) -> None:
         cursor = self._subscription.cursor
         self._next = cursor.next_unacknowledged(cursor.mark_delete)
         self.replay.clear()
+        self._chunks.clear()
         self._reader.forget()
         self._replay_reader.forget()
 
@@ -146,7 +172,7 @@ class SharedDispatcher(Dispatcher[C]):
                 released.append(position)
                 self.unacked_messages -= messages
                 consumer.messages_redelivered += messages
-        self.replay.add(released, counted=True)
+        self._give_back(released, counted=True)
         consumer.unblock()
         self._check_block()
         self.wake()
@@ -159,18 +185,28 @@ class SharedDispatcher(Dispatcher[C]):
             holder = consumer if position in consumer.pending else self._holder(position)
             # What was dropped under a reader counts as acknowledged, though its cursor does not keep it.
             if cursor.is_acknowledged(position) or not self._log.holds(position):
-                self.replay.forget(position)
                 if holder is not None:
-                    self.unacked_messages -= holder.release(position) or 0
+                    self.unacked_messages -= self._release(holder, position) or 0
                     touched.add(holder)
+                self._forget(position)
             elif holder is not None:
                 self._keep_rest(holder, position)
         for holder in touched:
             was_blocked = holder.is_blocked
-            holder.block_above(self._config.max_unacked_per_consumer)
+            holder.block_above(self._subscription.policies.max_unacked_per_consumer)
             if was_blocked and not holder.is_blocked:
                 self.wake()
         self._check_block()
+
+    def _release(self, consumer: C, position: Position) -> int | None:
+        """Note that a consumer has acknowledged what it held; returns the messages, None if it did not hold it."""
+        return consumer.release(position)
+
+    def _forget(self, position: Position) -> None:
+        self.replay.forget(position)
+
+    def _forget_up_to(self, position: Position) -> None:
+        self.replay.forget_up_to(position)
 
     def _keep_rest(self, holder: C, position: Position) -> None:
         wanted = self._subscription.cursor.remaining(position)
@@ -185,9 +221,9 @@ class SharedDispatcher(Dispatcher[C]):
         """Release everything up to a position (an administrator skipped it, or it expired)."""
         for consumer in self._order:
             for held in [held for held in consumer.pending if held <= position]:
-                self.unacked_messages -= consumer.release(held) or 0
-            consumer.block_above(self._config.max_unacked_per_consumer)
-        self.replay.forget_up_to(position)
+                self.unacked_messages -= self._release(consumer, held) or 0
+            consumer.block_above(self._subscription.policies.max_unacked_per_consumer)
+        self._forget_up_to(position)
         if position >= self._next:
             self._next = Position(position[0], position[1] + 1)
         self._check_block()
@@ -199,11 +235,22 @@ class SharedDispatcher(Dispatcher[C]):
                 return consumer
         return None
 
+    def follow_policies(self) -> None:
+        """Obey what the policies of the topic say now: who was stopped by a lower limit goes on."""
+        if self._subscription.is_durable:
+            limit = self._subscription.policies.max_unacked_per_consumer
+            for consumer in self._order:
+                consumer.block_above(limit)
+        self._check_block()
+        self.wake()
+
     def _check_block(self) -> None:
-        limit = self._config.max_unacked_per_subscription
-        if not limit or not self._subscription.is_durable:
+        limit = self._subscription.policies.max_unacked_per_subscription
+        if not self._subscription.is_durable:
             return
-        if self.unacked_messages >= limit:
+        if not limit:
+            self.is_blocked = False
+        elif self.unacked_messages >= limit:
             self.is_blocked = True
         elif self.is_blocked and self.unacked_messages <= limit // 2:
             self.is_blocked = False
@@ -211,25 +258,38 @@ class SharedDispatcher(Dispatcher[C]):
 
     def _run(self) -> None:
         for _ in range(READS_PER_TURN):
-            permits = sum(consumer.permits for consumer in self._order if consumer.is_available)
-            if permits <= 0:
+            limit = self._order.permits(self._config.max_read_entries)
+            if limit <= 0:
                 return
-            limit = min(permits, self._config.max_read_entries)
-            # Replay before anything new, also while the subscription is blocked: that holds back new entries only.
-            entries = self._read_replay(limit) if self.replay else self._read_new(limit)
-            if not entries:
+            most_bytes = self._config.max_read_bytes
+            if self._subscription.dispatch_limits:
+                limit, most_bytes = self._room(limit)
+                if not limit:
+                    return
+            delays = self._subscription.delays
+            if delays and len(self.replay) < limit:
+                self.replay.add(delays.take_due(limit), counted=False)
+            if not self._give_some(limit, most_bytes):
                 return
-            self._spread(entries)
         self.wake()
 
-    def _read_new(self, limit: int) -> list[StoredEntry]:
+    def _give_some(self, limit: int, most_bytes: int) -> bool:
+        """Give out so many entries and bytes at most; returns whether it is worth going on."""
+        # Replay before anything new, also while the subscription is blocked: that holds back new entries only.
+        read = self._read_replay if self.replay else self._read_new
+        entries = read(limit, most_bytes)
+        return bool(entries) and self._spread(entries)
+
+    def _read_new(self, limit: int, most_bytes: int) -> list[StoredEntry]:
         if self.is_blocked or self._next > self._log.last_confirmed:
             return []
-        return self._reader.read(self._next, limit, self._config.max_read_bytes)
+        if self._next.ledger_id in self._log.delayed_ledgers:
+            limit = self._config.max_read_entries  # what is held back takes no permits
+        return self._reader.read(self._next, limit, most_bytes)
 
-    def _read_replay(self, limit: int) -> list[StoredEntry]:
+    def _read_replay(self, limit: int, most_bytes: int) -> list[StoredEntry]:
         run = self.replay.first_run(limit)
-        entries = self._replay_reader.read(run[0], len(run), self._config.max_read_bytes)
+        entries = self._replay_reader.read(run[0], len(run), most_bytes)
         wanted = [entry for entry in entries if entry.position <= run[-1]]
         if entries:
             # What the log skipped was trimmed or deleted: nobody can have it any more.
@@ -242,14 +302,24 @@ class SharedDispatcher(Dispatcher[C]):
                 self.wake()
         return wanted
 
-    def _spread(self, entries: list[StoredEntry]) -> None:
-        """Hand entries to consumers in turn, a few at a time; what nobody takes stays where it is."""
+    def _spread(self, entries: list[StoredEntry]) -> bool:
+        """Hand entries to consumers in turn, a few at a time; what nobody takes stays where it is.
+
+        Returns: whether any was looked at; if not, the consumer that has to get the first one takes nothing now.
+        """
         index = 0
         while index < len(entries):
             consumer = self._order.next()
             if consumer is None:
                 break
-            index = self._serve(consumer, entries, index)
+            before = index
+            index = self._serve(consumer, entries, before)
+            if index == before:  # a chunk of a message that another has begun
+                owner = self._chunks.owner(entries[before].payload)
+                if owner is None or not owner.is_available:
+                    break
+                index = self._serve(owner, entries, before)
+        return index > 0
 
     def _serve(self, consumer: C, entries: list[StoredEntry], index: int) -> int:
         """Give one consumer its share from ``index`` on and return the index of the first entry not looked at."""
@@ -258,9 +328,14 @@ class SharedDispatcher(Dispatcher[C]):
         deliveries: list[Delivery] = []
         permits = min(consumer.permits, self._unacked_allowance(consumer))
         looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
+        chunks = self._chunks if len(self._order) > 1 else None
+        # A read is of one ledger.
+        delays = self._subscription.delays if entries[index].position[0] in self._log.delayed_ledgers else None
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
             position, payload, messages = entry
+            if chunks is not None and not chunks.give(payload, consumer):
+                break
             index += 1
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = limit_message_count(entry, self._config.max_message_bytes)
@@ -275,6 +350,8 @@ class SharedDispatcher(Dispatcher[C]):
                     replay.forget(position)
                     continue
                 wanted = cursor.remaining(position)
+            if delays is not None and delays.holds_back(entry):
+                continue
             if wanted is not None:
                 messages = min(ack_set.count(wanted), messages)
             permits -= messages
@@ -282,20 +359,20 @@ class SharedDispatcher(Dispatcher[C]):
             self.unacked_messages += messages
             deliveries.append((entry, replay.count(position), wanted))
         if deliveries:
-            consumer.send(deliveries)
+            self._charge(deliveries, consumer.send(deliveries))
         if self._subscription.is_durable:
-            consumer.block_above(self._config.max_unacked_per_consumer)
+            consumer.block_above(self._subscription.policies.max_unacked_per_consumer)
             self._check_block()
         return index
 
     def _unacked_allowance(self, consumer: C) -> int:
         """Return how many more messages a consumer may hold; readers may hold any number."""
-        limit = self._config.max_unacked_per_consumer
+        limit = self._subscription.policies.max_unacked_per_consumer
         if not limit or not self._subscription.is_durable:
             return consumer.permits
         return limit - consumer.unacked_messages
 
     def close(self) -> None:
         """Stop reading."""
-        self._reader.forget()
+        super().close()
         self._replay_reader.forget()

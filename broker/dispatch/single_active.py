@@ -26,6 +26,7 @@ from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 from ..storage.compacted_view import CompactedReading
 from .dispatcher import READS_PER_TURN, C, Dispatcher, limit_message_count
+from .key_slots import has_key
 
 if TYPE_CHECKING:
     from ...tasks import TaskSet
@@ -186,9 +187,12 @@ class SingleActiveDispatcher(Dispatcher[C]):
         for _ in range(READS_PER_TURN):
             if not consumer.is_available or self._next > log.last_confirmed:
                 return
-            entries = self._reader.read(
-                self._next, min(consumer.permits, self._config.max_read_entries), self._config.max_read_bytes
-            )
+            most, most_bytes = min(consumer.permits, self._config.max_read_entries), self._config.max_read_bytes
+            if self._subscription.dispatch_limits:
+                most, most_bytes = self._room(most)
+                if not most:
+                    return
+            entries = self._reader.read(self._next, most, most_bytes)
             if not entries:
                 return
             self._deliver(consumer, entries)
@@ -202,6 +206,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         position = self._next
         # Nobody acknowledges what was never sent, as a rule: then there is nothing to look up entry by entry.
         looks_up = cursor.has_holes or entries[0].position <= cursor.mark_delete
+        keeps_keys = self._keeps_keys(consumer)
         for entry in entries:
             if permits <= 0:
                 break
@@ -209,6 +214,8 @@ class SingleActiveDispatcher(Dispatcher[C]):
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
+            if keeps_keys and not has_key(consumer.key_ranges, payload):
+                continue
             wanted = None
             if looks_up:
                 if cursor.is_acknowledged(position):
@@ -218,10 +225,13 @@ class SingleActiveDispatcher(Dispatcher[C]):
             permits -= messages if wanted is None else min(ack_set.count(wanted), messages)
         self._next = Position(position[0], position[1] + 1)
         if deliveries:
-            consumer.send(deliveries)
+            self._charge(deliveries, consumer.send(deliveries))
+
+    def _keeps_keys(self, consumer: C) -> bool:
+        return bool(consumer.key_ranges) and self.kind == CommandSubscribe.Exclusive
 
     def close(self) -> None:
         """Stop reading."""
         self._cancel_takeover()
-        self._reader.forget()
+        super().close()
         self.active = None

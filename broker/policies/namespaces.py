@@ -17,16 +17,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ...errors import BadVersion, ClosedError, StorageError
+from ...errors import BadVersion, ClosedError, InvalidConfig, StorageError
 from ...metadata.store.store import ABSENT, Change, MetadataStore, Record
 from ...tasks.supervised import TaskSet
 from ...wire.topic_name import DOMAINS, TopicName
 from ..config import BrokerConfig
-from .policies import AutoCreation, Policies, Retention, default_policies
+from ..schemas.compatibility import Strategy
+from . import dynamic
+from .effective import EffectivePolicies, first_set, resolve, retention_of
+from .policies import OLD_STRATEGIES, AutoCreation, DelayPolicy, Policies, Retention, SchemaPolicy, default_policies
 
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
@@ -35,6 +38,8 @@ TOPIC_PROPERTIES = "/admin/topic-properties"
 """Ours: Pulsar keeps them with the managed ledger, which here lies in the data directory."""
 TOPIC_POLICIES = "/admin/topic-policies"
 """Ours: Pulsar keeps them in a topic of each namespace. One object a topic, partitions included; unset is absent."""
+CONFIGURATION = "/admin/configuration"
+"""Settings of all brokers that were changed while they ran; texts by name."""
 MAX_ATTEMPTS = 10
 """Repetitions of a change whose record was changed by somebody else meanwhile."""
 
@@ -53,15 +58,21 @@ class Namespaces:
     Attributes:
         store: what keeps them, and records that need no copy in memory.
         cluster_name: of this broker.
+        config: the broker's settings, with those that were changed while it runs.
         policy_changes: how often policies of namespaces or topics changed.
+        on_policies: told the namespace, ``tenant/name``, whose policies or those of a topic in it changed; "" where
+            `config` changed, and with it those of all.
     """
 
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
         self.store = store
         self.cluster_name = config.cluster
-        self._config = config
+        self.config = config
+        self._base_config = config
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self.policy_changes = 0
+        self.on_policies: Callable[[str], None] = _tell_nobody
+        self._effective: dict[str, EffectivePolicies] = {}  # of topics about which nothing is said, by namespace
         self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
         self._tasks = TaskSet("namespaces")
@@ -72,7 +83,7 @@ class Namespaces:
 
     async def start(self) -> None:
         """Load everything and create what a standalone broker always has."""
-        roots = CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES
+        roots = CONFIGURATION, CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES
         for root in roots:  # first, so that no change falls between
             self.store.watch(root, self._note)
         await asyncio.gather(*(self._load(root) for root in roots))
@@ -90,6 +101,27 @@ class Namespaces:
             "retentionSizeInMB": -1,
         }
         await asyncio.gather(*(self._create(path, value) for path, value in first.items() if path not in self._records))
+
+    # Settings that change while the broker runs
+
+    def changed_settings(self) -> dict[str, str]:
+        """Return the settings that were changed, as texts by name."""
+        return {name: str(value) for name, value in (self._value(CONFIGURATION) or {}).items()}
+
+    async def change_setting(self, name: str, value: str | None) -> None:
+        """Change a setting of all brokers; None falls back to what each was started with.
+
+        Raises:
+            InvalidConfig: it cannot have that value.
+        """
+
+        def change(values: JsonObject) -> JsonObject:
+            rest = {other: text for other, text in values.items() if other != name}
+            return rest if value is None else rest | {name: value}
+
+        if value is not None:
+            dynamic.check(name, value)
+        await self._change(CONFIGURATION, change, forgets_empty=True)
 
     # Clusters and tenants
 
@@ -148,44 +180,84 @@ class Namespaces:
         value = self._value(f"{POLICIES}/{namespace}")
         return default_policies(self.cluster_name) if value is None else value
 
+    def effective(self, name: TopicName) -> EffectivePolicies:
+        """Return what holds for a topic; topics about which nothing is said share one object."""
+        namespace = name.namespace_name
+        own = self.topic_policies(name)
+        if own or not self.has_namespace(namespace):  # what anybody may ask for is not kept
+            return resolve(self.config, self.policies(namespace), own)
+        shared = self._effective.get(namespace)
+        if shared is None:
+            shared = self._effective[namespace] = resolve(self.config, self.policies(namespace), {})
+        return shared
+
     def retention(self, namespace: str) -> Retention:
-        """Return how long acknowledged messages stay; nothing is kept without a policy."""
-        limits = self.policies(namespace).get("retention_policies") or {}
-        minutes = limits.get("retentionTimeInMinutes", 0)
-        megabytes = limits.get("retentionSizeInMB", 0)
-        return Retention(
-            -1 if minutes < 0 else minutes * 60_000,
-            -1 if megabytes < 0 else megabytes * 1024 * 1024,
-        )
+        """Return how long acknowledged messages stay; without a policy, what the broker says."""
+        return retention_of(self.policies(namespace).get("retention_policies"), self.config)
 
     def compaction_threshold(self, name: TopicName) -> int:
         """Return how many bytes of a topic may wait to be compacted; 0 is any number: it is compacted on request."""
-        return int(self._first_set(name, "compaction_threshold", self._config.compaction_threshold_bytes))
+        return int(self._first_set(name, "compaction_threshold", self.config.compaction_threshold_bytes))
 
     def deduplication(self, name: TopicName) -> bool:
         """Return whether entries are dropped that a producer of the topic repeats."""
-        return bool(self._first_set(name, "deduplicationEnabled", self._config.deduplication))
+        return bool(self._first_set(name, "deduplicationEnabled", self.config.deduplication))
+
+    def delayed_delivery(self, name: TopicName) -> DelayPolicy:
+        """Return what is set for delayed delivery of a topic."""
+        policy = self._first_set(name, "delayed_delivery_policies", None)
+        if policy is None:
+            config = self.config
+            return DelayPolicy(config.delayed_delivery, config.delayed_delivery_tick_ms, config.delayed_delivery_max_ms)
+        return DelayPolicy(policy["active"], policy["tickTime"], policy["maxDeliveryDelayInMillis"])
+
+    def schema_policy(self, name: TopicName) -> SchemaPolicy:
+        """Return what is set for the schemas of a topic."""
+        config = self.config
+        of_topic, of_namespace = self.topic_policies(name), self.policies(name.namespace_name)
+        is_enforced = of_topic.get("schema_validation_enforced", of_namespace.get("schema_validation_enforced"))
+        return SchemaPolicy(
+            self._schema_strategy(name),
+            of_namespace.get("is_allow_auto_update_schema", config.allow_auto_update_schema) is not False,
+            bool(is_enforced or config.enforce_schema_validation),
+        )
+
+    def _schema_strategy(self, name: TopicName) -> Strategy:
+        """Return what a new schema of a topic must be able to do: the topic's word, its namespace's, the broker's."""
+        if name.local.startswith("__"):
+            return Strategy(self.config.system_schema_strategy)
+        for policies in (self.topic_policies(name), self.policies(name.namespace_name)):
+            strategy = policies.get("schema_compatibility_strategy")
+            if strategy not in (None, Strategy.UNDEFINED.value):
+                return Strategy(strategy)
+        old = self.policies(name.namespace_name).get("schema_auto_update_compatibility_strategy")
+        if old is not None:
+            return OLD_STRATEGIES[old]
+        return Strategy(self.config.schema_strategy)
 
     def _first_set(self, name: TopicName, field: str, default: Any) -> Any:
         """Return a policy: the topic's word, its namespace's, the broker's (``default``)."""
-        for policies in (self.topic_policies(name), self.policies(name.namespace_name)):
-            if policies.get(field) is not None:
-                return policies[field]
-        return default
+        value = first_set(field, (self.topic_policies(name), self.policies(name.namespace_name)), self.cluster_name)
+        return default if value is None else value
+
+    def max_topics(self, namespace: str) -> int:
+        """Return how many topics ``tenant/name`` may have; 0 is no limit."""
+        limit = self.policies(namespace).get("max_topics_per_namespace")
+        return self.config.max_topics_per_namespace if limit is None else int(limit)
 
     def auto_topic_creation(self, name: TopicName) -> AutoCreation:
         """Return whether and how topics are created on first use; the namespace's word, or the broker's."""
         override = self.policies(name.namespace_name).get("autoTopicCreationOverride")
         if not override:
-            return AutoCreation(self._config.allow_auto_topic_creation, self._config.auto_topic_partitions)
+            return AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
         partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
         return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
 
     def auto_subscription_creation(self, name: TopicName) -> bool:
         """Return whether durable subscriptions are created on first use."""
-        override = self.policies(name.namespace_name).get("autoSubscriptionCreationOverride")
+        override = self._first_set(name, "autoSubscriptionCreationOverride", None)
         if not override:
-            return self._config.allow_auto_subscription_creation
+            return self.config.allow_auto_subscription_creation
         return bool(override["allowAutoSubscriptionCreation"])
 
     async def create_namespace(self, namespace: str, policies: Policies) -> None:
@@ -196,14 +268,20 @@ class Namespaces:
         """Replace the policies by what ``change`` makes of a copy of them."""
         await self._change(f"{POLICIES}/{namespace}", change)
 
-    async def delete_namespace(self, namespace: str) -> None:
+    async def delete_namespace(self, namespace: str, also: Callable[[str], Awaitable[None]] | None = None) -> None:
         """Remove ``tenant/name``, which must have no topics, and what else is recorded under it.
 
         From the call on nothing is created in it.
+
+        Args:
+            namespace: ``tenant/name``.
+            also: removes what others keep of it.
         """
         self._leaving.add(namespace)
         try:
             await self._delete_below(namespace)
+            if also is not None:
+                await also(namespace)
             await self._delete(f"{POLICIES}/{namespace}")
             await self._delete_below(namespace)  # what was on its way to the store when this began
         finally:
@@ -260,6 +338,7 @@ class Namespaces:
         """Forget that a topic is partitioned; its partitions are the caller's to delete."""
         await self._delete(_topic_path(PARTITIONED_TOPICS, base))
         await self.change_topic_policies(base, lambda _: {})
+        await self._forget_grants(base)
 
     def properties(self, name: TopicName) -> dict[str, str]:
         """Return the properties that an administrator gave a topic; empty if none."""
@@ -284,10 +363,26 @@ class Namespaces:
         await self._change(_topic_path(TOPIC_POLICIES, name.base), change, forgets_empty=True)
 
     async def forget_topic(self, name: TopicName) -> None:
-        """Forget the properties and policies of a topic, those on their way to the store too."""
+        """Forget the properties, policies and permissions of a topic, those on their way to the store too."""
         await asyncio.gather(
             self._delete(_topic_path(TOPIC_PROPERTIES, name)), self._delete(_topic_path(TOPIC_POLICIES, name.base))
         )
+        if name.partition < 0:
+            await self._forget_grants(name)
+
+    async def _forget_grants(self, name: TopicName) -> None:
+        """Forget what is granted on a topic: another one of its name is another topic."""
+
+        def without(policies: Policies) -> Policies:
+            grants = policies.get("auth_policies") or {}
+            by_topic = {
+                topic: roles for topic, roles in (grants.get("destination_auth") or {}).items() if topic != str(name)
+            }
+            return policies | {"auth_policies": grants | {"destination_auth": by_topic}}
+
+        granted = (self.policies(name.namespace_name).get("auth_policies") or {}).get("destination_auth") or {}
+        if str(name) in granted and self.has_namespace(name.namespace_name):
+            await self.change_policies(name.namespace_name, without)
 
     # The records behind all of this
 
@@ -311,7 +406,31 @@ class Namespaces:
         self._count_change(path)
 
     def _count_change(self, path: str) -> None:
-        self.policy_changes += path.startswith((POLICIES, TOPIC_POLICIES))
+        if path.startswith((POLICIES, TOPIC_POLICIES)):
+            self.policy_changes += 1
+            namespace = "/".join(path.split("/")[3:5])
+            self._effective.pop(namespace, None)
+            self.on_policies(namespace)
+        elif path == CONFIGURATION:
+            self._override_config()
+
+    def _override_config(self) -> None:
+        """Take the settings as they were changed; what somebody else wrote there and nobody can take is not taken."""
+        values = self.changed_settings()
+        for name in list(values):
+            try:
+                if name not in dynamic.NAMES:
+                    raise InvalidConfig(f"{name} is no setting that can be changed while a broker runs")
+                dynamic.check(name, values[name])
+            except InvalidConfig as error:
+                log.error("metadata record %s: %s; it is ignored", CONFIGURATION, error)
+                del values[name]
+        config = dynamic.overridden(self._base_config, values)
+        if config != self.config:
+            self.config = config
+            self.policy_changes += 1
+            self._effective.clear()
+            self.on_policies("")
 
     async def _load(self, root: str) -> None:
         """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""
@@ -406,6 +525,10 @@ class Namespaces:
     async def _delete(self, path: str) -> None:
         await self.store.delete(path)
         self._forget(path)
+
+
+def _tell_nobody(namespace: str) -> None:
+    pass
 
 
 def _encode(value: JsonObject) -> bytes:

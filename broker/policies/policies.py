@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from ..schemas.compatibility import Strategy
+
 Policies = dict[str, Any]
 """The object as Pulsar stores and returns it; unset fields are absent. Treated as immutable once stored."""
 
@@ -30,6 +32,47 @@ class AutoCreation(NamedTuple):
     partitions: int
 
 
+class DelayPolicy(NamedTuple):
+    """What is set for delayed delivery of a topic.
+
+    Attributes:
+        is_active: whether anything is delayed.
+        tick_ms: what becomes due within one goes out together.
+        max_delay_ms: messages that ask for more are refused; 0 is no limit.
+    """
+
+    is_active: bool
+    tick_ms: float
+    max_delay_ms: int
+
+
+OLD_STRATEGIES = {
+    "AutoUpdateDisabled": Strategy.ALWAYS_INCOMPATIBLE,
+    "Backward": Strategy.BACKWARD,
+    "Forward": Strategy.FORWARD,
+    "Full": Strategy.FULL,
+    "AlwaysCompatible": Strategy.ALWAYS_COMPATIBLE,
+    "BackwardTransitive": Strategy.BACKWARD_TRANSITIVE,
+    "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
+    "FullTransitive": Strategy.FULL_TRANSITIVE,
+}
+"""The words of `schemaAutoUpdateCompatibilityStrategy`, which counts where `schemaCompatibilityStrategy` is not set."""
+
+
+class SchemaPolicy(NamedTuple):
+    """What is set for the schemas of a topic.
+
+    Attributes:
+        strategy: what a new schema must be able to do; never UNDEFINED.
+        allows_updates: whether producers and consumers bring new schemas.
+        is_enforced: whether producers without a schema are refused where the topic has one.
+    """
+
+    strategy: Strategy
+    allows_updates: bool
+    is_enforced: bool
+
+
 def default_policies(cluster: str, bundles: Mapping[str, Any] | None = None) -> Policies:
     """Return the policies of a namespace that was created without any."""
     return {
@@ -51,7 +94,6 @@ def default_policies(cluster: str, bundles: Mapping[str, Any] | None = None) -> 
         "offload_threshold": -1,
         "offload_threshold_in_seconds": -1,
         "schema_compatibility_strategy": "UNDEFINED",
-        "is_allow_auto_update_schema": True,
         "schema_validation_enforced": False,
         "subscription_types_enabled": [],
         "properties": {},

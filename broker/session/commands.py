@@ -17,7 +17,7 @@ from ...wire.commands import NO_REQUEST, PROTOCOL_VERSION
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.session import LEGAL, Role
 from ...wire.strings import has_strings
-from . import ack_commands, consumer_commands, lookup_commands, producer_commands
+from . import ack_commands, consumer_commands, lookup_commands, producer_commands, schema_commands, topic_watches
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -57,7 +57,9 @@ def _connect(connection: Connection, command: pb.CommandConnect) -> None:
         server_version=SERVER_VERSION,
         protocol_version=min(command.protocol_version, PROTOCOL_VERSION),
         max_message_size=connection.config.max_message_bytes,
-        feature_flags=pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True),
+        feature_flags=pb.FeatureFlags(
+            supports_topic_watchers=True, supports_get_partitioned_metadata_without_auto_creation=True
+        ),
     )
     connection.reply(connected)
 
@@ -83,10 +85,6 @@ def _refuse(text: str) -> Callable[[Connection, Any], None]:
     return run
 
 
-def _end_of_watch(connection: Connection, command: pb.CommandWatchTopicListClose) -> None:
-    connection.succeed(command.request_id)
-
-
 _transactions = _refuse("transactions are not supported by this broker")
 
 _HANDLERS: dict[int, Callable[[Connection, Any], None]] = {
@@ -97,8 +95,8 @@ _HANDLERS: dict[int, Callable[[Connection, Any], None]] = {
     BaseCommand.PARTITIONED_METADATA: lookup_commands.partitioned_metadata,
     BaseCommand.LOOKUP: lookup_commands.lookup,
     BaseCommand.GET_TOPICS_OF_NAMESPACE: lookup_commands.topics_of_namespace,
-    BaseCommand.GET_SCHEMA: lookup_commands.get_schema,
-    BaseCommand.GET_OR_CREATE_SCHEMA: lookup_commands.get_or_create_schema,
+    BaseCommand.GET_SCHEMA: schema_commands.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: schema_commands.get_or_create_schema,
     BaseCommand.PRODUCER: producer_commands.producer,
     BaseCommand.CLOSE_PRODUCER: producer_commands.close_producer,
     BaseCommand.SUBSCRIBE: consumer_commands.subscribe,
@@ -110,8 +108,8 @@ _HANDLERS: dict[int, Callable[[Connection, Any], None]] = {
     BaseCommand.SEEK: consumer_commands.seek,
     BaseCommand.GET_LAST_MESSAGE_ID: consumer_commands.last_message_id,
     BaseCommand.CONSUMER_STATS: consumer_commands.consumer_stats,
-    BaseCommand.WATCH_TOPIC_LIST: _refuse("watching topics is not supported by this broker; poll them"),
-    BaseCommand.WATCH_TOPIC_LIST_CLOSE: _end_of_watch,
+    BaseCommand.WATCH_TOPIC_LIST: topic_watches.watch_topic_list,
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: topic_watches.close_watch,
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: _transactions,
     BaseCommand.NEW_TXN: _transactions,
     BaseCommand.ADD_PARTITION_TO_TXN: _transactions,

@@ -1,13 +1,14 @@
 """One client's connection: bytes in, frames out, and what both sides of a flow need to stay bounded.
 
 Design: the connection knows sockets and time, nothing of topics. Frames go to the handlers of `commands`; what handlers
-write is collected and leaves in one joined write at the end of the turn of the loop. Three things bound its memory:
+write is collected and leaves in one joined write at the end of the turn of the loop. These bound its memory:
 
 * above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
   not read; what one read brings (256 KiB, or a frame) may pass the mark;
 * above `write_buffer_bytes` waiting for the peer, `is_writable` is False: dispatchers skip its consumers, the socket is
   not read, and requests that were read already wait: what passes the mark is one answer and what the `Outbox`
   collects. A peer that takes nothing at all from one tick of the keep-alive to the next is gone;
+* while a topic's publish rate is used up, a SEND for it and all behind it wait, and the socket is not read;
 * requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
   `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
 
@@ -23,7 +24,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from google.protobuf.message import Message
@@ -31,15 +31,18 @@ from google.protobuf.message import Message
 from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
 from ...tasks import TaskSet
 from ...wire.commands import wrap
-from ...wire.frames import Frame, FrameDecoder, encode_frame
+from ...wire.frames import Frame, FrameDecoder, Run, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandError, CommandSuccess
+from ...wire.runs import SEND_HEAD, read_sends
 from ...wire.session import LEGAL, Role, State, violation
 from ...wire.strings import bad_string
 from ..errors import error_code, failed
 from ..topics.registry import ClosedProducers, Registry
 from .commands import HANDLERS
+from .frame_queue import FrameQueue
 from .keep_alive import KeepAlive
 from .outbox import Outbox
+from .topic_watches import ConnectionWatches
 
 if TYPE_CHECKING:
     from ..topics.consumer import Consumer
@@ -63,6 +66,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         producers: those that may send, by producer id.
         consumers: those that may receive, by consumer id.
+        topic_watches: the lists of topics that the peer watches.
         closed_producers: ids that the broker closed; their clients may not have heard of it.
         pending_publishes: entries that are not answered. Handling a SEND raises it, and `publishes_answered` lowers
             it; a long command counts as so many (`hold_back`).
@@ -78,6 +82,7 @@ class Connection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.producers: Registry[Producer] = Registry()
         self.consumers: Registry[Consumer] = Registry()
+        self.topic_watches = ConnectionWatches()
         self.closed_producers = ClosedProducers()
         self.is_writable = True
         self.is_closed = False
@@ -95,7 +100,8 @@ class Connection(asyncio.Protocol):
         self._tasks = TaskSet("connection")
         self._request: Message | None = None
         self._request_bytes = 0
-        self._postponed: Iterator[Frame] | None = None
+        self._postponed: FrameQueue | None = None
+        self._throttle: asyncio.TimerHandle | None = None
         self.pending_publishes = 0
         self.is_reading = True
         self._is_released = False
@@ -125,31 +131,54 @@ class Connection(asyncio.Protocol):
         if keep_alive.probe is not None:
             keep_alive.tell_probe(True)
         try:
-            frames = self._decoder.feed(data)
+            frames = self._decoder.feed_runs(data, read_sends, SEND_HEAD)
         except ProtocolError as error:
             self._break(error)
             return
-        # A transport that was told to pause may bring what it has read already.
-        self._take(iter(frames) if self._postponed is None else chain(self._postponed, frames))
+        if self._postponed is None:
+            self._take(iter(frames))
+        else:  # a transport that was told to pause may bring what it has read already
+            self._postponed.extend(frames)
+            if self._throttle is None:
+                self._take(self._postponed)
 
-    def _take(self, frames: Iterator[Frame]) -> None:
+    def _take(self, frames: Iterator[Frame | Run]) -> None:
         """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
         producers = self.producers
         sent = 0
         try:
-            for command, payload in frames:
+            for frame in frames:
+                if type(frame) is Run:
+                    producer = producers.get(frame.owner_id)
+                    if producer is None:
+                        self._send_to_nobody(frame.owner_id)
+                    elif producer.topic.gate is None:
+                        sent += producer.publish_all(frame.rows)
+                    else:
+                        taken, rest = producer.publish_some(frame.rows)
+                        sent += taken
+                        if rest:
+                            self._postpone(frames, Run(frame.owner_id, rest))
+                            break
+                    if self.is_closed:
+                        return
+                    continue
+                command, payload = cast(Frame, frame)
                 kind = command.type
                 if kind == _SEND:
                     send = command.send
                     producer = producers.get(send.producer_id)
-                    if producer is not None:
-                        sent += producer.publish(send, payload)
-                    else:
+                    if producer is None:
                         self._send_to_nobody(send.producer_id)
+                    elif producer.topic.gate is not None and producer.is_throttled():
+                        self._postpone(frames, frame)
+                        break
+                    else:
+                        sent += producer.publish(send, payload)
                 else:
                     self._handle(kind, command)
                     if not self.is_writable:
-                        self._postponed = frames
+                        self._postponed = FrameQueue.of(frames)
                         break
                 if self.is_closed:
                     return
@@ -184,6 +213,8 @@ class Connection(asyncio.Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._outbox.discard()
+        if self._throttle is not None:
+            self._throttle.cancel()
         self._tasks.cancel()
         self._postponed = None
         for producer in list(self.producers.values()):
@@ -192,6 +223,7 @@ class Connection(asyncio.Protocol):
             consumer.detach()
         self.producers.clear()
         self.consumers.clear()
+        self.topic_watches.close_all()
 
     def pause_writing(self) -> None:
         """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""
@@ -204,19 +236,36 @@ class Connection(asyncio.Protocol):
         self.is_writable = not self.is_closed
         if not self.is_writable:
             return
-        if self._postponed is not None:
+        if self._postponed is not None and self._throttle is None:
             # In a turn of its own: this may be called from within a write.
             self.loop.call_soon(self._take_postponed)
         for consumer in list(self.consumers.values()):
             consumer.subscription.wake()
+        self.topic_watches.wake()
         self.read_on()
 
     def _take_postponed(self) -> None:
         frames = self._postponed
-        if frames is not None and self.is_writable:
+        if frames is not None and self.is_writable and self._throttle is None:
             self._postponed = None
             self._take(frames)
             self.read_on()
+
+    def _postpone(self, frames: Iterator[Frame | Run], first: Frame | Run) -> None:
+        """Keep what a producer may not publish yet, and what came behind it: the order of commands stays."""
+        self._postponed = FrameQueue.of(frames)
+        self._postponed.give_back(first)
+
+    def throttle(self, wait_s: float) -> None:
+        """Take nothing more for so long, as a topic's publish rate is used up; what was read already waits."""
+        if self._throttle is None and not self.is_closed:
+            self._throttle = self.loop.call_later(wait_s, self._end_throttle)
+        self._stop_reading()
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self._take_postponed()
+        self.read_on()
 
     # What handlers use
 

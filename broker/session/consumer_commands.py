@@ -9,6 +9,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ...errors import (
+    ConsumerAssignError,
     ConsumerBusy,
     MetadataError,
     NotAllowed,
@@ -24,13 +25,15 @@ from ...wire.message_id import MessageId, to_data
 from ...wire.payload import open_payload
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
-from ..schemas.bytes_only import check_schema
+from ..schemas.model import from_wire
 from ..storage.cursors.cursor import MemoryCursor
 from ..storage.cursors.names import check_name, check_properties, check_text, is_internal
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
+from ..topics.limits import check_consumers, check_subscriptions, check_type
 from ..topics.subscription import Subscription, kind_name
 from ..topics.topic import Topic
+from ..topics.topic_schemas import admit_consumer
 from .ack_commands import position_of
 
 if TYPE_CHECKING:
@@ -52,15 +55,19 @@ async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
     broker = connection.broker
     _check(command)
     name = parse_topic_name(command.topic)
+    check_type(broker.namespaces.effective(name), name, command.subType)
     topic = await broker.topic(name, create=command.force_topic_creation)
+    await admit_consumer(topic, from_wire(command.schema, broker.now_ms()) if command.HasField("schema") else None)
     subscription = await _subscription(connection, topic, command)
     with subscription.joining():
         await subscription.ready()
         rollback_s = command.start_message_rollback_duration_sec
-        if rollback_s > 0:
+        if rollback_s > 0 and topic.name.is_persistent:
             await subscription.reset_to_time(broker.now_ms() - rollback_s * 1000)
-        while (holder := subscription.holder(command.subType)) is not None:
+        while (holder := subscription.holder(command)) is not None:
             if await holder.connection.is_alive():
+                if command.subType == pb.CommandSubscribe.Key_Shared:
+                    raise ConsumerAssignError(f"Range conflict with consumer {holder.name}")
                 raise ConsumerBusy("Exclusive consumer is already connected")
             holder.detach()  # its connection is being closed, which may take a while
         topic.check_has(subscription)  # nothing is awaited from here on: who has SUCCESS is attached
@@ -73,11 +80,19 @@ def _join(connection: Connection, subscription: Subscription, command: pb.Comman
         # It ended while this waited, and was released already: a consumer made now would never be removed.
         raise ConnectionResetError(f"{connection} ended while it subscribed to {subscription.topic.name}")
     subscription.check_open()
+    topic = subscription.topic
+    present = sum(len(one.consumers) for one in topic.subscriptions.values())
+    check_consumers(topic.policies, topic.name, present, len(subscription.consumers))
+    limit = topic.subscribe_limit
+    host = connection.address.rpartition(":")[0]
+    if limit is not None and not limit.admits((host, command.consumer_name, command.consumer_id)):
+        raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
     consumer_name = command.consumer_name or secrets.token_hex(5)
     consumer = Consumer(subscription, connection, command, consumer_name)
     connection.succeed(command.request_id)  # before the first message
     connection.consumers.add(consumer)
-    subscription.add_consumer(consumer, command.subType)
+    topic.joins += 1
+    subscription.add_consumer(consumer, command)
 
 
 def _check(command: pb.CommandSubscribe) -> None:
@@ -90,19 +105,16 @@ def _check(command: pb.CommandSubscribe) -> None:
         raise ProducerBusy("Empty subscription name")
     if is_internal(command.subscription):
         raise ProducerBusy("Subscription with reserved subscription name attempted")
-    if command.subType == pb.CommandSubscribe.Key_Shared:
-        raise NotAllowed("Key_Shared subscriptions are not supported by this broker yet; use Shared or Failover")
     if command.read_compacted and command.subType not in (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover):
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
-    if command.HasField("schema"):
-        check_schema(command.schema)
-    if command.HasField("keySharedMeta") and command.keySharedMeta.hashRanges:
-        raise NotAllowed("hash ranges of Key_Shared are not supported by this broker yet")
 
 
 async def _subscription(connection: Connection, topic: Topic, command: pb.CommandSubscribe) -> Subscription:
     """Return the subscription, created if need be."""
     name = command.subscription
+    if not topic.name.is_persistent:
+        properties = {pair.key: pair.value for pair in command.subscription_properties}
+        return await topic.create_subscription(name, "latest", properties, compacted=command.read_compacted)
     existing = topic.subscriptions.get(name)
     if existing is not None and existing.is_durable != command.durable:
         kind = "durable" if existing.is_durable else "non-durable"
@@ -113,17 +125,21 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
         raise SubscriptionNotFound("Subscription does not exist")
     position = "earliest" if command.initialPosition == pb.CommandSubscribe.Earliest else "latest"
     properties = {pair.key: pair.value for pair in command.subscription_properties}
-    return await topic.create_subscription(
+    subscription = await topic.create_subscription(
         name,
         position,  # type: ignore[arg-type]
         properties,
         compacted=command.read_compacted,
     )
+    if command.replicate_subscription_state:
+        await subscription.set_replicated(True)
+    return subscription
 
 
 def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
     """Return a new subscription in memory, which begins where the reader says, that entry included."""
     topic.check_loaded()
+    check_subscriptions(topic.policies, topic.name, len(topic.subscriptions))
     start = topic.start_of("latest")
     if command.HasField("start_message_id"):
         wanted = position_of(command.start_message_id)
@@ -186,6 +202,9 @@ def seek(connection: Connection, command: pb.CommandSeek) -> None:
 async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandSeek) -> None:
     subscription = consumer.subscription
     topic = subscription.topic
+    if not topic.name.is_persistent:
+        connection.succeed(command.request_id)  # as Pulsar does, though nothing can be moved
+        return
     words = None
     try:
         if command.HasField("message_id"):
@@ -209,6 +228,8 @@ async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandS
 def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> None:
     """Tell the last message of a consumer's topic."""
     consumer = _consumer(connection, command)
+    if not consumer.subscription.topic.name.is_persistent:
+        raise UnknownBrokerError("Failed to recover Transaction Buffer.")  # all that Pulsar says
     connection.start(command.request_id, _last_message_id(connection, consumer, command.request_id))
 
 

@@ -1,41 +1,29 @@
-"""Handlers of LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE and of schemas.
+"""Handlers of LOOKUP, PARTITIONED_METADATA and GET_TOPICS_OF_NAMESPACE.
 
 All of it is answered from memory, within the turn in which it was asked; only creating a partitioned topic takes time.
 
-Source: Pulsar binary protocol, sections Lookup and topic listing, Schema.
+Source: Pulsar binary protocol, sections Lookup and topic listing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import google_crc32c
-
 from ...errors import (
-    IncompatibleSchema,
     InvalidPattern,
     MetadataError,
-    NotAllowed,
     PatternNotSupported,
     ProtocolError,
     TopicNotFound,
 )
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName, parse_topic_name
-from ...wire.topic_pattern import compile_pattern
+from ..topics.topic_list import MAX_PATTERN_CHARS, is_system, topic_filter, topics_hash
+from .topic_watches import NAMESPACE
 
 if TYPE_CHECKING:
     from .connection import Connection
-
-MAX_PATTERN_CHARS = 50
-"""`subscriptionPatternMaxLength`: longer patterns are left to the client."""
-
-_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
-_SYSTEM = re.compile(
-    r"/__change_events(-partition-\d+)?$|/__transaction_\w+|__transaction_pending_ack$|/transaction_coordinator_\w+"
-)
 
 
 def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedTopicMetadata) -> None:
@@ -54,6 +42,7 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
 
 
 async def _create_partitioned(connection: Connection, request_id: int, name: TopicName, partitions: int) -> None:
+    connection.broker.check_room(name, partitions)
     partitions = await connection.broker.namespaces.ensure_partitioned_topic(name, partitions)
     _tell_partitions(connection, request_id, partitions)
 
@@ -72,9 +61,9 @@ def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
         response="Connect",
         request_id=command.request_id,
         authoritative=True,
-        # A client that came through a tunnel or a container's port cannot reach a loopback address by itself: it is
-        # told to stay on the address that it used.
-        proxy_through_service_url=connection.config.is_loopback,
+        # A client that came through a tunnel or a container's port cannot reach a loopback address by itself, and
+        # 0.0.0.0 is no address at all: it is told to stay on the one that it used.
+        proxy_through_service_url=connection.config.is_local_address,
     )
     connection.reply(answer)
 
@@ -88,9 +77,11 @@ def _known_name(connection: Connection, text: str) -> TopicName:
 
 def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> None:
     """Answer GET_TOPICS_OF_NAMESPACE; an absent namespace has no topics, a malformed name is a violation."""
-    if _NAMESPACE.fullmatch(command.namespace) is None:
+    if NAMESPACE.fullmatch(command.namespace) is None:
         raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}, which is no tenant/namespace")
-    connection.reply(list_answer(connection.broker.topic_names(command.namespace), command))
+    broker = connection.broker
+    names = [*broker.topic_names(command.namespace), *broker.non_persistent_names(command.namespace)]
+    connection.reply(list_answer(names, command))
 
 
 def list_answer(
@@ -104,17 +95,18 @@ def list_answer(
     Raises:
         MetadataError: the pattern is not a regular expression.
     """
-    topics = sorted(name for name in names if not _SYSTEM.search(name) and _in_mode(name, command.mode))
+    shown = (name for name in names if not is_system(name) and _in_mode(name, command.mode))
+    topics = sorted(shown, key=lambda name: (name.startswith("non-"), name))  # in the order of Pulsar
     pattern = command.topics_pattern
-    matches = _compiled(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
-    if matches is not None:  # the whole name, but for domain and partition suffix
-        topics = [topic for topic in topics if matches(str(parse_topic_name(topic).base).split("://", 1)[1])]
-    digest = topics_hash(topics)
+    takes = _filter(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
+    if takes is not None:
+        topics = [topic for topic in topics if takes(topic)]
+    digest = topics_hash(sorted(topics))
     changed = command.topics_hash != digest
     return pb.CommandGetTopicsOfNamespaceResponse(
         request_id=command.request_id,
         topics=topics if changed else (),
-        filtered=matches is not None,
+        filtered=takes is not None,
         topics_hash=digest,
         changed=changed,
     )
@@ -126,30 +118,10 @@ def _in_mode(name: str, mode: int) -> bool:
     return name.startswith("persistent://") == (mode == pb.CommandGetTopicsOfNamespace.PERSISTENT)
 
 
-def _compiled(pattern: str) -> Callable[[str], bool] | None:
+def _filter(pattern: str) -> Callable[[str], bool] | None:
     try:
-        return compile_pattern(pattern.split("://", 1)[-1])
+        return topic_filter(pattern)
     except PatternNotSupported:
         return None
     except InvalidPattern as error:
         raise MetadataError(f"java.util.regex.PatternSyntaxException: {error}") from error
-
-
-def topics_hash(topics: Iterable[str]) -> str:
-    """Return the hash by which a client tells that a list is still the same; ``topics`` are sorted."""
-    value = int(google_crc32c.value(",".join(topics).encode()))
-    return value.to_bytes(4, "little").hex()
-
-
-def get_schema(connection: Connection, command: pb.CommandGetSchema) -> None:
-    """Answer GET_SCHEMA: topics have no schema yet, which is what Pulsar says of a topic of bytes."""
-    if command.HasField("schema_version") and len(command.schema_version) not in (0, 8):
-        raise ProtocolError(f"GET_SCHEMA with a version of {len(command.schema_version)} bytes, which has 8")
-    if command.HasField("schema_version") and not command.schema_version:
-        raise IncompatibleSchema("Empty schema version")
-    raise TopicNotFound(f"Topic not found or no-schema {parse_topic_name(command.topic)}")
-
-
-def get_or_create_schema(connection: Connection, command: pb.CommandGetOrCreateSchema) -> None:
-    """Refuse GET_OR_CREATE_SCHEMA by name: what was said to be stored must be there later."""
-    raise NotAllowed("schemas other than bytes are not supported by this broker yet; send bytes")

@@ -34,4 +34,7 @@ class ServicePort(BrokerPort, Protocol):
         """Return a topic, loaded, and created if need be and allowed."""
 
     def topic_names(self, namespace: str) -> list[str]:
-        """Return the topics that exist in ``tenant/namespace``."""
+        """Return the persistent topics that exist in ``tenant/namespace``."""
+
+    def non_persistent_names(self, namespace: str) -> list[str]:
+        """Return the non-persistent topics that are loaded in ``tenant/namespace``."""

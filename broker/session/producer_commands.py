@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from ...errors import NotAllowed, PersistenceError, ServiceNotReady
 from ...wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ...wire.topic_name import parse_topic_name
-from ..schemas.bytes_only import check_schema
+from ..schemas.model import from_wire
 from ..storage.cursors.names import is_internal
+from ..topics.backlog_quotas import check_admits
 from ..topics.producer import Producer
+from ..topics.topic_schemas import producer_version
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -39,23 +41,26 @@ def producer(connection: Connection, command: CommandProducer) -> None:
 async def _create(connection: Connection, command: CommandProducer) -> None:
     broker = connection.broker
     name = parse_topic_name(command.topic)
-    if command.HasField("schema"):
-        check_schema(command.schema)
     topic = await broker.topic(name)
-    if broker.storage.failure is not None:
+    if broker.storage.failure is not None and name.is_persistent:
         # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
         # once with everything it has, and never notice that the time of its first message is over.
         raise PersistenceError(str(broker.storage.failure))
-    # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it.
-    if command.initial_subscription_name and not is_internal(command.initial_subscription_name):
+    # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it. Nor does it
+    # on a topic that is not persistent, where one goes with its last consumer.
+    is_wanted = name.is_persistent and not is_internal(command.initial_subscription_name)
+    if command.initial_subscription_name and is_wanted:
         if not broker.namespaces.auto_subscription_creation(name):
             raise NotAllowed(
                 f"subscription {command.initial_subscription_name!r} does not exist, and creating subscriptions on"
                 f" first use is off in {name.namespace_name}"
             )
         await topic.create_subscription(command.initial_subscription_name, "earliest")
+    await check_admits(topic)
+    schema = from_wire(command.schema, broker.now_ms()) if command.HasField("schema") else None
+    version = await producer_version(topic, schema)
     producer_name = command.producer_name or broker.new_producer_name()
-    await topic.producers.add(Producer(topic, connection, command, producer_name))
+    await topic.producers.add(Producer(topic, connection, command, producer_name, version))
 
 
 def close_producer(connection: Connection, command: CommandCloseProducer) -> None:

@@ -27,7 +27,7 @@ from .journal.journal import JournalEnd
 from .ledgers.ledger import Ledger
 from .ports import Captured, LogPort
 
-FORMAT = 2
+FORMAT = 3
 """Format of the directory. Software of an earlier one refuses the directory by this number."""
 _MAGIC = "MAGNETAR-CATALOGUE-"
 _CHUNK = 4 * 1024 * 1024

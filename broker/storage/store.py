@@ -31,6 +31,7 @@ from .journal.journal import Journal
 from .ports import Done
 from .recovery.recovery import recover
 from .topic_log import TopicLog
+from .volatile_log import VolatileLog
 
 _TICK_S = 1.0
 
@@ -180,6 +181,15 @@ class Storage:
             check_text("a topic's name", name)
             log = self._core.logs[name] = TopicLog(self._core, self._core.ids.new_object(), name)
         return log
+
+    def volatile_log(self, name: str) -> VolatileLog:
+        """Return a log that stays empty, of a topic that stores nothing; the storage does not know it.
+
+        Raises:
+            NotAllowed: the name is not UTF-8.
+        """
+        check_text("a topic's name", name)
+        return VolatileLog(self._core, 0, name)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log with its cursors; returns when that is durable. None is fine, too.

@@ -45,6 +45,7 @@ class TopicLog(LedgerList):
         is_terminated: True if the log takes no more entries.
         view: what compaction kept of the older entries; None if it never ran.
         is_compacting: True while entries must stay because compaction reads them.
+        delayed_ledgers: ids of the ledgers that may hold entries to be delivered later than they were published.
     """
 
     def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
@@ -58,6 +59,7 @@ class TopicLog(LedgerList):
         self.is_deleted = False
         self.view: CompactedView | None = None
         self.is_compacting = False
+        self.delayed_ledgers: set[int] = set()
         self._open: Ledger | None = None
         self._is_quiet = True  # nothing changed since the last look of the catalogue, nor since that of the broker
         self._watchers: WeakSet[Watcher] = _NOBODY
@@ -100,6 +102,22 @@ class TopicLog(LedgerList):
         core.journal.put_entry((ledger, position, done), head, payload)
         if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
             self.close_ledger()
+
+    def expect_delayed(self) -> None:
+        """Note, durably, that the entry which is appended next is to be delivered later than it was published.
+
+        Kept by ledger: who gives out entries of other ledgers need not look into them. Nothing changes if the log
+        takes no entries now, for the append says why.
+        """
+        if self.core.refusal() is None and self._refusal() is None:
+            ledger = self._open or self._begin_ledger()
+            if ledger.id not in self.delayed_ledgers:
+                self.delayed_ledgers.add(ledger.id)
+                self.has_changed()
+                # Before the entry, so that no entry is on the disk without it.
+                self.core.journal.put(
+                    None, encode_change({"do": "expect_delayed", "log": self.id, "ledger": ledger.id})
+                )
 
     def create(self, done: Done) -> None:
         """Make the log itself durable, empty as it may be."""
@@ -211,6 +229,7 @@ class TopicLog(LedgerList):
                 size += ledger.drop_pending()
             if not ledger.confirmed:
                 self.forget(ledger_id)
+                self.delayed_ledgers.discard(ledger_id)
         self.close_ledger()
         self.has_changed()
         return size
@@ -463,6 +482,7 @@ class TopicLog(LedgerList):
         for ledger_id in ledger_ids:
             self.core.memory.drop_ledger(self.forget(ledger_id))
             self.core.read_cache.forget(ledger_id)
+            self.delayed_ledgers.discard(ledger_id)
             for watcher in self._watchers:
                 watcher.forget_ledger(ledger_id)
         self.has_changed()
@@ -499,6 +519,8 @@ class TopicLog(LedgerList):
             "ledgers": ledgers,
             "view": None if self.view is None else self.view.state(),
         }
+        if self.delayed_ledgers:
+            head["delayed"] = sorted(self.delayed_ledgers)
         return Image(partial(encode_log, head, [cursor.snapshot() for cursor in self.cursors.values()]))
 
     @classmethod
@@ -513,6 +535,7 @@ class TopicLog(LedgerList):
             ledger.closed_ms = closed_ms[0] if closed_ms else created_ms
         log.last_confirmed = Position(*state["last"])
         log.is_terminated = state["terminated"]
+        log.delayed_ledgers.update(state.get("delayed", ()))
         for cursor in state["cursors"]:
             log.add_cursor(Cursor.from_snapshot(log, cursor))
         core.lines.restore(log, state)

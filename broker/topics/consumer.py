@@ -19,7 +19,9 @@ from ...wire.pulsar_api_pb2 import (
     CommandCloseConsumer,
     CommandReachedEndOfTopic,
     CommandSubscribe,
+    Schema,
 )
+from ..dispatch.key_slots import ranges_of
 from ..times import iso_now
 from .rates import Meter
 
@@ -46,6 +48,7 @@ class Consumer:
         pending: what it holds unacknowledged, on shared subscriptions: position to number of messages.
         unacked_messages: the sum of `pending`.
         is_blocked: it holds too much; its permits are kept in `banked_permits` until half is acknowledged.
+        takes_any_schema: whether it asks for whatever the topic's schema is.
         reads_compacted: whether it reads the compacted view of the topic.
         epoch: of its last redelivery request (Java only), None if it never told one.
     """
@@ -57,6 +60,8 @@ class Consumer:
         self.id = command.consumer_id
         self.priority = command.priority_level
         self.metadata = {pair.key: pair.value for pair in command.metadata}
+        self.key_ranges = ranges_of(command)
+        self.takes_any_schema = command.schema.type == Schema.AutoConsume
         self.reads_compacted = command.read_compacted
         is_stamped = command.subType not in SPREADING and not command.read_compacted
         has_epoch = command.HasField("consumer_epoch") and is_stamped
@@ -156,11 +161,9 @@ class Consumer:
 
     def block_above(self, limit: int) -> None:
         """Stop at ``limit`` unacknowledged messages, go on at half of it; 0 is no limit."""
-        if not limit:
-            return
-        if self.unacked_messages >= limit:
+        if 0 < limit <= self.unacked_messages:
             self.is_blocked = True
-        elif self.is_blocked and self.unacked_messages <= limit // 2:
+        elif self.is_blocked and (not limit or self.unacked_messages <= limit // 2):
             self.unblock()
 
     def unblock(self) -> None:

@@ -131,7 +131,8 @@ class Deduplication:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._topic.broker.namespaces.deduplication(self._topic.name)
+        name = self._topic.name
+        return name.is_persistent and self._topic.broker.namespaces.deduplication(name)
 
     @property
     def is_as_wanted(self) -> bool:
@@ -225,7 +226,7 @@ class Deduplication:
         self.sequences.purge(now_ms)
         end = self._log.last_confirmed
         is_behind = self.sequences.has_changes or self._cursor.mark_delete < end
-        snapshot_ms = int(self._config.deduplication_snapshot_age_s * 1000)
+        snapshot_ms = int(self._topic.policies.snapshot_age_s * 1000)
         if is_behind and now_ms - self._snapshot_at_ms >= snapshot_ms:
             self._snapshot(end)
 

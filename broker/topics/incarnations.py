@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...errors import NotAllowed, StorageError, TopicNotFound
 from ...tasks.supervised import awaited_elsewhere
-from ...wire.topic_name import TopicName
+from ...wire.topic_name import DOMAINS, TopicName
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .deduplication import DEDUPLICATION_CURSOR
+from .nonpersistent import NonPersistentTopic
 from .topic import Topic
 from .topic_producers import epoch_path, read_epoch
 
@@ -34,6 +36,7 @@ class TopicIncarnations:
     """Opens and closes the topics of a broker.
 
     Attributes:
+        creating: full names of those that are on their way in.
         deleting: full names of the topics that are on their way out.
     """
 
@@ -43,6 +46,7 @@ class TopicIncarnations:
         self._storage = broker.storage
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self.creating: set[str] = set()
         self.deleting: set[str] = set()
 
     def __repr__(self) -> str:
@@ -96,15 +100,36 @@ class TopicIncarnations:
             is_new = not self._storage.has_log(text)
             if is_new and not create:
                 raise TopicNotFound(f"Topic {text} does not exist")
-            topic = await self._open(name, is_new=is_new)
+            if is_new:
+                self._broker.check_room(name)
+                self.creating.add(text)
+            try:
+                topic = await self._open(name, is_new=is_new)
+            finally:
+                self.creating.discard(text)
             if is_new and not self._broker.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
                 topic.close()
-                await self._storage.delete_log(text)
+                await self._delete_log(name)
                 self._broker.check_name(name)
             self._topics[text] = topic
+            topic.follow_policies()  # they may have changed while this waited
+            self._tell_watchers(name)
             return topic
 
+    async def _delete_log(self, name: TopicName) -> None:
+        if name.is_persistent:
+            try:
+                await self._storage.delete_log(str(name))
+            finally:
+                self._tell_watchers(name)
+
+    def _tell_watchers(self, name: TopicName) -> None:
+        text = str(name)
+        self._broker.topic_watches.set_present(name.namespace_name, text, self._storage.has_log(text))
+
     async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
+        if not name.is_persistent:
+            return NonPersistentTopic(self._broker, name, self._storage.volatile_log(str(name)))
         topic_log = self._storage.open_log(str(name))
         if is_new:
             await topic_log.core.wait(topic_log.create)
@@ -131,18 +156,36 @@ class TopicIncarnations:
         elif not self._broker.has_topic(name):
             raise TopicNotFound(f"Topic {name} not found")
 
-    async def delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
-        """Delete a topic; see `BrokerService.delete_topic`."""
-        work = self._delete(name, force=force, with_subscriptions=with_subscriptions)
+    async def delete(
+        self,
+        name: TopicName,
+        *,
+        force: bool,
+        with_subscriptions: bool,
+        only_if: Callable[[], bool] | None = None,
+    ) -> None:
+        """Delete a topic; see `BrokerService.delete_topic`.
+
+        Args:
+            name: its full name.
+            force: see there.
+            with_subscriptions: see there.
+            only_if: asked right before, when nobody else changes the topic any more; False is NotAllowed.
+        """
+        work = self._delete(name, force=force, with_subscriptions=with_subscriptions, only_if=only_if)
         await asyncio.shield(self._broker.tasks.start(work, f"deleting {name}", awaited_elsewhere))
 
-    async def _delete(self, name: TopicName, *, force: bool, with_subscriptions: bool) -> None:
+    async def _delete(
+        self, name: TopicName, *, force: bool, with_subscriptions: bool, only_if: Callable[[], bool] | None
+    ) -> None:
         text = str(name)
         async with self._lock(text):
             if not self._broker.has_topic(name):
                 raise TopicNotFound(f"Topic {name} not found")
             if not force:
                 self._check_unused(name, with_subscriptions)
+            if only_if is not None and not only_if():
+                raise NotAllowed(f"Topic {name} is in use again")
             self.deleting.add(text)
             try:
                 await self._delete_now(name)
@@ -160,7 +203,12 @@ class TopicIncarnations:
         # Before the topic: a second attempt, after a failure, would not find the topic any more.
         if not self._broker.namespaces.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)
-        await self._storage.delete_log(text)
+        # Partitions share the schemas of their topic and go before it; both domains have the same.
+        if name.partition < 0 and not self._broker.has_topic(_twin(name)):
+            await self._broker.schemas.forget(name)
+        await self._delete_log(name)
+        if not name.is_persistent:
+            return
         # After the log: if deleting that fails, the topic keeps the epoch by which it refuses former owners.
         try:
             await self._broker.namespaces.store.delete(epoch_path(name))
@@ -176,7 +224,14 @@ class TopicIncarnations:
             producers = len(topic.producers) + len(topic.producers.waiting)
             if producers or consumers:
                 raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
+        if not name.is_persistent:
+            return  # its subscriptions last as long as their consumers
         cursors = self._storage.open_log(str(name)).cursors
         kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
         if kept and not with_subscriptions:
             raise NotAllowed(f"Topic {name} has {len(kept)} subscriptions")
+
+
+def _twin(name: TopicName) -> TopicName:
+    """Return the topic of that name in the other domain."""
+    return replace(name, domain=DOMAINS[name.is_persistent])

@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
     from ..policies.namespaces import Namespaces
+    from ..schemas.registry import SchemaRegistry
     from ..storage.store import Storage
     from .consumer import Consumer
     from .producer import Producer
     from .registry import ClosedProducers, Registry
     from .topic import Topic
+    from .topic_watches import TopicWatches
 
 
 class BrokerPort(Protocol):
@@ -24,7 +26,9 @@ class BrokerPort(Protocol):
     config: BrokerConfig
     storage: Storage
     namespaces: Namespaces
+    schemas: SchemaRegistry
     topics: dict[str, Topic]
+    topic_watches: TopicWatches
     tasks: TaskSet
     """What ends with the broker."""
 
@@ -33,6 +37,9 @@ class BrokerPort(Protocol):
 
     def check_name(self, name: TopicName) -> None:
         """Raise if a topic of that name cannot exist."""
+
+    def check_room(self, name: TopicName, more: int = 1) -> None:
+        """Raise if a namespace takes no more topics."""
 
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists."""
@@ -85,6 +92,9 @@ class ConnectionPort(Protocol):
 
     def answer_later(self, producer: Producer) -> None:
         """Send a producer's receipts (`Producer.take_receipts`) at the end of this turn of the loop."""
+
+    def throttle(self, wait_s: float) -> None:
+        """Take nothing more for so long, as a topic's publish rate is used up."""
 
     def publishes_answered(self, entries: int) -> None:
         """Note that entries got another answer than a receipt; receipts count when they are taken."""

@@ -36,6 +36,7 @@ from ...wire.pulsar_api_pb2 import (
     MessageMetadata,
     ServerError,
 )
+from ...wire.runs import SendRow
 from ...wire.strings import bad_string, parse_metadata
 from ..errors import error_code
 from ..times import iso_now
@@ -80,19 +81,23 @@ class Producer:
     """One producer of one connection on one topic.
 
     Attributes:
+        schema_version: of its schema, as the wire has it; empty for one without.
         is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
         messages_in: messages stored so far.
         bytes_in: bytes stored so far.
         sequence: the ids of its name; None where the topic does not look for repetitions.
     """
 
-    def __init__(self, topic: Topic, connection: ConnectionPort, command: CommandProducer, name: str):
+    def __init__(
+        self, topic: Topic, connection: ConnectionPort, command: CommandProducer, name: str, schema_version: bytes
+    ):
         self.topic = topic
         self.connection = connection
         self.name = name
         self.id = command.producer_id
         self.request_id = command.request_id
         self.epoch = command.epoch
+        self.schema_version = schema_version
         self.access_mode = command.producer_access_mode
         self.requested_topic_epoch = command.topic_epoch if command.HasField("topic_epoch") else None
         self.metadata = {pair.key: pair.value for pair in command.metadata}
@@ -131,6 +136,7 @@ class Producer:
         """
         text = None
         bytes_ = len(payload)
+        gate = self.topic.gate
         try:
             magic, checksum, size = _HEAD.unpack_from(payload)
             if magic == MAGIC_CHECKSUM:
@@ -150,12 +156,16 @@ class Producer:
         publish_time_ms = metadata.publish_time
         if send.HasField("txnid_least_bits"):
             text = "Transaction buffer disable!"
-        elif metadata.deliver_at_time > 0:
-            text = "Delayed delivery is not supported by this broker yet; send the message without deliver_at_time"
         elif publish_time_ms > MAX_TIME_MS or (messages != 1 and not 0 < messages * MIN_MESSAGE_BYTES <= body_bytes):
             text = unacceptable(metadata, body_bytes, self.connection.config.max_message_bytes) or text
+        if metadata.deliver_at_time > 0 and text is None:
+            text = self._delay_refusal(metadata)
+        if gate is not None and text is None:
+            text = gate.refusal(bytes_)
         if text is not None:
             return self.refuse(send, text)
+        if gate is not None:
+            gate.take(messages, bytes_)
         if send.is_chunk:
             self.has_chunks = True
         done: EntryDone = self._stored
@@ -164,26 +174,103 @@ class Producer:
             if isinstance(stored, bool):
                 return stored
             done = stored
+        if metadata.deliver_at_time > 0 and not self.topic.is_closed:
+            self.topic.log.expect_delayed()
         self._pending.append((send.sequence_id, send.highest_sequence_id, messages, bytes_))
         self._is_appending = True
         self.topic.append(payload, messages, publish_time_ms, done)
         self._is_appending = False
         return True
 
+    def _delay_refusal(self, metadata: MessageMetadata) -> str | None:
+        """Return why an entry may not be delayed for so long, None if it may."""
+        limit_ms = self.topic.broker.namespaces.delayed_delivery(self.topic.name).max_delay_ms
+        if limit_ms and metadata.deliver_at_time - metadata.publish_time > limit_ms:
+            return f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
+        return None
+
+    def publish_all(self, rows: list[SendRow]) -> int:
+        """Store entries that came together, in order, as `publish` does one; nothing is wrong with any of them.
+
+        Returns:
+            How many count as pending.
+
+        Raises:
+            ProtocolError: the producer may not send yet.
+        """
+        if not self.is_ready:
+            raise ProtocolError(f"SEND of producer {self.name!r} before it has exclusive access")
+        append, pending, sequence = self.topic.append, self._pending, self.sequence
+        done: EntryDone = self._stored
+        count = 0
+        for sequence_id, highest_sequence_id, messages, publish_time_ms, payload in rows:
+            if sequence is not None:
+                last = max(sequence_id, highest_sequence_id)
+                stored = self._judged(sequence, sequence_id, last, (sequence_id, highest_sequence_id, 0, 0))
+                if isinstance(stored, bool):
+                    count += stored
+                    continue
+                done = stored
+            pending.append((sequence_id, highest_sequence_id, messages, len(payload)))
+            count += 1
+            self._is_appending = True
+            append(payload, messages, publish_time_ms, done)
+            self._is_appending = False
+            if self._failure is not None:
+                break  # it is off the connection: what it sent behind is ignored
+        return count
+
+    def is_throttled(self) -> bool:
+        """Return whether the topic's publish rate is used up; the connection goes on by itself when it is not."""
+        wait_s = self.topic.gate.wait_s() if self.topic.gate is not None else 0.0
+        if wait_s > 0:
+            self.connection.throttle(wait_s)
+        return wait_s > 0
+
+    def publish_some(self, rows: list[SendRow]) -> tuple[int, list[SendRow]]:
+        """Store entries as `publish_all` does, on a topic that limits them, as far as its publish rate goes.
+
+        Returns:
+            How many count as pending, and those that have to wait.
+
+        Raises:
+            ProtocolError: the producer may not send yet.
+        """
+        count = 0
+        for index, row in enumerate(rows):
+            gate = self.topic.gate
+            if gate is None or self._failure is not None:
+                return count + self.publish_all(rows[index:] if self._failure is None else []), []
+            if self.is_throttled():
+                return count, rows[index:]
+            sequence_id, highest_sequence_id, messages, _, payload = row
+            text = gate.refusal(len(payload))
+            if text is None:
+                gate.take(messages, len(payload))
+                count += self.publish_all([row])
+            else:
+                send = CommandSend(sequence_id=sequence_id, highest_sequence_id=highest_sequence_id)
+                count += self.refuse(send, text)
+        return count, []
+
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | bool:
         """Return whom to tell when an entry is stored; if it is not to be stored, whether its answer is pending."""
         if not is_counted(metadata):
             return self._stored
         first, last = ids_of(send)
+        return self._judged(sequence, first, last, (send.sequence_id, send.highest_sequence_id, 0, 0))
+
+    def _judged(self, sequence: Sequence, first: int, last: int, answer: tuple[int, int, int, int]) -> EntryDone | bool:
+        """Return what `_unless_repeated` does, by an entry's ids; ``answer`` stands for one that is repeated."""
         verdict = sequence.judge(first, last)
         if verdict is Verdict.NEW:
             return partial(self._stored_once, sequence, last)
         if verdict is Verdict.UNDECIDED:
             text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
-            self._refuse(send, ServerError.PersistenceError, text)
+            self._send_error(max(answer[0], answer[1]), ServerError.PersistenceError, text)
             return False
         # The receipt must not overtake those of the entries that were sent before.
-        self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
+        self._pending.append(answer)
         if len(self._pending) == 1:
             self._stored(NOWHERE, None)
         else:
@@ -335,7 +422,7 @@ class Producer:
                 request_id=self.request_id,
                 producer_name=self.name,
                 last_sequence_id=-1 if self.sequence is None else self.sequence.last,
-                schema_version=b"",
+                schema_version=self.schema_version,
                 topic_epoch=topic_epoch,
                 producer_ready=self.is_ready,
             )

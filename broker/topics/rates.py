@@ -62,6 +62,7 @@ class Rates:
 def _tick(topic: Topic, period_s: float) -> None:
     counters = topic.producers.messages_in, topic.producers.bytes_in, topic.messages_out, topic.bytes_out
     topic.meter.tick(counters, period_s)
+    topic.tick_drops(period_s)
     for producer in topic.producers.values():
         producer.meter.tick((producer.messages_in, producer.bytes_in), period_s)
     for subscription in topic.subscriptions.values():

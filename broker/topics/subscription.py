@@ -9,29 +9,45 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import ConsumerBusy, MetadataError, ServiceNotReady, UnknownBrokerError
 from ...wire.position import Position
-from ...wire.pulsar_api_pb2 import CommandSubscribe
+from ...wire.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
+from ..dispatch.delays import Delays
+from ..dispatch.key_shared import KeySharedDispatcher, policy_of
+from ..dispatch.key_slots import check_ranges, ranges_of
 from ..dispatch.shared import SharedDispatcher
 from ..dispatch.single_active import SingleActiveDispatcher
+from ..policies.rate_limit import follow
 from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
 from ..storage.cursors.names import refuse_internal
+from .consumer import SPREADING
 from .rates import Meter
 
 if TYPE_CHECKING:
+    from ..policies.effective import EffectivePolicies
+    from ..policies.rate_limit import RateLimit
     from ..storage.ports import Done
     from .consumer import Consumer
     from .topic import Topic
 
 log = logging.getLogger(__name__)
 
-Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"]
+Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"] | KeySharedDispatcher["Consumer"]
 
 ENTRIES_PER_TURN = 1000
 """Entries that a long search over a cursor looks at before others get their turn of the loop."""
+REPLICATED = "pulsar.replicated.subscription"
+"""Number of a cursor that is 1 if its position is wanted in other clusters, too; the name is Pulsar's."""
+THROTTLED = tuple(
+    f"dispatchThrottled{what}EventsBy{level}Limit"
+    for level in ("Subscription", "Topic", "Broker")
+    for what in ("Msg", "Bytes")
+)
+"""How often dispatch was limited at each level, by number of messages or bytes; no rate is the broker's alone."""
 ABANDONED_AFTER_S = 30.0
 """How long a non-durable subscription waits for its consumer to come back after a seek."""
 
@@ -47,9 +63,12 @@ class Subscription:
     Attributes:
         cursor: what is acknowledged.
         is_durable: whether it outlives its consumers.
+        delays: what waits for its time; None unless consumers share it.
         dispatcher: gives entries to consumers; None until the first consumer says of which type it is.
         creation: ends when the cursor is on the disk; None once it is.
         resets: how often its position was moved by a seek.
+        dispatch_limits: those of its topic and its own, as far as there are any.
+        throttled: how often one of them made it wait, by Pulsar's names of these statistics.
     """
 
     def __init__(self, topic: Topic, cursor: Cursor | MemoryCursor, *, is_durable: bool):
@@ -57,6 +76,7 @@ class Subscription:
         self.name = cursor.name
         self.cursor = cursor
         self.is_durable = is_durable
+        self.delays: Delays | None = None
         self.dispatcher: Dispatcher | None = None
         self.creation: asyncio.Future[None] | None = None
         self.is_closed = False
@@ -70,11 +90,20 @@ class Subscription:
         self.created_ms = topic.broker.now_ms()
         self.meter = Meter(4)
         self.resets = 0
+        self._rate_limit: RateLimit | None = None
+        self.dispatch_limits: tuple[RateLimit, ...] = ()
+        self.throttled = dict.fromkeys(THROTTLED, 0)
+        self._follow_rates()
         self._joining = 0
         self._reset: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"Subscription({self.name!r} of {self.topic.name}, consumers={len(self.consumers)})"
+
+    @property
+    def policies(self) -> EffectivePolicies:
+        """What holds for its topic now."""
+        return self.topic.policies
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -111,21 +140,48 @@ class Subscription:
     @property
     def replay_entries(self) -> int:
         """Entries that wait to be given out again."""
-        return len(self.dispatcher.replay) if isinstance(self.dispatcher, SharedDispatcher) else 0
+        return self.dispatcher.replay_entries if isinstance(self.dispatcher, SharedDispatcher) else 0
+
+    @property
+    def delayed_entries(self) -> int:
+        """Entries that wait for their time, as far as consumers have read."""
+        return 0 if self.delays is None else len(self.delays)
 
     @property
     def is_blocked(self) -> bool:
         """Whether its consumers hold too much for it to read on."""
         return isinstance(self.dispatcher, SharedDispatcher) and self.dispatcher.is_blocked
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether a consumer asked for its position to be kept in other clusters, too; nothing does so yet."""
+        return isinstance(self.cursor, Cursor) and self.cursor.numbers.get(REPLICATED) == 1
+
+    async def set_replicated(self, is_replicated: bool) -> None:
+        """Keep that its position is wanted in other clusters, or no more; of one that is not durable nothing is kept.
+
+        Cancellation: it is kept all the same.
+        """
+        cursor = self.cursor
+        if not isinstance(cursor, Cursor) or is_replicated == self.is_replicated:
+            return
+        numbers, forget = ({REPLICATED: 1}, ()) if is_replicated else ({}, (REPLICATED,))
+        await self.topic.log.core.wait(lambda done: cursor.note(cursor.mark_delete, numbers, forget, done))
+
     # Consumers come and go
 
-    def holder(self, kind: int) -> Consumer | None:
-        """Return the consumer that excludes another one of type ``kind``; None if another one may join.
+    def holder(self, command: CommandSubscribe) -> Consumer | None:
+        """Return the consumer that excludes the one that asks to join; None if it may.
 
         Raises:
-            ConsumerBusy: the consumers there are of another type.
+            ConsumerBusy: the consumers there are of another type, or share keys in another way.
+            ConsumerAssignError: it asks for keys that nobody can have.
         """
+        kind = command.subType
+        ranges = ranges_of(command)
+        is_sticky = kind == CommandSubscribe.Key_Shared and command.keySharedMeta.keySharedMode == KeySharedMode.STICKY
+        if is_sticky or (kind == CommandSubscribe.Exclusive and ranges):
+            check_ranges(ranges)
         if not self.consumers:
             return None
         if kind != self.kind:
@@ -133,20 +189,45 @@ class Subscription:
                 f"Subscription is of different type: it has consumers of type {kind_name(self.kind)},"
                 f" not {kind_name(kind)}"
             )
+        if isinstance(self.dispatcher, KeySharedDispatcher):
+            self.dispatcher.policy.check_same(policy_of(command))
+            return self.dispatcher.conflict(ranges)
         return self.consumers[0] if kind == CommandSubscribe.Exclusive else None
 
-    def add_consumer(self, consumer: Consumer, kind: int) -> None:
+    def add_consumer(self, consumer: Consumer, command: CommandSubscribe) -> None:
         """Add a consumer; no other one excludes it (`holder`)."""
         self.check_open()
-        if self.dispatcher is None or self.dispatcher.kind != kind:
+        if not self._is_served(command):
             if self.dispatcher is not None:
                 self.dispatcher.close()
-            topic, broker = self.topic, self.topic.broker
-            if kind == CommandSubscribe.Shared:
-                self.dispatcher = SharedDispatcher(self, topic.log, broker.config, broker.tasks)
-            else:
-                self.dispatcher = SingleActiveDispatcher(self, kind, topic.name, topic.log, broker.config, broker.tasks)
+            self._forget_delays()
+            if command.subType in SPREADING:
+                topic, broker = self.topic, self.topic.broker
+                self.delays = Delays(partial(broker.namespaces.delayed_delivery, topic.name), broker.now_ms, self.wake)
+            self.dispatcher = self._dispatcher(command)
+        assert self.dispatcher is not None
         self.dispatcher.add(consumer)
+
+    def _dispatcher(self, command: CommandSubscribe) -> Dispatcher:
+        """Return a dispatcher for consumers of such a type."""
+        kind, topic, broker = command.subType, self.topic, self.topic.broker
+        if kind == CommandSubscribe.Shared:
+            return SharedDispatcher(self, topic.log, broker.config, broker.tasks)
+        if kind == CommandSubscribe.Key_Shared:
+            return KeySharedDispatcher(self, topic.log, broker.config, broker.tasks, policy_of(command))
+        return SingleActiveDispatcher(self, kind, topic.name, topic.log, broker.config, broker.tasks)
+
+    def _is_served(self, command: CommandSubscribe) -> bool:
+        """Return whether the dispatcher that is there serves consumers of such a type."""
+        dispatcher = self.dispatcher
+        if dispatcher is None or dispatcher.kind != command.subType:
+            return False
+        return not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.policy == policy_of(command)
+
+    def _forget_delays(self) -> None:
+        if self.delays is not None:
+            self.delays.clear()
+            self.delays = None
 
     def check_open(self) -> None:
         """Raise if it was closed, by itself or with its topic.
@@ -203,6 +284,26 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.run()
 
+    def follow_policies(self) -> None:
+        """Obey what the policies say now."""
+        self._follow_rates()
+        if self.dispatcher is not None:
+            self.dispatcher.follow_policies()
+
+    def _follow_rates(self) -> None:
+        topic, policies = self.topic, self.topic.policies
+        if self.name == COMPACTION_CURSOR:
+            return  # the broker's own reading is not limited
+        rate = policies.subscription_rates.get(self.name, policies.subscription_rate)
+        clock = asyncio.get_running_loop().time
+        self._rate_limit = follow(self._rate_limit, rate, clock, topic.publish_rates)
+        self.dispatch_limits = tuple(one for one in (topic.dispatch_limit, self._rate_limit) if one is not None)
+
+    def note_throttled(self, limit: RateLimit) -> None:
+        """Count that one of its rates made it wait."""
+        level = "Topic" if limit is self.topic.dispatch_limit else "Subscription"
+        self.throttled[f"dispatchThrottled{limit.stopped_by}EventsBy{level}Limit"] += 1
+
     def wake(self) -> None:
         """Give out what there is, in the next turn of the loop."""
         if self.dispatcher is not None:
@@ -218,7 +319,10 @@ class Subscription:
         before = self.cursor.mark_delete
         self.cursor.acknowledge(acks, done)
         assert self.dispatcher is not None
-        self.dispatcher.acknowledged(consumer, [position for position, _ in acks])
+        positions = [position for position, _ in acks]
+        if self.delays:
+            self.delays.forget(position for position in positions if self.cursor.is_acknowledged(position))
+        self.dispatcher.acknowledged(consumer, positions)
         consumer.messages_acked += len(acks)
         self._note_ack(consumer, before)
 
@@ -230,7 +334,7 @@ class Subscription:
         done: Done | None,
     ) -> None:
         """Acknowledge everything up to an entry; only under Exclusive and Failover, elsewhere it has no effect."""
-        if self.kind == CommandSubscribe.Shared:
+        if self.kind in SPREADING:
             log.warning("%r: a cumulative acknowledgement is ignored on a shared subscription", self)
             if done is not None:
                 done(None)
@@ -284,6 +388,8 @@ class Subscription:
             await self.cursor.reset(position)
             if words:
                 self.cursor.acknowledge([(position, words)])
+            if self.delays is not None:
+                self.delays.clear()
             if self.dispatcher is not None:
                 self.dispatcher.rewind()
         finally:
@@ -332,6 +438,13 @@ class Subscription:
                 await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
         await self._skip_to(position)
 
+    async def drop_oldest(self, entries: int) -> None:
+        """Acknowledge so many entries from the mark-delete position on, acknowledged ones among them.
+
+        Cancellation: it is acknowledged all the same.
+        """
+        await self._skip_to(self.topic.log.position_behind(self.cursor.mark_delete, entries))
+
     async def expire(self, age_s: float) -> None:
         """Acknowledge what was published longer ago than that.
 
@@ -353,6 +466,8 @@ class Subscription:
 
         def skip(done: Done) -> None:
             self.cursor.acknowledge_up_to(position, done=done)
+            if self.delays:
+                self.delays.forget_up_to(self.cursor.mark_delete)
             if self.dispatcher is not None:
                 self.dispatcher.acknowledged_up_to(self.cursor.mark_delete)
 
@@ -404,5 +519,6 @@ class Subscription:
         self.is_closed = True
         for consumer in list(self.consumers):
             consumer.close_by_broker()
+        self._forget_delays()
         if self.dispatcher is not None:
             self.dispatcher.close()

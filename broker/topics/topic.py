@@ -14,9 +14,12 @@ from ...errors import ServiceNotReady, SubscriptionNotFound, TopicTerminated
 from ...tasks import settle
 from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import TopicName
+from ..policies.rate_limit import RateLimit, SubscribeLimit, follow
 from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication
+from .gate import Gate, gate_for
+from .limits import check_subscriptions
 from .rates import Meter
 from .subscription import Subscription
 from .topic_producers import TopicProducers
@@ -41,25 +44,36 @@ class Topic:
         producers: those that may send, by name, and those that wait for exclusive access.
         compaction: its compactions since it was loaded.
         deduplication: what it does about entries that a producer repeats.
+        joins: how many producers and consumers it has had since it was loaded.
+        policies: what holds for it now.
+        gate: what entries have to pass; None if nothing limits them.
+        dispatch_limit: of all subscriptions together; None if nothing limits them.
+        subscribe_limit: how often each consumer may subscribe; None for as often as it likes.
     """
 
     def __init__(self, broker: BrokerPort, name: TopicName, log: TopicLog, epoch: int | None):
         self.broker = broker
         self.name = name
         self.log = log
+        self.policies = broker.namespaces.effective(name)
+        self.gate: Gate | None = None
+        self.dispatch_limit: RateLimit | None = None
+        self.subscribe_limit: SubscribeLimit | None = None
+        self.meter = Meter(4)
+        self._loop = asyncio.get_running_loop()
+        self._follow_rates()
         # Looked up for each entry, so that `close` reaches whoever still has this object.
         self.append = log.append
         self.subscriptions: dict[str, Subscription] = {}
         self.producers = TopicProducers(self, epoch)
         self.compaction = TopicCompaction(log, broker.config.max_message_bytes, broker.now_ms)
         self.deduplication = Deduplication(self)
+        self.joins = 0
         self.is_closed = False
         log.touch()
         self._loaded_at = log.last_confirmed
-        self.meter = Meter(4)
         self._departed_out = [0, 0]
         self._is_announcing = False
-        self._loop = asyncio.get_running_loop()
         for cursor in list(log.cursors.values()):
             if cursor.name == DEDUPLICATION_CURSOR:
                 continue
@@ -156,6 +170,29 @@ class Topic:
         if cursor is not None and cursor.name not in self.subscriptions:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
+    def follow_policies(self) -> None:
+        """Obey what the policies say now; consumers that were stopped by a lower limit go on."""
+        policies = self.broker.namespaces.effective(self.name)
+        if policies == self.policies or self.is_closed:
+            return
+        self.policies = policies
+        self._follow_rates()
+        for subscription in list(self.subscriptions.values()):
+            subscription.follow_policies()
+
+    def _follow_rates(self) -> None:
+        policies, clock = self.policies, self._loop.time
+        self.gate = gate_for(policies, self.broker.config.max_message_bytes, self.gate, clock)
+        self.dispatch_limit = follow(self.dispatch_limit, policies.dispatch_rate, clock, self.publish_rates)
+        if not policies.subscribe_rate.is_limit:
+            self.subscribe_limit = None
+        elif self.subscribe_limit is None or self.subscribe_limit.rate != policies.subscribe_rate:
+            self.subscribe_limit = SubscribeLimit(policies.subscribe_rate, clock)
+
+    def publish_rates(self) -> tuple[float, float]:
+        """Return messages and bytes that came in a second, over the last period of statistics."""
+        return self.meter.rates[0], self.meter.rates[1]
+
     # Subscriptions
 
     def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
@@ -213,6 +250,7 @@ class Topic:
             if self.subscriptions.get(name) is not None:
                 self._drop_subscription(self.subscriptions[name], created)
 
+        check_subscriptions(self.policies, self.name, len(self.subscriptions))
         cursor = self.log.open_cursor(name, self.start_of(position, compacted=compacted), properties, done)
         subscription = self.subscriptions[name] = Subscription(self, cursor, is_durable=True)
         subscription.creation = created
@@ -290,6 +328,9 @@ class Topic:
 
     def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
         done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again"))
+
+    def tick_drops(self, period_s: float) -> None:
+        """Take the counters of dropped messages at the end of a statistics period: a stored topic drops none."""
 
     def stats(self, **options: Any) -> dict[str, Any]:
         """Return the statistics that `topics stats` shows."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...errors import ProducerBusy, StorageError
 from ...metadata.store.store import MetadataStore
 from ...wire.topic_name import TopicName
+from .limits import check_producers
 from .producer_access import FENCED_OUT, Own, Producers, Share, Wait, admit, next_epoch
 
 if TYPE_CHECKING:
@@ -109,7 +110,10 @@ class TopicProducers(dict[str, "Producer"]):
                 waiting=len(self.waiting),
                 epoch=self.epoch,
             )
-            match admit(producer.access_mode, producer.requested_topic_epoch, state):
+            decision = admit(producer.access_mode, producer.requested_topic_epoch, state)
+            if not isinstance(decision, Own):  # an owner is alone, or fences the others
+                check_producers(self._topic.policies, self._topic.name, len(self) + len(self.waiting))
+            match decision:
                 case Share():
                     self._install(producer)
                 case Wait():
@@ -138,6 +142,7 @@ class TopicProducers(dict[str, "Producer"]):
     def _install(self, producer: Producer) -> None:
         producer.is_ready = True
         self[producer.name] = producer
+        self._topic.joins += 1
         self._topic.deduplication.connect(producer)
         producer.connection.producers.add(producer)
         producer.succeed(self.epoch)
@@ -167,8 +172,9 @@ class TopicProducers(dict[str, "Producer"]):
 
     async def _raise_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
-            store, path = self._topic.broker.namespaces.store, epoch_path(self._topic.name)
-            await store.put(path, str(epoch).encode())
+            if self._topic.name.is_persistent:
+                store, path = self._topic.broker.namespaces.store, epoch_path(self._topic.name)
+                await store.put(path, str(epoch).encode())
             self.epoch = epoch
 
     def _fence_all(self) -> None:

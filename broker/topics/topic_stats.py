@@ -7,12 +7,14 @@ Source: broker admin reference, sections Topic stats and Internal stats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import ProducerAccessMode
+from ..dispatch.key_order import Draining
+from ..dispatch.key_shared import KeySharedDispatcher
 from ..storage.compacted_view import COMPACTION_CURSOR, CompactedView
 from ..times import iso_time
 from .deduplication import DEDUPLICATION_CURSOR
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 Json = dict[str, Any]
-
-_LEVELS = ("Subscription", "Topic", "Broker")
-_NOT_THROTTLED = {f"dispatchThrottled{what}EventsBy{level}Limit": 0 for level in _LEVELS for what in ("Msg", "Bytes")}
-"""How often Pulsar limited dispatch at each of its levels; this broker has no such limits."""
 
 
 def topic_stats(
@@ -68,10 +66,10 @@ def topic_stats(
         "msgChunkPublished": any(producer.has_chunks for producer in topic.producers.values()),
         "storageSize": topic.log.total_bytes,
         "backlogSize": max((backlog_bytes(subscription) for subscription in topic.subscriptions.values()), default=0),
-        "backlogQuotaLimitSize": -1,
-        "backlogQuotaLimitTime": -1,
+        "backlogQuotaLimitSize": topic.policies.size_quota.limit_bytes,
+        "backlogQuotaLimitTime": topic.policies.age_quota.limit_s,
         "oldestBacklogMessageAgeSeconds": -1,
-        "publishRateLimitedTimes": 0,
+        "publishRateLimitedTimes": 0 if topic.gate is None or topic.gate.limit is None else topic.gate.limit.stops,
         "earliestMsgPublishTimeInBacklogs": 0,
         "offloadedStorageSize": 0,
         "lastOffloadLedgerId": 0,
@@ -89,7 +87,9 @@ def topic_stats(
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         ),
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        "delayedMessageIndexSizeInBytes": sum(
+            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
+        ),
         "compaction": {
             "lastCompactionRemovedEventCount": topic.compaction.last.removed,
             "lastCompactionSucceedTimestamp": topic.compaction.succeeded_ms,
@@ -142,9 +142,9 @@ def subscription_stats(
         "msgBacklog": backlog,
         "backlogSize": backlog_bytes(subscription) if with_backlog_bytes else -1,
         "earliestMsgPublishTimeInBacklog": 0,
-        "msgBacklogNoDelayed": backlog,
+        "msgBacklogNoDelayed": backlog - subscription.delayed_entries,
         "blockedSubscriptionOnUnackedMsgs": subscription.is_blocked,
-        "msgDelayed": 0,
+        "msgDelayed": subscription.delayed_entries,
         "msgInReplay": subscription.replay_entries,
         "unackedMessages": sum(consumer.unacked_messages for consumer in consumers),
         "type": kind_name(subscription.kind),
@@ -156,25 +156,64 @@ def subscription_stats(
         "lastConsumedTimestamp": max((c.last_sent_ms for c in consumers), default=subscription.last_consumed_ms),
         "lastAckedTimestamp": subscription.last_acked_ms,
         "lastMarkDeleteAdvancedTimestamp": subscription.last_mark_moved_ms,
-        "consumers": [consumer_stats(consumer) for consumer in consumers if with_consumers],
+        "consumers": _consumers(subscription) if with_consumers else [],
         "isDurable": subscription.is_durable,
-        "isReplicated": False,
-        "allowOutOfOrderDelivery": False,
+        "isReplicated": subscription.is_replicated,
+        **_key_shared(subscription),
         "consumersAfterMarkDeletePosition": {},
-        "drainingHashesCount": 0,
-        "drainingHashesClearedTotal": 0,
-        "drainingHashesUnackedMessages": 0,
         "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_range_count,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        "delayedMessageIndexSizeInBytes": 0 if subscription.delays is None else subscription.delays.size_bytes,
         "subscriptionProperties": _printable_map(subscription.cursor.properties),
         "filterProcessedMsgCount": 0,
         "filterAcceptedMsgCount": 0,
         "filterRejectedMsgCount": 0,
         "filterRescheduledMsgCount": 0,
-        **_NOT_THROTTLED,
+        **subscription.throttled,
         "durable": subscription.is_durable,
-        "replicated": False,
+        "replicated": subscription.is_replicated,
+    }
+
+
+def _consumers(subscription: Subscription) -> list[Json]:
+    """Return the statistics of the consumers, with the keys of each under Key_Shared."""
+    dispatcher = subscription.dispatcher
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return [consumer_stats(consumer) for consumer in subscription.consumers]
+    ranges, draining, cleared = dispatcher.ranges, dispatcher.draining, dispatcher.cleared
+    return [
+        consumer_stats(consumer)
+        | _draining(draining.get(consumer, []), cleared.get(consumer, 0))
+        | {
+            "drainingHashes": [
+                {"hash": each.slot, "unackMsgs": each.unacked_entries, "blockedAttempts": each.waiting_entries}
+                for each in draining.get(consumer, [])
+            ],
+            "keyHashRangeArrays": [list(each) for each in ranges.get(consumer, [])],
+        }
+        for consumer in subscription.consumers
+    ]
+
+
+def _draining(slots: Iterable[Draining], cleared: int) -> Json:
+    counts = [each.unacked_entries for each in slots]
+    return {
+        "drainingHashesCount": len(counts),
+        "drainingHashesClearedTotal": cleared,
+        "drainingHashesUnackedMessages": sum(counts),
+    }
+
+
+def _key_shared(subscription: Subscription) -> Json:
+    """Return how the consumers of a subscription share keys, as far as they do."""
+    dispatcher = subscription.dispatcher
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return {"allowOutOfOrderDelivery": False, **_draining((), 0)}
+    slots = (each for of_one in dispatcher.draining.values() for each in of_one)
+    return {
+        "allowOutOfOrderDelivery": dispatcher.policy.allows_out_of_order,
+        "keySharedMode": dispatcher.policy.mode_name,
+        **_draining(slots, sum(dispatcher.cleared.values())),
     }
 
 

@@ -51,6 +51,13 @@ BODIES = (
     b'{"retention_policies": {"retentionTimeInMinutes": 1e30}}', b'{"retentionTimeInMinutes": -9, "retentionSizeInMB": 1e300}',
     b'{"adminRoles": [null], "allowedClusters": ["standalone"]}', b'{"adminRoles": {}, "allowedClusters": [{}]}',
     b'{"serviceUrl": {}, "brokerServiceUrl": 5}', b'{"peerClusterNames": "x"}', b'["standalone", "standalone"]', b'{"key": "k"}',
+    b'{"limitSize": "9e9", "limitTime": -1e30, "policy": "producer_exception"}', b'{"limit": {}, "policy": ["producer_exception"]}',
+    b'{"dispatchThrottlingRateInMsg": 1e30, "ratePeriodInSecond": -5}', b'{"publishThrottlingRateInByte": "x"}',
+    b'{"subscribeThrottlingRatePerConsumer": 9223372036854775808}', b'{"inactiveTopicDeleteMode": {}, "maxInactiveDurationSeconds": []}',
+    b'{"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": true}', b'{"managedLedgerMaxMarkDeleteRate": {}}', b'{"entryFilterNames": [1]}',
+    b'["Shared", {}]', b'["produce", "produce", null]', b'[{"topic": "t", "role": {}}]', b'[{"topic": "t", "role": "r", "actions": 5}]',
+    b'{"auth_policies": {"namespace_auth": [], "destination_auth": {"t": 5}}}', b'{"backlog_quota_map": {"message_age": []}}',
+    b'{"topicDispatchRate": {"standalone": []}, "publishMaxMessageRate": {"x": {}}}', b'{"max_producers_per_topic": 1e400}',
     b'{"properties": {"\\u0000": "\\u001b"}}', b'{"to": "earliest"}', b'{"timestamp": 1e300}', b'{"messageId": "9"}',
 )  # fmt: skip
 CONFIGS = (

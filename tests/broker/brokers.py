@@ -31,7 +31,7 @@ async def running_broker(
     config = BrokerConfig(broker_port=0, data_dir=directory, **(defaults | settings))
     namespaces = Namespaces(store, config)
     await namespaces.start()
-    for name in ("public/wire", "public/wirelist"):
+    for name in ("public/wire", "public/wirelist", "public/wirewatch"):
         if not namespaces.has_namespace(name):
             await namespaces.create_namespace(name, default_policies("standalone"))
     storage_config = StorageConfig(**({"journal_file_bytes": JOURNAL_FILE_BYTES, "retry_s": 0.05} | (limits or {})))

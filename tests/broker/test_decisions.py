@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from magnetar.broker.dispatch.replay import Replay
 from magnetar.broker.dispatch.shared import SharedOrder
 from magnetar.broker.dispatch.single_active import Candidate, choose_active
-from magnetar.broker.session.lookup_commands import list_answer, topics_hash
+from magnetar.broker.session.lookup_commands import list_answer
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
+from magnetar.broker.topics.topic_list import topics_hash
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from magnetar.wire.bulk import MessageHeads, message_frame_head, receipt_frames
 from magnetar.wire.frames import FrameDecoder
@@ -119,6 +120,35 @@ def test_shared_order_serves_whoever_waits_longest_of_the_best_priority(
             assert last_served[served.name] == min(last_served[eater.name] for eater in best)
         served.permits -= 1
         last_served[served.name] = (turn, 0)
+
+
+class Asked(Eater):
+    """Counts how often it is asked whether it takes something."""
+
+    asked = 0
+
+    @property
+    def is_available(self) -> bool:
+        Asked.asked += 1
+        return self.permits > 0
+
+
+def test_a_thousand_consumers_are_not_all_asked_for_each_read() -> None:
+    order: SharedOrder[Any] = SharedOrder()
+    for number in range(1000):
+        order.add(Asked(f"C{number}", 0, 40))
+    Asked.asked = 0
+    assert order.permits(100) == 100
+    assert Asked.asked == 3
+    assert order.permits(10**9) == 40_000
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.integers(1, 20))
+def test_shared_permits_are_those_of_all_up_to_the_limit(permits: list[int], most: int) -> None:
+    order: SharedOrder[Any] = SharedOrder()
+    for number, own in enumerate(permits):
+        order.add(Eater(f"C{number}", number % 2, own))
+    assert order.permits(most) == min(most, sum(permits))
 
 
 # Shared: what comes again

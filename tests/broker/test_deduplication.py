@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -395,7 +394,10 @@ async def test_the_hidden_cursor_is_no_subscription_and_keeps_what_is_not_counte
         assert DEDUPLICATION_CURSOR in topic.internal_stats()["cursors"]
         await broker.trim_topics()
         assert len(await stored(broker)) == 10
-        topic.deduplication._config = replace(broker.config, deduplication_snapshot_age_s=0)
+        await broker.namespaces.change_topic_policies(
+            topic.name, lambda policies: policies | {"deduplicationSnapshotIntervalSeconds": 0}
+        )
+        await until(lambda: topic.policies.snapshot_age_s == 0, "the topic's policy")
         topic.deduplication.tick()
         assert topic.internal_stats()["cursors"][DEDUPLICATION_CURSOR]["properties"] == {"p": 9}
         await broker.trim_topics()

@@ -293,16 +293,6 @@ async def test_seek_moves_what_comes_next(broker: BrokerService) -> None:
     await close(source, sink)
 
 
-async def test_key_shared_is_refused_by_name(broker: BrokerService) -> None:
-    raw = await Raw.connected(broker.port)
-    reply = await raw.request(
-        "SUBSCRIBE", topic=TOPIC, subscription="s", subType=CommandSubscribe.Key_Shared, consumer_id=1, request_id=1
-    )
-    assert reply.error.error == ServerError.NotAllowedError
-    assert "Key_Shared" in reply.error.message
-    await raw.close()
-
-
 async def test_epoch_of_an_exclusive_topic_outlives_the_broker(tmp_path: Path) -> None:
     epochs = []
     for _ in range(3):
@@ -359,15 +349,23 @@ async def test_entries_that_every_subscription_is_past_are_deleted(tmp_path: Pat
         await close(source, sink)
 
 
-async def test_a_message_for_later_is_refused_and_the_producer_goes_on(broker: BrokerService) -> None:
-    raw = await producer(broker)
-    raw.send_message(b"later", sequence_id=7, metadata={"deliver_at_time": 1 << 42})
-    raw.send_message(b"now", sequence_id=8)
-    refused = (await raw.receive()).command.send_error
-    assert (refused.sequence_id, refused.error) == (7, ServerError.NotAllowedError)
-    assert "Delayed delivery is not supported" in refused.message
-    assert (await raw.receive()).command.send_receipt.sequence_id == 8
-    await raw.close()
+@pytest.mark.parametrize("time_ms", [-(1 << 63), -1, (1 << 63) - 1])
+async def test_a_message_for_an_extreme_time_is_stored_and_delivered_or_waits(
+    broker: BrokerService, time_ms: int
+) -> None:
+    sink = await consumer(broker, SHARED)
+    source = await producer(broker)
+    source.send_message(b"odd", sequence_id=7, metadata={"deliver_at_time": time_ms})
+    source.send_message(b"now", sequence_id=8)
+    for sequence_id in (7, 8):
+        assert (await source.receive()).command.send_receipt.sequence_id == sequence_id
+    topic = next(iter(broker.topics.values()))
+    (subscription,) = topic.subscriptions.values()
+    if time_ms < 0:
+        assert (await sink.receive()).command.message.message_id.entryId == 0
+    assert (await sink.receive()).command.message.message_id.entryId == 1
+    assert subscription.delayed_entries == (time_ms > 0)
+    await close(source, sink)
 
 
 async def test_exclusive_consumer_whose_connection_is_being_closed_gives_way(broker: BrokerService) -> None:

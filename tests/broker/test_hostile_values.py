@@ -169,10 +169,11 @@ ODD: dict[str, Tree] = {
     },
     "a publish time of 2^63": {"publish_time": 1 << 63},
     "a publish time of 2^64-1": {"publish_time": (1 << 64) - 1},
+    "a delayed one with a publish time of 2^63": {"publish_time": 1 << 63, "deliver_at_time": 1},
+    "a delayed batch of -1": {"num_messages_in_batch": -1, "deliver_at_time": 1},
     "a name that is no text": {"producer_name": BAD},
     "a key that is no text": {"partition_key": BAD},
     "a property that is no text": {"properties": [{"key": b"k", "value": BAD}]},
-    "a delay": {"deliver_at_time": 1 << 62},
 }  # fmt: skip
 
 
@@ -220,7 +221,7 @@ async def test_each_official_client_gets_the_error_that_fails_one_message(versio
         raw = await Raw.open(broker.port)
         await raw.request("CONNECT", client_version=version, protocol_version=20)
         await produce(raw)
-        raw.send_bytes(send(0) + send(1, deliver_at_time=1 << 60))
+        raw.send_bytes(send(0) + send(1, publish_time=1 << 63))
         assert (await raw.receive()).command.send_receipt.sequence_id == 0
         answer = (await raw.receive()).command
         code = ServerError.ChecksumError if "CPP" in version else ServerError.NotAllowedError
@@ -234,12 +235,12 @@ async def test_a_go_client_comes_back_after_one_refusal(tmp_path: Path) -> None:
         await raw.request("CONNECT", client_version="Pulsar-Go-version", protocol_version=20)
         await produce(raw)
         # What follows the refused one is dropped: the client fails it together with that one.
-        raw.send_bytes(send(0) + send(1, deliver_at_time=1 << 60) + send(2))
+        raw.send_bytes(send(0) + send(1, publish_time=1 << 63) + send(2))
         assert (await raw.receive()).command.send_receipt.sequence_id == 0
         assert (await raw.receive()).command.close_producer.producer_id == 1
         refused = (await produce(raw, 2)).error
         assert (refused.request_id, refused.error) == (2, ServerError.ProducerBlockedQuotaExceededException)
-        assert "Delayed delivery is not supported" in refused.message
+        assert "publish_time=9223372036854775808 is out of range" in refused.message
         assert (await produce(raw, 3)).HasField("producer_success")
         raw.send_bytes(send(3))
         assert (await raw.receive()).command.send_receipt.sequence_id == 3

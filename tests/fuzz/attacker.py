@@ -19,7 +19,10 @@ from tests.broker.raw import FIELDS, Raw
 from .hostile import Tree, batch_body, command_frame, encode, fields_of, payload_section, spoil, tree_of
 
 NAMESPACE = "public/fuzz"
-TOPICS = tuple(f"persistent://{NAMESPACE}/t{number}" for number in range(4))
+STORED = tuple(f"persistent://{NAMESPACE}/t{number}" for number in range(4))
+TOPICS = (*STORED, f"non-persistent://{NAMESPACE}/t")
+UNSTORED = (0, 0)
+"""Position of every entry of a topic that stores nothing."""
 SUBSCRIPTIONS = ("s0", "s1", "s2")
 KINDS = [kind for kind in FIELDS if kind not in ("CONNECTED", "PING", "PONG", "SEND")]
 CLIENT_KINDS = [kind for kind in KINDS if BaseCommand.Type.Value(kind) in HANDLERS]
@@ -74,7 +77,23 @@ class Attacker:
             "producer_name": lambda: f"p{self.rng.randrange(3)}",
             "durable": lambda: 1,
             "epoch": lambda: self.rng.randrange(3),
-            "schema": lambda: {"name": "", "schema_data": b"", "type": 0},
+            "schema": self._schema,
+        }
+
+    def _schema(self) -> Tree:
+        """Most often one that topics share, so that producers get in; others are of all types and mostly invalid."""
+        if self.rng.random() < 0.7:
+            return {"name": "", "schema_data": b"", "type": 0}
+        data = self.rng.choice((
+            b"", b"null", b'"int"', b'{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}', b"{",
+            b"[" * 999, b"\0\0\0\1x\0\0\0\0", self.rng.randbytes(20),
+        ))  # fmt: skip
+        key, value = self.rng.choice(("key.schema.type", "x")), self.rng.choice(("AVRO", "NOPE", "KEY_VALUE"))
+        return {
+            "name": "",
+            "schema_data": data,
+            "type": self.rng.randrange(23),
+            "properties": [{"key": key, "value": value}],
         }
 
     def _next_request(self) -> int:
@@ -221,8 +240,9 @@ class Attacker:
         assert sections, f"a receipt for {receipt.sequence_id} of producer {receipt.producer_id}, which was not sent"
         position = receipt.message_id.ledgerId, receipt.message_id.entryId
         if position[0] != (1 << 64) - 1:
-            assert position not in self.receipted, f"position {position} was given twice"
-            self.receipted[position] = sections
+            if position != UNSTORED:
+                assert position not in self.receipted, f"position {position} was given twice"
+                self.receipted[position] = sections
             self._positions.append(position)
 
     async def close(self) -> None:

@@ -157,8 +157,8 @@ class Worker(SimulatedWorker):
         self._client = client
         functions = TopicLog(client, METADATA, "metadata-tailer")
         assignments = TopicLog(client, ASSIGNMENTS, "assignments-tailer")
-        self.metadata = FunctionMetadataManager(functions, lambda change: self.scheduling.reschedule())
-        self.scheduler = SchedulerManager(assignments, lambda: None)
+        self.metadata = FunctionMetadataManager(functions, lambda change: self.scheduling.reschedule(change.fqfn))
+        self.scheduler = SchedulerManager(assignments, lambda key: None)
         self.leadership = Leadership(self.metadata, self.scheduler, lambda: self.scheduling.restart())
         self.membership = MembershipManager(member, self._join, self._stats, self.leadership.became)
         self.scheduling = Scheduling(CONFIG, self.metadata, self.scheduler, self.membership)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from magnetar.errors import PackageError
 from magnetar.metadata import packages
-from magnetar.metadata.packages import PART_BYTES, PackageStore, Upload
+from magnetar.metadata.packages import NAMED_S, PART_BYTES, PackageStore, Upload
 from magnetar.metadata.packages_extract import extract, module_root
 
 Message = tuple[bytes, Mapping[str, str]]
@@ -31,6 +31,7 @@ class MemoryTopics:
         self.topics: dict[str, list[Message]] = {}
         self.sends_before_failure = -1
         self.reads = 0
+        self.looks = 0
 
     @asynccontextmanager
     async def write(self, package_id: str) -> AsyncIterator[packages.PartWriter]:
@@ -50,6 +51,7 @@ class MemoryTopics:
             yield message
 
     async def last_properties(self, package_id: str) -> Mapping[str, str] | None:
+        self.looks += 1
         topic = self.topics.get(package_id)
         return topic[-1][1] if topic else None
 
@@ -103,6 +105,31 @@ async def test_a_package_is_sent_once_and_fetched_once(tmp_path: Path) -> None:
     other = new_store(tmp_path / "b", topics)
     await asyncio.gather(*(other.fetch(upload.package_id, "f.py") for _ in range(5)))
     assert topics.reads == 1
+
+
+async def test_functions_of_one_package_look_at_its_topic_once_in_a_while(tmp_path: Path) -> None:
+    topics, now_s = MemoryTopics(), [0.0]
+    store = PackageStore(tmp_path, topics, lambda: now_s[0])
+    store.prepare()
+    upload = await store.receive(chunks(b"x = 1"))
+    for _ in range(10):
+        await store.keep(upload, "f.py")
+        await store.keep(upload, "f.py", is_named=True)
+    assert topics.looks == 2
+    now_s[0] = NAMED_S
+    topics.topics.clear()  # by somebody else
+    await store.keep(upload, "f.py")
+    assert len(topics.topics[upload.package_id]) == 1
+
+
+async def test_a_package_without_a_name_is_looked_at_each_time(tmp_path: Path) -> None:
+    topics = MemoryTopics()
+    store = new_store(tmp_path, topics)
+    upload = await store.receive(chunks(b"x = 1"))
+    await store.keep(upload, "f.py")
+    topics.topics.clear()  # the cleanup: it had been without a name for an hour
+    await store.keep(upload, "f.py", is_named=True)
+    assert len(topics.topics[upload.package_id]) == 1
 
 
 async def test_the_same_content_under_two_names_is_there_under_both(tmp_path: Path) -> None:
@@ -159,7 +186,7 @@ async def test_nothing_is_left_after_an_upload_is_refused(tmp_path: Path, monkey
         await store.receive(chunks(*[b"x" * PART_BYTES] * 3))
     upload = await store.receive(chunks(b"no zip"))
     with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
-        await store.unpack(upload, "f.zip")
+        await store.unpack(upload, "f.zip", lambda package: package)
     await store.discard(upload)
     assert store.local_ids() == []
     assert list((tmp_path / ".incoming").iterdir()) == []
@@ -169,7 +196,7 @@ async def test_nothing_is_left_of_an_upload_that_is_cancelled_at_once(tmp_path: 
     """A thread that opens the file does not end with the wait for it, and would make it again."""
     store = new_store(tmp_path)
     for _ in range(20):
-        receiving = asyncio.create_task(store.receive(chunks(b"x")))
+        receiving = asyncio.create_task(store.receive(chunks(b"x" * PART_BYTES)))  # a small one never waits
         await asyncio.sleep(0)
         receiving.cancel()
         with contextlib.suppress(asyncio.CancelledError):

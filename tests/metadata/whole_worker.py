@@ -55,11 +55,8 @@ class SimulatedAdmin:
         self._link = link
         self._world = world
 
-    async def has_tenant(self, tenant: str) -> bool:
-        return True
-
-    async def has_namespace(self, tenant: str, namespace: str) -> bool:
-        return True
+    async def namespaces(self, tenant: str) -> list[str]:
+        return [f"{tenant}/{name}" for name in ("default", "n")]
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
         assert topic == COORDINATION

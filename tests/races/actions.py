@@ -24,7 +24,9 @@ MODES = (
     ProducerAccessMode.WaitForExclusive,
     ProducerAccessMode.ExclusiveWithFencing,
 )
-KINDS = (CommandSubscribe.Exclusive, CommandSubscribe.Shared, CommandSubscribe.Failover)
+KINDS = (
+    CommandSubscribe.Exclusive, CommandSubscribe.Shared, CommandSubscribe.Failover, CommandSubscribe.Key_Shared
+)  # fmt: skip
 
 
 class Actions:

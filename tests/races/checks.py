@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from magnetar.broker.dispatch.key_shared import KeySharedDispatcher
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe
 
 from .peer import Peer, PeerConsumer
@@ -65,3 +66,7 @@ def check_settled(incarnation: Incarnation) -> None:
                 left = topic.log.entries_between(subscription.cursor.mark_delete, topic.log.last_confirmed)
                 is_done = subscription.read_position > topic.log.last_confirmed and not subscription.replay_entries
                 assert is_done or not left, f"{subscription} gives nothing to {ready}"
+            if ready and isinstance(subscription.dispatcher, KeySharedDispatcher) and not subscription.is_blocked:
+                assert subscription.read_position > topic.log.last_confirmed, f"{subscription} reads nothing new"
+                for each in ready:
+                    assert not subscription.dispatcher.has_for(each), f"{subscription} gives nothing to {each}"

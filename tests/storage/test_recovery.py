@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import random
 import struct
 from dataclasses import replace
@@ -20,6 +22,7 @@ from magnetar.broker.storage.journal.format import (
     encode_mark,
     pack_entry_head,
 )
+from magnetar.broker.storage.journal.journal import file_sequence
 from magnetar.broker.storage.recovery.replay import SALVAGED
 from magnetar.errors import DataDirectoryInUse, StorageError
 from magnetar.testing.simulated_disk import Operation, SimulatedCrash, SimulatedDisk
@@ -54,7 +57,12 @@ def recovered(disk: SimulatedDisk, config: StorageConfig = CONFIG) -> list[bytes
 
 
 def files(disk: SimulatedDisk) -> list[str]:
-    return [path for path in disk.paths() if path.endswith(".journal")]
+    """The journal's files, but for one that is prepared."""
+    return [path for path in disk.paths() if path.endswith(".journal") and not is_prepared(disk, path)]
+
+
+def is_prepared(disk: SimulatedDisk, path: str) -> bool:
+    return layout.is_prepared(disk.content(path)[: layout.PAGE], file_sequence(path.rpartition("/")[2]) or 0)
 
 
 def groups(disk: SimulatedDisk, path: str) -> list[tuple[int, int]]:
@@ -182,6 +190,10 @@ def test_old_content_of_a_recycled_file_is_never_taken_for_new() -> None:
     stepper = step_by_hand(storage, random.Random(5))
     log = storage.open_log(LOG)
     payloads = []
+    recycled: list[str] = []
+    disk.watch = lambda done: (
+        recycled.append(done.path) if (done.kind, done.path[-8:]) == ("rename", ".journal") else None
+    )
     for number in range(30):
         payloads.append(b"%d|" % number + bytes(4000))
         log.append(payloads[-1], 1, 1, lambda _, error: None)
@@ -190,7 +202,7 @@ def test_old_content_of_a_recycled_file_is_never_taken_for_new() -> None:
             storage._checkpoint.begin()
             stepper.run()
     storage.abandon()
-    assert disk.counts["rename"] > 6  # catalogues and recycled files
+    assert recycled
     assert recovered(disk) == payloads
     newest = files(disk)[-1]
     last = groups(disk, newest)[-1]
@@ -221,6 +233,36 @@ def test_journal_file_that_was_named_but_never_begun_is_begun_then() -> None:
             assert recovered(copy) == payloads
         disk = copy
     assert recovered(disk) == payloads
+
+
+@pytest.mark.parametrize("entries_before", [1, 2, 7, 8, 9])
+def test_group_whose_sync_failed_is_durable_once_a_start_has_read_it(entries_before: int) -> None:
+    """A kernel forgets that pages must be written when that fails, and goes on showing them."""
+    kept = 0
+    for seed in range(40):
+        disk = SimulatedDisk(seed)
+        storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
+        stepper = step_by_hand(storage, random.Random(5))
+        log = storage.open_log(LOG)
+        for number in range(entries_before):
+            log.append(b"%d" % number, 1, 1, lambda _, error: None)
+            stepper.run()
+
+        def fail_sync(operation: Operation, disk: SimulatedDisk = disk) -> None:
+            if operation.kind == "sync" and operation.path.endswith(".journal"):
+                disk.failures[operation.number] = 5
+                disk.watch = None
+
+        disk.watch = fail_sync
+        log.append(b"doubtful" * 1000, 1, 1, lambda _, error: None)
+        with contextlib.suppress(DiskFailure):
+            stepper.run()
+        disk.kill_process()
+        shown = recovered(disk)
+        kept += b"doubtful" * 1000 in shown
+        disk.power_failure()
+        assert recovered(disk) == shown, f"seed {seed}"
+    assert kept  # else nothing was tried
 
 
 def test_payload_that_looks_like_groups_is_never_taken_for_them() -> None:
@@ -267,6 +309,86 @@ def test_header_that_is_lost_before_groups_of_its_file_is_refused() -> None:
     for lost in (layout.PAGE, second):  # with the first group, too
         with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
             recovered(damaged(disk, path, bytes(lost) + content[lost:]))
+
+
+def prepared(disk: SimulatedDisk) -> str:
+    """Write groups until the next file is prepared, and return its path."""
+    journal(disk, [b"x" * 5000] * 4)
+    (path,) = [path for path in disk.paths() if path.endswith(".journal") and is_prepared(disk, path)]
+    return path
+
+
+def begun_with(disk: SimulatedDisk, path: str, groups: int) -> tuple[bytes, bytes]:
+    """Return header and groups of a prepared file as the next group's roll would write them."""
+    sequence = file_sequence(path.rpartition("/")[2])
+    before = [path for path in files(disk) if layout.decode_file_header(disk.content(path)) is not None][-1]
+    offset, number = layout.PAGE, 0
+    while (group := layout.decode_group(content := disk.content(before), offset, len(content))) is not None:
+        offset, number = group.end, group.number
+    key = json.loads(disk.content("/d/catalogue").splitlines()[1])["journal_key"]
+    assert sequence is not None
+    nonce = layout.nonce_of(bytes.fromhex(key), sequence, 77)
+    header = layout.FileHeader(77, sequence, number + 1, offset, nonce)
+    parts = [part for one in range(groups) for part in layout.encode_group(header, number + 1 + one, b"")]
+    return layout.encode_file_header(header), b"".join(parts)
+
+
+def test_next_file_is_prepared_and_begun_without_a_sync_of_its_own() -> None:
+    disk = SimulatedDisk()
+    storage = Storage.open("/d", CONFIG, disk, lambda: 1.0, random.Random(5))
+    stepper = step_by_hand(storage, random.Random(5))
+    log = storage.open_log(LOG)
+    stepper.run()
+    stored: list[Position] = []
+    trace: list[str] = []
+    for number in range(30):
+        log.append(b"x" * 5000, 1, 1, lambda position, error: stored.append(position))
+        disk.watch = lambda operation: trace.append(f"{operation.kind} {operation.path[-9:]}")
+        stepper._write_once()
+        disk.watch = None
+        stepper.run()
+        assert len(stored) == number + 1
+        if number:  # the first group begins the first file
+            assert [kind for kind, _ in map(str.split, trace)].count("sync") == 1
+            assert not any(line.startswith(("sync_directory", "rename", "open")) for line in trace), trace
+        trace.clear()
+    assert len(files(disk)) > 5
+    storage.abandon()
+    assert len(recovered(disk)) == 30
+
+
+def test_prepared_file_is_used_by_the_next_start() -> None:
+    disk = SimulatedDisk()
+    path = prepared(disk)
+    assert recovered(disk) == [b"x" * 5000] * 4
+    journal(disk, [b"more"])
+    assert files(disk)[-1] == path
+    assert layout.decode_file_header(disk.content(path)) is not None
+    assert recovered(disk) == [b"x" * 5000] * 4 + [b"more"]
+
+
+def test_first_group_whose_header_is_lost_in_a_prepared_file_was_in_flight() -> None:
+    disk = SimulatedDisk()
+    path = prepared(disk)
+    header, group = begun_with(disk, path, 1)
+    old = disk.content(path)
+    for page, found in ((old[: layout.PAGE], group), (header, group), (header, b""), (old[: layout.PAGE], b"")):
+        copy = damaged(disk, path, (page + found).ljust(len(old), b"\0"))
+        assert recovered(copy) == [b"x" * 5000] * 4
+        journal(copy, [b"more"])
+        assert recovered(copy) == [b"x" * 5000] * 4 + [b"more"]
+
+
+def test_second_group_in_a_file_that_claims_to_be_prepared_is_damage() -> None:
+    disk = SimulatedDisk()
+    path = prepared(disk)
+    header, groups = begun_with(disk, path, 2)
+    old = disk.content(path)
+    assert recovered(damaged(disk, path, (header + groups).ljust(len(old), b"\0"))) == [b"x" * 5000] * 4
+    with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+        recovered(damaged(disk, path, (old[: layout.PAGE] + groups).ljust(len(old), b"\0")))
+    with pytest.raises(DamagedFile, match="the header of a journal file with groups in it is unreadable"):
+        recovered(damaged(disk, path, (bytes(layout.PAGE) + groups[: layout.PAGE]).ljust(len(old), b"\0")))
 
 
 def foreign(disk: SimulatedDisk, *records: bytes) -> None:

@@ -129,7 +129,7 @@ async def test_the_table_is_described(http: httpx.AsyncClient) -> None:
     one = document["paths"]["/a/{name}/logs"]["get"]
     assert one["description"] == "Return lines."
     assert [(each["name"], each["in"], each["required"], each["schema"]) for each in one["parameters"]] == [
-        ("name", "path", True, {"type": "string"}),
+        ("name", "path", True, {"type": "string", "minLength": 1}),
         ("tail", "query", False, {"type": "integer", "default": 100}),
         ("follow", "query", False, {"type": "boolean", "default": False}),
         ("runId", "query", True, {"type": "string"}),

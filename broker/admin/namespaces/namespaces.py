@@ -12,6 +12,7 @@ from ..bodies import as_object
 from ..call import Call
 from ..routing import NAMESPACE, Routes
 from ..topics.lookup import check_bundle, is_system_topic, topics_in_bundle, topics_of
+from . import schema_policies
 from .policies import new_policies
 
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
@@ -26,11 +27,13 @@ def _list(call: Call) -> Response:
 
 async def _create(call: Call) -> None:
     namespace = call.new_namespace
-    policies = new_policies(call.namespaces, call.tenant, as_object(await call.json(), "policies"))
+    policies = new_policies(call.namespaces, namespace, as_object(await call.json(), "policies"))
     if call.namespaces.tenant(call.tenant) is None:
         raise Refused(404, "Tenant does not exist")
     if call.namespaces.has_namespace(namespace):
         raise Refused(409, "Namespace already exists")
+    if 0 < call.broker.config.max_namespaces_per_tenant <= len(call.namespaces.namespaces(call.tenant)):
+        raise Refused(412, f"Exceed the maximum number of namespace in tenant :{call.tenant}")
     await call.namespaces.create_namespace(namespace, policies)
 
 
@@ -50,7 +53,7 @@ async def _delete(call: Call) -> None:
             break
         for topic in topics:
             await call.broker.delete_topic(topic, force=True)
-    await call.namespaces.delete_namespace(namespace)
+    await call.namespaces.delete_namespace(namespace, call.broker.schemas.forget_namespace)
 
 
 def _topics(call: Call) -> Response:
@@ -130,7 +133,7 @@ async def _unsubscribe(call: Call) -> None:
 
 ROUTES: Routes = (
     ("GET", "/admin/v2/namespaces/{tenant}", _list),
-    ("GET", NAMESPACE, lambda call: as_json(call.policies)),
+    ("GET", NAMESPACE, lambda call: as_json(schema_policies.shown(call))),
     ("PUT", NAMESPACE, _create),
     ("DELETE", NAMESPACE, _delete),
     ("GET", f"{NAMESPACE}/topics", _topics),

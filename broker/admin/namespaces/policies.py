@@ -6,30 +6,49 @@ Nothing is accepted and then ignored: a namespace is not created with a policy t
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, as_text, no_authorization, not_supported, nothing
+from ....web.answers import Refused, as_json, not_supported, nothing
+from ...policies.effective import AGE, SIZE
 from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
-from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map, with_field
+from ..backlog_quotas import FIELD as QUOTAS
+from ..backlog_quotas import refuse_retention_misfit, with_quota
+from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
 from ..call import Call
+from ..permissions import read_auth_policies
+from ..policy_bodies import (
+    at_least_zero,
+    read_auto_subscription,
+    read_backlog_quota,
+    read_dispatch_rate,
+    read_entry_filters,
+    read_inactive_topics,
+    read_persistence,
+    read_publish_rate,
+    read_retention,
+    read_subscribe_rate,
+    read_subscription_types,
+)
 from ..routing import NAMESPACE, Routes
-from ..topics.policies import adjust_deduplication
+from ..topics.policies import adjust_deduplication, check_delayed_delivery
+from . import properties, schema_policies
+from .policy import Number, PauseOnAckState, Policy, Rate, Retention
 from .refused_policies import refuse_unsupported
 
 _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
-def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] | None) -> Policies:
+def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, Any] | None) -> Policies:
     """Return the policies of a namespace to be created, from the body of the request.
 
     Raises:
         Refused: a field is invalid, or asks for what this broker does not do.
     """
+    tenant = namespace.partition("/")[0]
     wanted = {field: value for field, value in (wanted or {}).items() if value is not None}
     bundles = _check_bundles(as_object(wanted.pop("bundles", None), "bundles") or {})
     policies = default_policies(namespaces.cluster_name, bundles)
@@ -38,22 +57,25 @@ def new_policies(namespaces: Namespaces, tenant: str, wanted: Mapping[str, Any] 
     if clusters := as_text_list(wanted.pop("allowed_clusters", None), "allowed_clusters"):
         _check_clusters(namespaces, tenant, clusters)
         policies["allowed_clusters"] = clusters
-    if limits := wanted.pop("retention_policies", None):
-        policies["retention_policies"] = _check_retention(as_object(limits, "retention_policies") or {})
-    threshold = as_int(wanted.pop("compaction_threshold", None), "compaction_threshold", bits=64)
-    if _check_compaction_threshold(threshold) is not None:
-        policies["compaction_threshold"] = threshold
-    is_deduplicated = as_bool(wanted.pop("deduplicationEnabled", None), "deduplicationEnabled")
-    if is_deduplicated is not None:
-        policies["deduplicationEnabled"] = is_deduplicated
-    if override := wanted.pop("autoTopicCreationOverride", None):
-        policies["autoTopicCreationOverride"] = _check_auto_topic_creation(as_object(override, "auto creation") or {})
-    if override := wanted.pop("autoSubscriptionCreationOverride", None):
-        policies["autoSubscriptionCreationOverride"] = _check_auto_subscription(as_object(override, "override") or {})
+    for rate in _RATES:
+        by_cluster = as_object(wanted.pop(rate.field, None), rate.name) or {}
+        found = {cluster: rate.read(value) for cluster, value in by_cluster.items()}
+        if any(cluster != namespaces.cluster_name for cluster in found):
+            raise not_supported(f"{rate.name} of another cluster", f"name only {namespaces.cluster_name}")
+        policies |= rate.fields_of(namespaces.cluster_name, found.get(namespaces.cluster_name))
+    for policy in _POLICIES:
+        value = wanted.pop(policy.field, None)
+        if value is not None and (read := policy.read(value)) is not None:
+            policies[policy.field] = read
+    for kind, quota in (as_object(wanted.pop(QUOTAS, None), "backlog quotas") or {}).items():
+        if kind not in (SIZE, AGE):
+            raise Refused(400, f"{kind!r} is no type of backlog quotas; give {SIZE} or {AGE}")
+        policies = with_quota(policies, kind, read_backlog_quota(quota, namespace), keeps_empty=True)
+    refuse_retention_misfit(policies.get("retention_policies"), policies, "namespace")
     if properties := as_text_map(wanted.pop("properties", None), "properties"):
         policies["properties"] = properties
-    if any((as_object(wanted.pop("auth_policies", None), "auth_policies") or {}).values()):
-        raise no_authorization()
+    policies["auth_policies"] = read_auth_policies(wanted.pop("auth_policies", None))
+    schema_policies.take(wanted, policies)
     refuse_unsupported(policies, wanted)
     return policies
 
@@ -73,29 +95,10 @@ def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
     return {"boundaries": [f"0x{place:08x}" for place in places]}
 
 
-def _check_retention(body: Mapping[str, Any]) -> dict[str, int]:
-    minutes = as_int(body.get("retentionTimeInMinutes"), "retentionTimeInMinutes") or 0
-    megabytes = as_int(body.get("retentionSizeInMB"), "retentionSizeInMB", bits=64) or 0
-    for value, name in ((minutes, "time"), (megabytes, "size")):
-        if value < -1:
-            raise Refused(400, f"Invalid retention policy: {name} limit must be >= -1")
-    if (minutes == 0) != (megabytes == 0):
-        raise Refused(
-            400,
-            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has"
-            " a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both"
-            " limits must be set to 0.",
-        )
-    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
-
-
-def _check_compaction_threshold(threshold: int | None) -> int | None:
-    if threshold is not None and threshold < 0:
-        raise Refused(412, "compactionThreshold must be 0 or more")
-    return threshold
-
-
-def _check_auto_topic_creation(body: Mapping[str, Any]) -> dict[str, Any]:
+def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
+    body = as_object(value, "automatic creation of topics")
+    if body is None:
+        return None
     invalid = "Invalid configuration for autoTopicCreationOverride. the detail is"
     is_allowed = as_bool(body.get("allowAutoTopicCreation"), "allowAutoTopicCreation") or False
     override: dict[str, Any] = {"allowAutoTopicCreation": is_allowed}
@@ -116,11 +119,6 @@ def _check_auto_topic_creation(body: Mapping[str, Any]) -> dict[str, Any]:
         detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
         raise Refused(412, f"{invalid} {detail}")
     return override
-
-
-def _check_auto_subscription(body: Mapping[str, Any]) -> dict[str, Any]:
-    is_allowed = as_bool(body.get("allowAutoSubscriptionCreation"), "allowAutoSubscriptionCreation") or False
-    return {"allowAutoSubscriptionCreation": is_allowed}
 
 
 async def _set_replication(call: Call) -> Response:
@@ -154,74 +152,7 @@ def _check_clusters(namespaces: Namespaces, tenant: str, clusters: list[str]) ->
             raise not_supported(f"replication to cluster {cluster}", f"name only {namespaces.cluster_name}")
 
 
-async def _add_properties(call: Call) -> None:
-    added = as_text_map(await call.json(), "properties") or {}
-    await _change_properties(call, lambda held: held | added)
-
-
-async def _set_property(call: Call) -> None:
-    one = {call.text("key"): call.text("value")}
-    await _change_properties(call, lambda held: held | one)
-
-
-async def _remove_property(call: Call) -> Response:
-    key = call.text("key")
-    answer = _property(call)
-    await _change_properties(call, lambda held: with_field(held, key, None))
-    return answer
-
-
-def _property(call: Call) -> Response:
-    value = call.policies["properties"].get(call.text("key"))
-    return nothing() if value is None else as_text(value)
-
-
-async def _change_properties(call: Call, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-    namespace = call.require_namespace()
-    await call.namespaces.change_policies(namespace, lambda p: p | {"properties": change(p["properties"])})
-
-
-@dataclass(frozen=True, slots=True)
-class _Policy:
-    """A policy that is read, set and removed as a whole.
-
-    Attributes:
-        method: of HTTP, that sets it.
-        name: last part of its path.
-        field: name in the namespace's policies.
-        read: returns what a body says, None where it says nothing; before the namespace is looked for.
-        check: returns the value to store, or refuses it.
-        changed: makes loaded topics obey; without it they read the policy each time.
-        missing: reason of the refusal to set it where there is no such namespace.
-    """
-
-    method: str
-    name: str
-    field: str
-    read: Callable[[Any], Any]
-    check: Callable[[Any], Any]
-    changed: Callable[[Call, str], Awaitable[None]] | None = None
-    missing: str = "Namespace does not exist"
-
-    def get(self, call: Call) -> Response:
-        """Answer with the policy."""
-        value = call.policies.get(self.field)
-        return nothing() if value is None else as_json(value)
-
-    async def set(self, call: Call) -> None:
-        """Set the policy."""
-        wanted = self.read(await call.json())
-        namespace = call.require_namespace(self.missing)
-        await self._change(call, namespace, None if wanted is None else self.check(wanted))
-
-    async def remove(self, call: Call) -> None:
-        """Remove the policy."""
-        await self._change(call, call.require_namespace(), None)
-
-    async def _change(self, call: Call, namespace: str, value: Any) -> None:
-        await call.namespaces.change_policies(namespace, lambda policies: with_field(policies, self.field, value))
-        if self.changed is not None:
-            await self.changed(call, namespace)
+_NO_POLICIES = "Namespace policies does not exist"
 
 
 def _read_deduplication(body: Any) -> bool:
@@ -236,43 +167,74 @@ async def _adjust_deduplication(call: Call, namespace: str) -> None:
 
 
 _POLICIES = (
-    _Policy(
-        "POST", "retention", "retention_policies",
-        lambda body: as_object(body, "retention"), _check_retention, missing="Namespace policies does not exist",
+    Retention("POST", "retention", "retention_policies", read_retention, missing=_NO_POLICIES),
+    Number(
+        "POST", "messageTTL", "message_ttl_in_seconds",
+        at_least_zero("messageTTL", "Invalid value for message TTL, message TTL must >= 0"),
     ),
-    _Policy(
-        "PUT", "compactionThreshold", "compaction_threshold",
-        lambda body: as_int(body, "compactionThreshold", bits=64), _check_compaction_threshold,
+    Number(
+        "POST", "subscriptionExpirationTime", "subscription_expiration_time_minutes",
+        at_least_zero("subscriptionExpirationTime", "Invalid value for subscription expiration time"),
     ),
-    _Policy(
-        "POST", "deduplication", "deduplicationEnabled", _read_deduplication, bool, changed=_adjust_deduplication,
+    Policy("POST", "delayedDelivery", "delayed_delivery_policies", check_delayed_delivery, missing=_NO_POLICIES),
+    Policy("PUT", "compactionThreshold", "compaction_threshold", at_least_zero("compactionThreshold", bits=64)),
+    Policy("POST", "deduplication", "deduplicationEnabled", _read_deduplication, _adjust_deduplication),
+    Policy(
+        "POST", "deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds",
+        at_least_zero("interval", "interval must be greater than or equal to 0"),
+        missing=_NO_POLICIES, is_removable=False,
     ),
-    _Policy(
-        "POST", "autoTopicCreation", "autoTopicCreationOverride",
-        lambda body: as_object(body, "automatic creation of topics"), _check_auto_topic_creation,
+    Policy("POST", "autoTopicCreation", "autoTopicCreationOverride", _read_auto_topic_creation),
+    Policy("POST", "autoSubscriptionCreation", "autoSubscriptionCreationOverride", read_auto_subscription),
+    Policy("POST", "persistence", "persistence", read_persistence),
+    Policy(
+        "POST", "inactiveTopicPolicies", "inactive_topic_policies", read_inactive_topics, missing=_NO_POLICIES
     ),
-    _Policy(
-        "POST", "autoSubscriptionCreation", "autoSubscriptionCreationOverride",
-        lambda body: as_object(body, "automatic creation of subscriptions"), _check_auto_subscription,
+    Policy("POST", "subscriptionTypesEnabled", "subscription_types_enabled", read_subscription_types, unset=[]),
+    Policy("POST", "entryFilters", "entryFilters", read_entry_filters),
+    PauseOnAckState(
+        "POST", "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled",
+        lambda body: as_bool(body, "dispatcherPauseOnAckStatePersistent"),
+    ),
+    *(
+        Number("POST", name, field, at_least_zero(name))
+        for name, field in (
+            ("maxProducersPerTopic", "max_producers_per_topic"),
+            ("maxConsumersPerTopic", "max_consumers_per_topic"),
+            ("maxConsumersPerSubscription", "max_consumers_per_subscription"),
+            ("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer"),
+            ("maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription"),
+        )
+    ),
+    Number(
+        "POST", "maxSubscriptionsPerTopic", "max_subscriptions_per_topic", at_least_zero("maxSubscriptionsPerTopic"),
+        missing=_NO_POLICIES,
+    ),
+    Number(
+        "POST", "maxTopicsPerNamespace", "max_topics_per_namespace", at_least_zero("maxTopicsPerNamespace"),
+        missing=_NO_POLICIES, unset=0,
     ),
 )  # fmt: skip
 
 
-def _routes_of(policy: _Policy) -> Routes:
+_RATES = (
+    Rate("POST", "dispatchRate", "topicDispatchRate", read_dispatch_rate),
+    Rate("POST", "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate),
+    Rate("POST", "publishRate", "publishMaxMessageRate", read_publish_rate),
+    Rate("POST", "subscribeRate", "clusterSubscribeRate", read_subscribe_rate),
+)
+
+
+def _routes_of(policy: Policy) -> Routes:
     path = f"{NAMESPACE}/{policy.name}"
     return (("GET", path, policy.get), (policy.method, path, policy.set), ("DELETE", path, policy.remove))
 
 
 ROUTES: Routes = (
-    *(route for policy in _POLICIES for route in _routes_of(policy)),
+    *properties.ROUTES,
+    *(route for policy in (*_POLICIES, *_RATES) for route in _routes_of(policy)),
     ("GET", f"{NAMESPACE}/replication", lambda call: as_json(call.policies["replication_clusters"])),
     ("POST", f"{NAMESPACE}/replication", _set_replication),
     ("GET", f"{NAMESPACE}/allowedClusters", lambda call: as_json(call.policies["allowed_clusters"])),
     ("POST", f"{NAMESPACE}/allowedClusters", _set_allowed_clusters),
-    ("GET", f"{NAMESPACE}/properties", lambda call: as_json(call.policies["properties"])),
-    ("PUT", f"{NAMESPACE}/properties", _add_properties),
-    ("DELETE", f"{NAMESPACE}/properties", lambda call: _change_properties(call, lambda _: {})),
-    ("GET", f"{NAMESPACE}/property/{{key}}", _property),
-    ("PUT", f"{NAMESPACE}/property/{{key}}/{{value}}", _set_property),
-    ("DELETE", f"{NAMESPACE}/property/{{key}}", _remove_property),
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....errors import TopicNotFound
-from ....web.answers import Refused, not_supported
+from ....web.answers import Refused
 from ....wire.topic_name import DOMAINS, TopicName, parse_topic_name
 from ...policies.policies import bundle_of
 from ..call import Call
@@ -70,7 +70,7 @@ async def load(call: Call, name: TopicName) -> Topic:
     partitions = call.namespaces.partitions(name.base) if name.partition >= 0 else 0
     if partitions and name.partition >= partitions:
         raise Refused(404, "Topic partitions were not yet created")
-    if call.namespaces.partitions(name) or not name.is_persistent:
+    if call.namespaces.partitions(name):
         raise not_found(name)
     try:
         return await call.broker.topic(name, create=partitions > 0)
@@ -89,12 +89,6 @@ async def load_all(call: Call, name: TopicName) -> list[Topic]:
     """Return a plain topic, or all partitions of a partitioned one."""
     partitions = range(call.namespaces.partitions(name))
     return [await load(call, name.partition_name(index)) for index in partitions] or [await load(call, name)]
-
-
-def refuse_non_persistent(name: TopicName) -> None:
-    """Refuse to create what this broker does not have."""
-    if not name.is_persistent:
-        raise not_supported("a non-persistent topic", f"create persistent://{name.namespace_name}/{name.local}")
 
 
 def connections(call: Call, name: TopicName) -> int:
@@ -123,8 +117,9 @@ def is_system_topic(topic: TopicName) -> bool:
 
 
 def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system: bool) -> list[TopicName]:
-    """Return the topics of a namespace, partitions one by one."""
-    topics = (parse_topic_name(name) for name in call.broker.topic_names(namespace))
+    """Return the topics of a namespace, partitions one by one; of those that are not persistent, the loaded ones."""
+    names = [*call.broker.topic_names(namespace), *call.broker.non_persistent_names(namespace)]
+    topics = map(parse_topic_name, names)
     return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
 
 

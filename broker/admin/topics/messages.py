@@ -61,6 +61,7 @@ async def _peek(call: Call) -> Response:
 
 async def _by_id(call: Call) -> Response:
     wanted = Position(call.number("ledger"), call.number("entry"))
+    persistent(call)
     topic = await load_single(call, "GetMessageById is not allowed on partitioned-topic")
     if all(ledger.id != wanted.ledger_id for ledger in topic.log.ledgers()):
         raise Refused(404, "Message id not found")

@@ -14,7 +14,7 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import TOPIC, TOPICS, Routes
-from .lookup import connections, is_known, load, load_all, not_found, refuse_non_persistent
+from .lookup import connections, is_known, load, load_all, not_found
 from .partitioned_stats import aggregate
 from .stats import shown_stats
 
@@ -56,7 +56,6 @@ async def _create(call: Call) -> None:
     if name.partition >= 0:
         raise Refused(412, "Partitioned Topic Name should not contain '-partition-'")
     call.require_topic_namespace()
-    refuse_non_persistent(name)
     if partitions <= 0:
         raise Refused(406, "Number of partitions should be more than 0")
     if partitions > MAX_PARTITIONS:
@@ -64,6 +63,7 @@ async def _create(call: Call) -> None:
     if is_known(call, name):
         raise Refused(409, "This topic already exists")
     _refuse_conflicts(call, name, range(partitions))
+    call.broker.check_room(name, partitions)
     await call.namespaces.create_partitioned_topic(name, partitions, properties)
     await _create_missing(call, name)
 
@@ -119,6 +119,7 @@ async def _delete(call: Call) -> None:
             await call.broker.delete_topic(partition, force, with_subscriptions=True)
         except TopicNotFound:
             continue  # somebody else deleted it meanwhile
+    await call.broker.schemas.forget(name)
     await call.namespaces.delete_partitioned_topic(name)
 
 
@@ -140,6 +141,8 @@ async def _internal_stats(call: Call) -> Response:
 async def _load_partitions(call: Call) -> list[Topic]:
     name = call.require_topic_namespace()
     if not call.namespaces.partitions(name):
+        if not name.is_persistent:
+            raise Refused(404, f"Partitioned topic not found {name}")
         raise Refused(404, f"Partitioned Topic {name} not found")
     return await load_all(call, name)
 

@@ -1,103 +1,56 @@
 """Policies of single topics; they hold for all partitions of a topic.
 
 Those that this broker does not obey read as not set and are refused when set. A further one that it obeys needs a line
-in `_POLICIES`, its typed reading in `broker/policies/policies.py`, and to be taken out of `_REFUSED`.
+in `_POLICIES`, its field in `broker/policies/effective.py`, and to be taken out of `_REFUSED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
 
 from ....web.answers import Refused, as_json, not_supported, nothing, refusing
 from ....wire.topic_name import TopicName
-from ..bodies import as_bool, as_int, with_field
+from ...policies.effective import Rate
+from ...schemas.compatibility import Strategy
+from ..bodies import as_bool, as_int, as_object
 from ..call import Call
+from ..policy_bodies import (
+    at_least_zero,
+    read_auto_subscription,
+    read_dispatch_rate,
+    read_entry_filters,
+    read_inactive_topics,
+    read_persistence,
+    read_publish_rate,
+    read_retention,
+    read_subscribe_rate,
+    read_subscription_types,
+)
 from ..routing import TOPIC, Handler, Routes, of_existing
+from . import topic_quotas
+from .applied_policies import (
+    applied_delayed_delivery,
+    applied_dispatch_rate,
+    applied_inactivity,
+    applied_persistence,
+    applied_retention,
+    applied_subscribe_rate,
+    first_set,
+    rate_of_namespace,
+    shown_rate,
+)
 from .lookup import find, is_known, not_found
+from .policy import MaxMessageSize, MessageTtl, PauseOnAckState, Policy, Replication, Retention, topic_of
 
 _REFUSED = (
-    "messageTTL",
-    "retention",
-    "backlogQuota",
-    "persistence",
-    "delayedDelivery",
-    "dispatchRate",
-    "subscriptionDispatchRate",
     "replicatorDispatchRate",
-    "publishRate",
-    "subscribeRate",
-    "deduplicationSnapshotInterval",
-    "inactiveTopicPolicies",
-    "maxProducers",
-    "maxConsumers",
-    "maxUnackedMessagesOnConsumer",
-    "maxUnackedMessagesOnSubscription",
-    "maxConsumersPerSubscription",
-    "maxSubscriptionsPerTopic",
-    "maxMessageSize",
-    "replication",
-    "schemaCompatibilityStrategy",
-    "schemaValidationEnforced",
-    "autoSubscriptionCreation",
     "offloadPolicies",
-    "subscriptionTypesEnabled",
-    "entryFilters",
     "shadowTopics",
-    "dispatcherPauseOnAckStatePersistent",
 )
-_NO_CONTENT = (
-    "publishRate",
-    "maxConsumersPerSubscription",
-    "maxSubscriptionsPerTopic",
-    "maxMessageSize",
-    "subscriptionTypesEnabled",
-)
-"""Read as 204 when not set; the others as 200 without a body."""
-
-
-@dataclass(frozen=True)
-class _Policy:
-    """A policy of topics.
-
-    Attributes:
-        name: last part of its path.
-        field: name in the topic's policies.
-        read: makes its value of the body; None for a body that says nothing.
-        applied: returns the effective value for a topic, wherever it is set.
-        changed: makes loaded topics obey; without it the broker reads the policy each time.
-    """
-
-    name: str
-    field: str
-    read: Callable[[Any], Any]
-    applied: Callable[[Call, TopicName], Any]
-    changed: Callable[[Call, TopicName], Awaitable[None]] | None = None
-
-    def get(self, call: Call) -> Response:
-        """Answer with the policy; with `applied`, with the effective value."""
-        name = _topic_of(call)
-        value = call.namespaces.topic_policies(name).get(self.field)
-        if value is None and call.flag("applied"):
-            value = self.applied(call, name)
-        return nothing() if value is None else as_json(value)
-
-    async def set(self, call: Call) -> None:
-        """Set the policy."""
-        await self._change(call, self.read(await call.json()))
-
-    async def remove(self, call: Call) -> None:
-        """Remove the policy."""
-        await self._change(call, None)
-
-    async def _change(self, call: Call, value: Any) -> None:
-        name = _topic_of(call)
-        await call.namespaces.change_topic_policies(name, lambda policies: with_field(policies, self.field, value))
-        if self.changed is not None:
-            await self.changed(call, name)
+MAX_TICK_MS = 3_600_000
 
 
 async def adjust_deduplication(call: Call, concerns: Callable[[TopicName], bool]) -> None:
@@ -116,6 +69,48 @@ async def _adjust_deduplication(call: Call, name: TopicName) -> None:
     await adjust_deduplication(call, lambda other: other.base == name.base)
 
 
+def as_strategy(body: Any) -> str | None:
+    """Return the strategy for schemas that a body names; None for a body that says nothing.
+
+    Raises:
+        Refused: Pulsar takes other words for nothing, and forgets what was set.
+    """
+    if body is not None and (not isinstance(body, str) or body not in Strategy.__members__):
+        raise Refused(400, f"{body!a:.80} is no strategy for schemas; give one of {', '.join(Strategy.__members__)}")
+    return body or None
+
+
+def as_enforced(body: Any) -> bool:
+    """Return whether a body says true or false.
+
+    Raises:
+        Refused: it says neither.
+    """
+    is_on = as_bool(body, "true or false")
+    if is_on is None:
+        raise Refused(400, "The request entity cannot be empty.")
+    return is_on
+
+
+def check_delayed_delivery(body: Any) -> dict[str, Any] | None:
+    """Return a policy of delayed delivery as it is stored; None for a body that says nothing.
+
+    Raises:
+        Refused: a field is no number or out of range.
+    """
+    policy = as_object(body, "delayedDelivery")
+    if policy is None:
+        return None
+    tick_ms = policy.get("tickTime", 1000)
+    if isinstance(tick_ms, bool) or not isinstance(tick_ms, int | float) or not 0 < tick_ms <= MAX_TICK_MS:
+        raise Refused(412, f"tickTime must be above 0 and at most {MAX_TICK_MS} milliseconds")
+    longest_ms = as_int(policy.get("maxDeliveryDelayInMillis"), "maxDeliveryDelayInMillis", bits=64) or 0
+    if longest_ms < 0:
+        raise Refused(412, "maxDeliveryDelayInMillis must be 0 or more")
+    is_active = as_bool(policy.get("active"), "active") or False
+    return {"tickTime": tick_ms, "active": is_active, "maxDeliveryDelayInMillis": longest_ms}
+
+
 def _threshold(body: Any) -> int | None:
     threshold = as_int(body, "compactionThreshold", bits=64)
     if threshold is not None and threshold < 0:
@@ -123,57 +118,145 @@ def _threshold(body: Any) -> int | None:
     return threshold
 
 
+def _limit(name: str, field: str, attribute: str, refusal: str = "") -> Policy:
+    """Return the policy of a number that `EffectivePolicies` has, too."""
+    read = at_least_zero(name, refusal)
+    return Policy(name, field, read, lambda call, topic: getattr(call.namespaces.effective(topic), attribute))
+
+
+def _quiet_limit(name: str, field: str, refusal: str = "") -> Policy:
+    """Return the policy of a number of which Pulsar shows the topic's and the namespace's, not the broker's."""
+    return Policy(name, field, at_least_zero(name, refusal), first_set(field))
+
+
 _POLICIES = (
-    _Policy(
+    Retention("retention", "retention_policies", read_retention, applied_retention),
+    MessageTtl(
+        "messageTTL", "message_ttl_in_seconds", at_least_zero("messageTTL", "Invalid value for message TTL"),
+        lambda call, name: int(call.namespaces.effective(name).message_ttl_s),
+    ),
+    Policy("persistence", "persistence", read_persistence, applied_persistence),
+    Policy("inactiveTopicPolicies", "inactive_topic_policies", read_inactive_topics, applied_inactivity),
+    Policy(
+        "autoSubscriptionCreation", "autoSubscriptionCreationOverride", read_auto_subscription,
+        lambda call, name: {"allowAutoSubscriptionCreation": call.namespaces.auto_subscription_creation(name)},
+    ),
+    Policy(
+        "subscriptionTypesEnabled", "subscription_types_enabled", read_subscription_types,
+        lambda call, name: call.namespaces.policies(name.namespace_name).get("subscription_types_enabled") or None,
+    ),
+    Policy(
+        "dispatchRate", "topicDispatchRate", read_dispatch_rate,
+        applied_dispatch_rate("topicDispatchRate", "dispatch_rate"),
+    ),
+    Policy(
+        "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate,
+        applied_dispatch_rate("subscriptionDispatchRate", "subscription_rate"),
+    ),
+    Policy("publishRate", "publishMaxMessageRate", read_publish_rate, rate_of_namespace("publishMaxMessageRate")),
+    Policy("subscribeRate", "clusterSubscribeRate", read_subscribe_rate, applied_subscribe_rate),
+    PauseOnAckState(
+        "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled", lambda body: body,
+        lambda call, name: False, unset=False,
+    ),
+    Policy("entryFilters", "entryFilters", read_entry_filters, lambda call, name: {"entryFilterNames": ""}),
+    Policy(
+        "deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds",
+        at_least_zero("interval"), first_set("deduplicationSnapshotIntervalSeconds"),
+    ),
+    _limit("maxProducers", "max_producers_per_topic", "max_producers"),
+    _limit("maxConsumers", "max_consumers_per_topic", "max_consumers"),
+    _limit(
+        "maxUnackedMessagesOnConsumer",
+        "max_unacked_messages_per_consumer",
+        "max_unacked_per_consumer",
+        "maxUnackedNum must be 0 or more",
+    ),
+    _limit(
+        "maxUnackedMessagesOnSubscription",
+        "max_unacked_messages_per_subscription",
+        "max_unacked_per_subscription",
+        "maxUnackedNum must be 0 or more",
+    ),
+    _quiet_limit(
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+        "Invalid value for maxConsumersPerSubscription",
+    ),
+    _quiet_limit("maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
+    MaxMessageSize("maxMessageSize", "maxMessageSize", lambda body: body, lambda call, name: None),
+    Replication(
+        "replication", "replication_clusters", lambda body: body,
+        lambda call, name: call.namespaces.policies(name.namespace_name)["replication_clusters"],
+    ),
+    Policy(
         "deduplicationEnabled",
         "deduplicationEnabled",
         lambda body: as_bool(body, "deduplicationEnabled"),
         lambda call, name: call.namespaces.deduplication(name),
         _adjust_deduplication,
     ),
-    _Policy(
+    Policy(
         "compactionThreshold",
         "compaction_threshold",
         _threshold,
         lambda call, name: call.namespaces.compaction_threshold(name),
     ),
-)
+    Policy("delayedDelivery", "delayed_delivery_policies", check_delayed_delivery, applied_delayed_delivery),
+    Policy(
+        "schemaCompatibilityStrategy", "schema_compatibility_strategy", as_strategy,
+        lambda call, name: call.namespaces.schema_policy(name).strategy.value, method="PUT",
+    ),
+    Policy(
+        "schemaValidationEnforced", "schema_validation_enforced", as_enforced,
+        lambda call, name: call.namespaces.schema_policy(name).is_enforced, unset=False, is_removable=False,
+    ),
+)  # fmt: skip
 
 
-def _topic_of(call: Call) -> TopicName:
-    """Return the topic of the path, which must exist and be no single partition.
-
-    Raises:
-        Refused: 404, 412.
-    """
-    name = call.require_topic_namespace()
-    if name.partition >= 0:
-        raise Refused(412, "Not allowed to set/get topic policy for a partition")
-    if not is_known(call, name):
-        raise not_found(name)
-    if call.flag("isGlobal"):
-        raise not_supported("a policy for all clusters (isGlobal)", "set it for this cluster")
-    return name
+def _get_replicator_rate(call: Call) -> Response:
+    """Answer with the rate of what is not there; in force is none."""
+    topic_of(call)
+    return as_json(shown_rate(Rate())) if call.flag("applied") else nothing()
 
 
-def _routes_of(policy: _Policy) -> Routes:
+async def _find(call: Call) -> None:
+    """Refuse a path that names no topic, or one that has no policies of its own, as it is not persistent."""
+    if not call.topic.is_persistent:
+        raise not_found(call.topic)
+    await find(call)
+
+
+async def _remove_all(call: Call) -> None:
+    if call.topic.partition < 0 and not is_known(call, call.require_topic_namespace()):
+        return  # nothing is set for it: there may be none left after a deletion
+    name = topic_of(call)
+    await call.namespaces.change_topic_policies(name, lambda _: {})
+    for policy in _POLICIES:
+        if policy.changed is not None:
+            await policy.changed(call, name)
+
+
+def _routes_of(policy: Policy) -> Routes:
     path = f"{TOPIC}/{policy.name}"
-    return (("GET", path, policy.get), ("POST", path, policy.set), ("DELETE", path, policy.remove))
+    routes = (("GET", path, policy.get), (policy.method, path, policy.set))
+    return (*routes, ("DELETE", path, policy.remove)) if policy.is_removable else routes
 
 
 def _refuse(name: str) -> Handler:
     remedy = "leave it unset, or set it on the namespace where that is possible"
-    return of_existing(find, refusing(not_supported(f"topic policy {name}", remedy)))
+    return of_existing(_find, refusing(not_supported(f"topic policy {name}", remedy)))
 
 
-_DONE = of_existing(find, lambda _: None)
-_NOT_SET = of_existing(find, lambda _: nothing())
+_DONE = of_existing(_find, lambda _: None)
+_NOT_SET = of_existing(_find, lambda _: nothing())
 ROUTES: Routes = (
+    *topic_quotas.ROUTES,
     *(route for policy in _POLICIES for route in _routes_of(policy)),
-    ("GET", f"{TOPIC}/backlogQuotaMap", of_existing(find, lambda _: as_json({}))),
-    *(("GET", f"{TOPIC}/{name}", _DONE) for name in _NO_CONTENT),
-    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _REFUSED if name not in (*_NO_CONTENT, "backlogQuota")),
+    ("DELETE", f"{TOPIC}/policies", _remove_all),
+    ("GET", f"{TOPIC}/replicatorDispatchRate", _get_replicator_rate),
+    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _REFUSED if name != "replicatorDispatchRate"),
     *(("POST", f"{TOPIC}/{name}", _refuse(name)) for name in _REFUSED),
-    *(("PUT", f"{TOPIC}/{name}", _refuse(name)) for name in ("schemaCompatibilityStrategy", "shadowTopics")),
+    *(("PUT", f"{TOPIC}/{name}", _refuse(name)) for name in ("shadowTopics",)),
     *(("DELETE", f"{TOPIC}/{name}", _DONE) for name in _REFUSED),
 )

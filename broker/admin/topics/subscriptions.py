@@ -65,12 +65,14 @@ async def _delete(call: Call) -> None:
 
 
 async def _skip_all(call: Call) -> None:
+    persistent(call)
     for _, subscription in await _find_all(call, call.own_subscription):
         await subscription.skip_all()
 
 
 async def _skip(call: Call) -> None:
     count = call.number("count")
+    persistent(call)
     topic = await load_single(call, "Skip messages on a partitioned topic is not allowed")
     subscription = find_subscription(topic, call.own_subscription)
     if count > 0:
@@ -139,6 +141,7 @@ async def _reset_to_id(call: Call) -> None:
 async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription, dict[str, Any]]:
     """Return topic and subscription of the path and the message id of the body; refuse a partitioned topic."""
     body = bodies.as_object(await call.json(), "message id")
+    persistent(call)
     topic = await load_single(call, reason)
     subscription = find_subscription(topic, call.own_subscription)
     if body is None:
@@ -166,14 +169,17 @@ async def _properties(call: Call) -> dict[str, str]:
 
 
 async def _replicated(call: Call) -> Response:
-    return as_json({str(topic.name): False for topic, _ in await _find_all(call, call.subscription)})
+    found = await _find_all(call, call.subscription)
+    return as_json({str(topic.name): subscription.is_replicated for topic, subscription in found})
 
 
 async def _set_replicated(call: Call) -> None:
     wanted = bodies.as_bool(await call.json(), "replicated")
-    await _find_all(call, call.subscription)
-    if wanted:
+    found = await _find_all(call, call.subscription)
+    if wanted and not all(subscription.is_replicated for _, subscription in found):
         raise not_supported("a replicated subscription", "send false")
+    for _, subscription in found:
+        await subscription.set_replicated(bool(wanted))
 
 
 async def _analyze(call: Call) -> Response:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from ....web.answers import Refused, as_json, no_authorization, not_supported, nothing, refusing
+from ....web.answers import Refused, as_json, not_supported, nothing, refusing
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
@@ -21,7 +21,6 @@ from .lookup import (
     load_single,
     not_found,
     persistent,
-    refuse_non_persistent,
     require_known,
     topics_in_bundle,
     topics_of,
@@ -45,10 +44,15 @@ def _list(call: Call) -> Response:
     return as_json([str(topic) for topic in topics])
 
 
+def _list_bundle(call: Call) -> Response:
+    namespace = call.require_namespace()
+    topics = topics_in_bundle(call, namespace, call.text("bundle"))
+    return as_json([str(topic) for topic in topics if not topic.is_persistent])
+
+
 async def _create(call: Call) -> None:
     properties = bodies.as_text_map(await call.json(), "properties") or {}
     name = call.require_topic_namespace(is_new=True)
-    refuse_non_persistent(name)
     if name.local.endswith(_PENDING_ACKS):
         raise Refused(400, "Cannot create topic in system topic format!")
     if name.partition >= 0:
@@ -136,7 +140,7 @@ async def _terminated_at(topic: Topic) -> dict[str, Any]:
 
 async def _trim(call: Call) -> Response:
     name = persistent(call)
-    limits = call.namespaces.retention(name.namespace_name)
+    limits = call.namespaces.effective(name).retention
     for topic in await load_all(call, name):
         await topic.log.trim(limits.time_ms, limits.size_bytes)
     return nothing()
@@ -192,15 +196,13 @@ def _check_partition(call: Call, name: TopicName) -> None:
 _NO_OFFLOADING = not_supported("offloading", "messages stay in the data directory")
 ROUTES: Routes = (
     ("GET", TOPICS, _list),
+    ("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}", _list_bundle),
     ("PUT", TOPIC, _create),
     ("DELETE", TOPIC, _delete),
     ("PUT", f"{TOPIC}/unload", _unload),
     ("GET", f"{TOPIC}/properties", lambda call: as_json(call.namespaces.properties(require_known(call)))),
     ("PUT", f"{TOPIC}/properties", _set_properties),
     ("DELETE", f"{TOPIC}/properties", _remove_property),
-    ("GET", f"{TOPIC}/permissions", of_existing(require_known, lambda _: as_json({}))),
-    ("POST", f"{TOPIC}/permissions/{{role}}", of_existing(require_known, refusing(no_authorization()))),
-    ("DELETE", f"{TOPIC}/permissions/{{role}}", of_existing(require_known, lambda _: None)),
     ("GET", f"{TOPIC}/stats", _stats),
     ("GET", f"{TOPIC}/internalStats", _internal_stats),
     ("GET", f"{TOPIC}/internal-info", _internal_info),

@@ -126,6 +126,8 @@ _FILE_MAGIC = b"MGNTJRN2"
 _FILE_HEADER = struct.Struct("<8sIQQQQ16s")  # magic, crc, file id, sequence, first group, end of the file before, nonce
 _GROUP_MAGIC = b"GRP2"
 _GROUP_HEADER = struct.Struct("<4sIQQI16s")  # magic, crc, file id, number, body length, nonce
+_PREPARED_MAGIC = b"MGNTPREP"
+_PREPARED = struct.Struct("<8sIQ")  # magic, crc, sequence
 _CRC_END = 8  # a group's checksum covers its header after the checksum, and its body
 GROUP_HEADER_BYTES = _GROUP_HEADER.size
 
@@ -198,6 +200,17 @@ def decode_file_header(page: bytes) -> FileHeader | None:
     _, crc, *fields = layout.unpack_from(page)
     header = FileHeader(*fields)
     return header if google_crc32c.extend(_seed(header.file_id), page[12 : layout.size]) == crc else None
+
+
+def encode_prepared(sequence: int) -> bytes:
+    """Return the page that a file has in the place of its header until it is begun."""
+    crc = google_crc32c.value(sequence.to_bytes(8, "little"))
+    return _PREPARED.pack(_PREPARED_MAGIC, crc, sequence).ljust(PAGE, b"\0")
+
+
+def is_prepared(page: bytes, sequence: int) -> bool:
+    """Return whether a page says that file number ``sequence`` was prepared, and not begun."""
+    return page == encode_prepared(sequence)
 
 
 def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:

@@ -6,6 +6,11 @@ the next group. Only one group is in flight at a time, so a valid group n on the
 were synced: recovery rests on that. Files have a fixed length, are allocated ahead of the groups, and are recycled by
 renaming once a checkpoint has made their content needless.
 
+The next file is prepared by the background lane while the present one fills: its name, its first pages and the note
+that it is not begun are synced before the writer needs it. Its header, which says where the file before it ends, is
+then written with its first group and synced by the same sync. Should a crash keep the group and lose the header,
+recovery finds the note: the group was in flight. Where nothing is prepared in time, the writer does all of it.
+
 After a failed write or sync nothing is known about the pages of that group, so the journal stops: the group and all
 that was queued behind it are reported as failed, and nothing more is accepted. A checkpoint that begins after the
 damage (`broken_end`) puts all confirmed state elsewhere; then `mend` lets the journal go on in another file. Retrying
@@ -91,6 +96,32 @@ class _OpenFile:
     length: int
 
 
+@dataclass(slots=True)
+class _MadeFile:
+    """A file that has its name and its first pages, durably."""
+
+    file: DiskFile
+    path: str
+    length: int
+
+
+@dataclass(slots=True, eq=False)
+class _Ahead:
+    """The next file as the background lane prepares it.
+
+    Attributes:
+        sequence: its number.
+        is_begun: whether the background lane is at it; only with the journal's lock.
+        done: set when that is over.
+        made: what came of it; None if the disk refused.
+    """
+
+    sequence: int
+    is_begun: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+    made: _MadeFile | None = None
+
+
 class JournalReport(Protocol):
     """Receiver of the reports on groups, on the loop lane and in the order of the groups."""
 
@@ -138,6 +169,7 @@ class Journal:
         self._open = Batch()
         self._in_flight: Batch | None = None
         self._current: _OpenFile | None = None
+        self._ahead: _Ahead | None = None
         self._end = end
         self._last_begun = end.sequence  # highest number of a file that was begun, or tried to
         self._is_broken = False
@@ -304,6 +336,9 @@ class Journal:
         self.groups += 1
         header = current.header
         self._end = JournalEnd(header.sequence, current.offset, self._end.group + 1, header.file_id)
+        if self._ahead is None and current.offset > self._config.journal_file_bytes // 2:
+            self._ahead = ahead = _Ahead(header.sequence + 1)
+            self.lanes.in_background(partial(self._prepare, ahead))
 
     def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
         """Allocate pages for the small groups to come: syncing into them is much cheaper than growing.
@@ -316,39 +351,92 @@ class Journal:
                 current.file.preallocate(current.length)
 
     def _open_next(self) -> _OpenFile:
-        """Begin the next file: name, header and length are durable before its first group is written."""
+        """Begin the next file: its name and length are durable before its first group is written.
+
+        So is its header, or else the note that it is prepared, which the header then replaces in the first group's
+        sync: recovery takes a file without a readable header and without that note as never begun, so no group may come
+        before them.
+        """
         sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
         self._last_begun = sequence  # before anything can fail: `broken_end` must lie behind this file, too
-        free, recycled = self._files.free, None
+        made = self._take_ahead(sequence)
         with self._lock:
             self._files.used.append(sequence)
+        file_id = self._rng.getrandbits(64)
+        nonce = layout.nonce_of(self._files.key, sequence, file_id)
+        header = layout.FileHeader(file_id, sequence, self._end.group, self._end.offset, nonce)
+        page = layout.encode_file_header(header)
+        if made is None:
+            with disk_action("begin the journal file", path):
+                made = self._make(sequence, page)
+        else:
+            try:
+                with disk_action("begin the journal file", path):
+                    made.file.write(0, [page])
+            except BaseException:
+                made.file.close()
+                raise
+        if self._current is not None:
+            self._current.file.close()
+        self._current = _OpenFile(made.file, path, header, layout.PAGE, made.length)
+        self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
+        return self._current
+
+    def _make(self, sequence: int, page: bytes) -> _MadeFile:
+        """Give file number ``sequence`` its name, its first page and room for groups, durably."""
+        path = self._files.path(sequence)
+        free, recycled = self._files.free, None
+        with self._lock:
             if path in free:  # named by an attempt that a crash cut short
                 free.remove(path)
             elif free:
                 recycled = free.popleft()
-        with disk_action("begin the journal file", path):
-            if recycled is not None:
-                self._disk.rename(recycled, path)
-            file = self._disk.open(path, create=True)
-            try:
-                file_id = self._rng.getrandbits(64)
-                nonce = layout.nonce_of(self._files.key, sequence, file_id)
-                header = layout.FileHeader(file_id, sequence, self._end.group, self._end.offset, nonce)
-                file.write(0, [layout.encode_file_header(header)])
-                file.preallocate(min(_ALLOCATE_BYTES, self._config.journal_file_bytes))
-                length = file.size()
-                # Recovery takes a file without a readable header as never begun, so no group may come before this.
-                file.sync()
-                self._disk.sync_directory(self._files.directory)
-            except BaseException:
-                file.close()
-                raise
-        if self._current is not None:
-            self._current.file.close()
-        self._current = _OpenFile(file, path, header, layout.PAGE, length)
-        self._end = JournalEnd(sequence, layout.PAGE, self._end.group, header.file_id)
-        return self._current
+        if recycled is not None:
+            self._disk.rename(recycled, path)
+        file = self._disk.open(path, create=True)
+        try:
+            file.write(0, [page])
+            file.preallocate(min(_ALLOCATE_BYTES, self._config.journal_file_bytes))
+            length = file.size()
+            file.sync()
+            self._disk.sync_directory(self._files.directory)
+        except BaseException:
+            file.close()
+            raise
+        return _MadeFile(file, path, length)
+
+    def _take_ahead(self, sequence: int | None) -> _MadeFile | None:
+        """Return file number ``sequence`` if it is prepared, waiting where it is being prepared; another is closed."""
+        with self._lock:
+            ahead, self._ahead = self._ahead, None  # one that is not begun by now never is
+            if ahead is None or not ahead.is_begun:
+                return None
+        ahead.done.wait()
+        made = ahead.made
+        if made is not None and ahead.sequence != sequence:
+            made.file.close()
+            return None
+        return made
+
+    # The background lane's side.
+
+    def _prepare(self, ahead: _Ahead) -> None:
+        with self._lock:
+            if self._ahead is not ahead:
+                return
+            ahead.is_begun = True
+        path = self._files.path(ahead.sequence)
+        try:
+            with disk_action("prepare the journal file", path):
+                ahead.made = self._make(ahead.sequence, layout.encode_prepared(ahead.sequence))
+        except StorageError as error:
+            # The writer tries by itself when it needs the file, and is heard if it fails.
+            logger.warning("%s", error)
+            with self._lock:
+                self._suspect.add(ahead.sequence)
+        finally:
+            ahead.done.set()
 
     def _abandon_file(self) -> None:
         with self._lock:
@@ -357,7 +445,8 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the open file; the caller has seen to it that nothing is queued."""
+        """Close the open files; the caller has seen to it that nothing is queued."""
+        self._take_ahead(None)
         if self._current is not None:
             self._current.file.close()
             self._current = None

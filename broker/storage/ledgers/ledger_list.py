@@ -127,6 +127,15 @@ class LedgerList:
         """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
         return max(0, self._ordinal(up_to) - self._ordinal(after))
 
+    def position_behind(self, after: Position, entries: int) -> Position:
+        """Return the position of a confirmed entry, so many behind ``after``; of the last one if there are fewer."""
+        wanted = self._ordinal(after) + entries
+        for ledger_id in self._ids[bisect_right(self._ids, after.ledger_id - 1) :]:
+            ledger = self.ledgers_by_id[ledger_id]
+            if ledger.base < wanted <= ledger.base + ledger.confirmed:
+                return ledger.position(wanted - ledger.base - 1)
+        return self.last_confirmed if entries > 0 else after
+
     def _ordinal(self, position: Position) -> int:
         """Return how many entries the log ever confirmed up to ``position``, inclusive."""
         ledger = self.ledgers_by_id.get(position.ledger_id)

@@ -14,6 +14,7 @@ after it leaves one of ours. Earlier software refuses ours by the number. The co
 Format 1: groups of the journal carry the file's id only.
 Format 2: groups carry a nonce too, and the catalogue holds its key. Journal files of format 1 are read as they are and
 end by being recycled, so only the catalogue is rewritten.
+Format 3: the catalogue names the ledgers that may hold delayed entries, which earlier software would deliver at once.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ start is refused with file and offset: going on would drop acknowledged messages
 
 Where a file ends for good is written in the header of the next file, so a tail that was cut once is never looked at
 again. Two more things are easily missed. A start after a mere process crash sees pages that are not on the disk yet:
-what was replayed is synced before anybody builds on it. And a rename that was not synced may still be undone by a
-power failure: the directories are synced first.
+what was replayed is synced before anybody builds on it, and its last group written again before: the sync of that one
+may have failed, and a kernel goes on showing pages that it will never write. And a rename that was not synced may still
+be undone by a power failure: the directories are synced first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ....errors import StorageError
-from ..catalogue import JournalKey, read_catalogue, write_catalogue
+from ..catalogue import FORMAT, JournalKey, read_catalogue, write_catalogue
 from ..compacted_view import restore_view
 from ..core import StorageCore
 from ..disk.disk import Disk
@@ -105,9 +106,10 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
     salvaged = tuple(replay.adopt(each) for each in unknown)
     replay.finish()
     # After the replay only: a directory that cannot be opened is left as it is.
-    if catalogue is not None and catalogue.head.journal_key is None:
-        end = reader.end
-        core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
+    if catalogue is not None and catalogue.format < FORMAT:
+        if catalogue.head.journal_key is None:
+            end = reader.end
+            core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
         migrate(disk, directory, catalogue, core.catalogue_head(start))
     _remove_strays(core, ledgers)
     return Recovered(files, reader.end, salvaged)
@@ -220,12 +222,17 @@ class _JournalReader:
         for sequence, path in sorted(self._paths.items()):
             if sequence in headers:
                 continue
-            # Never begun: freshly made, or renamed for recycling. It is damage if a group in there is newer than all
-            # that a recycled file can hold, for groups are written only after the header was synced.
+            # Never begun: freshly made, prepared, or renamed for recycling. It is damage if a group in there is newer
+            # than all that a recycled file can hold, for groups are written only after the header was synced.
             begun = self._start.file_id is not None and sequence == self._start.sequence
             content = self._content(sequence, None)
             is_ours = partial(self._may_be_of, sequence)
-            if begun or layout.find_group(content, layout.PAGE, least_group, is_ours) is not None:
+            first = layout.PAGE
+            if layout.is_prepared(content[: layout.PAGE], sequence):
+                # The header is written with the first group: if that one is here without it, it was in flight.
+                group = layout.decode_group(content, layout.PAGE, len(content))
+                first = group.end if group is not None and is_ours(group) else first
+            if begun or layout.find_group(content, first, least_group, is_ours) is not None:
                 raise DamagedFile(path, 0, "the header of a journal file with groups in it is unreadable")
             self._files.free.append(path)
         return headers
@@ -245,6 +252,7 @@ class _JournalReader:
         path = self._paths[sequence]
         content = self._content(sequence, None, sync=True)
         offset, number = self.end.offset, self.end.group
+        last = offset  # where the last group begins
         while limit is None or offset < limit:
             group = layout.decode_group(content, offset, len(content))
             # The journal ends where the next group of this very file is not: what else stands there is damage, or it is
@@ -253,8 +261,21 @@ class _JournalReader:
                 self._check_torn(path, content, offset, limit)
                 break
             yield path, offset, group
-            offset, number = group.end, number + 1
+            last, offset, number = offset, group.end, number + 1
             self.end = JournalEnd(sequence, offset, number, self.end.file_id)
+        if limit is None:
+            self._write_again(path, content, last, offset)
+
+    def _write_again(self, path: str, content: bytes, begin: int, end: int) -> None:
+        """Make the header and the last group of the journal durable: only theirs is a sync that may have failed.
+
+        The kernel takes pages whose writing failed for written, and a process that starts then reads them from memory.
+        """
+        with disk_action("write to the journal", path), closing(self._disk.open(path)) as file:
+            file.write(0, [content[: layout.PAGE]])
+            if begin < end:
+                file.write(begin, [content[begin:end]])
+            file.sync()
 
     def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
         """Raise DamagedFile unless what stands at ``offset`` can be the group that was in flight."""

@@ -219,6 +219,9 @@ class Replay:
         if what == "begin_ledger":
             ledger_id = change["ledger"]
             self._ledgers[ledger_id] = log.add_ledger(ledger_id, change["created_ms"])
+        elif what == "expect_delayed":
+            log.delayed_ledgers.add(change["ledger"])
+            log.has_changed()
         elif what == "open_cursor":
             cursor = Cursor(log, change["cursor"], change["name"], Position(*change["mark"]))
             cursor.properties = dict(change["properties"])

@@ -35,6 +35,7 @@ FIELDS_OF_OUR_OWN = {
 """Fields inside an answer, by the difference they make; everything else in the answer is compared."""
 
 _BETTER_THAN_500 = "a request that cannot be carried out is refused; Pulsar fails inside"
+_NOT_FORGOTTEN = "a word that means nothing is refused; Pulsar takes it for none, and forgets what was set"
 _NO_REDIRECT = "Jetty's redirect to the path with a slash, which is a 404 there too"
 _REFUSED = "what this broker does not obey is refused by name"
 _FOLLOWS = "follows from a refusal before"
@@ -43,26 +44,92 @@ _NO_PEEK = "no peek left a subscription behind, and our own compaction sends not
 _HASH_ORDER = "names one of the subscriptions that have nothing to expire; Pulsar's choice is that of a hash table"
 _NO_REPLICATION = "a replicated subscription is refused: there is no other cluster"
 
+_NO_JVM = "there is no JVM to tell of"
+_FIRST_VERSION = "the paths of Pulsar 1 are not served"
+_ONE_BROKER = "one broker has all bundles"
+
+
+def _refused(*numbers: int, why: str = _REFUSED) -> dict[int, Deviation]:
+    """Return lines that set what is not there."""
+    return dict.fromkeys(numbers, Deviation(501, "is not supported by this broker", why))
+
+
+def _follows(text: str, *numbers: int, status: int = 200, why: str = _FOLLOWS) -> dict[int, Deviation]:
+    """Return lines that show what was not set then."""
+    return dict.fromkeys(numbers, Deviation(status, text, why))
+
+
 DEVIATIONS: dict[str, dict[int, Deviation]] = {
     "tenants": {
         1: Deviation(200, '"pulsar"', "the recording began before Pulsar made its second tenant; we begin with both"),
     },
     "clusters-brokers": {
-        39: Deviation(200, '"metadataStoreUrl":"sqlite:', "another metadata store"),
-        40: Deviation(200, "[]", "no setting can be changed while the broker runs"),
-        46: Deviation(200, '"maxMessageSize":"5242880"', "the settings that this broker has"),
-        48: Deviation(200, '"public/functions/0x40000000_0x80000000"', "no namespaces for heartbeats of brokers"),
-        61: Deviation(200, "# TYPE pulsar_topics_count gauge", "metrics without a redirect: one request less"),
+        **_refused(25, 28, 31, 36, 37, 45, 47, why=_ONE_BROKER),
+        **_refused(82, 83, 87, 88, why=_NO_JVM),
+        **_refused(94, 100, 103, 107, 112, 118),
+        26: Deviation(404, "Domain d1 for cluster standalone does not exist", _FOLLOWS),
+        27: Deviation(200, "{}", _FOLLOWS),
+        32: Deviation(404, "Domain-name d1 or cluster standalone does not exist", _FOLLOWS),
+        **_follows("NamespaceIsolationPolicies for cluster standalone does not exist", 38, 39, status=404),
+        46: Deviation(404, "Cluster does not exist", _FOLLOWS),
+        64: Deviation(200, '"metadataStoreUrl":"sqlite:', "another metadata store"),
+        65: Deviation(200, '["allowAutoSubscriptionCreation","allowAutoTopicCreation"', "fewer can be changed"),
+        71: Deviation(412, "'abc' is refused: a whole number is expected", "Pulsar takes it, and fails later"),
+        72: Deviation(412, "'true' is refused: a whole number is expected", "Pulsar takes it, and fails later"),
+        73: Deviation(200, '{"dispatchThrottlingRatePerTopicInMsg":"100"}', _FOLLOWS),
+        78: Deviation(200, '"maxMessageSize":"5242880"', "the settings that this broker has"),
+        80: Deviation(200, '"public/functions/0x40000000_0x80000000"', "no namespaces for heartbeats of brokers"),
+        90: Deviation(200, "{}", "there are no bookies"),
+        91: Deviation(409, "there is no load manager", "without the name of a Java class"),
+        95: Deviation(200, '"memory":80.0', _FOLLOWS),
+        **_follows("ResourceGroup does not exist", 101, 104, 105, status=404),
+        102: Deviation(200, "[]", _FOLLOWS),
+        106: Deviation(404, "ResourceGroup does not exist", _BETTER_THAN_500),
+        108: Deviation(404, "ResourceGroup does not exist", _BETTER_THAN_500),
+        109: Deviation(200, '{"bookies":[]}', "there are no bookies"),
+        **_follows("Bookie rack placement configuration not found", 113, 115, status=404),
+        114: Deviation(200, "{}", _FOLLOWS),
+        127: Deviation(200, "# TYPE pulsar_topics_count gauge", "metrics without a redirect: one request less"),
+        128: Deviation(200, "# TYPE pulsar_topics_count gauge", "the metrics that this broker has"),
     },
     "namespaces": {
-        24: Deviation(501, "Authorization is not enabled", _REFUSED),
-        25: Deviation(400, "unknown field foo in the policies", _REFUSED),
-        28: Deviation(200, "golden/ns-null", _FOLLOWS),
-        112: Deviation(204, "", "no backlog quota is set, because setting one is refused"),
-        195: Deviation(200, '["persistent://golden/ns2/t1"]', "no topic for the policies of topics"),
-        200: Deviation(404, "Subscription nope not found on any topic of golden/ns2", _BETTER_THAN_500),
-        229: Deviation(404, "Namespace golden/ns-p does not exist.", _FOLLOWS),
-        230: Deviation(404, "Namespace golden/ns-uf does not exist.", _FOLLOWS),
+        **_refused(98, 106, 108, 110, 130, 134, 136, 138, 286, 288, 289, 324, 336, 374, 376, 512, 513),
+        **_refused(502, 503, 506, 508, why=_ONE_BROKER),
+        **_follows("", 99, 139, 290, 325, 375),
+        **_follows("-1", 135, 137, 216, 218, 287),
+        **_follows('"None"', 109, 190),
+        **_follows("false", 111, 192),
+        **_follows("", 131, status=204),
+        **_follows("Namespace local-policies does not exist", 107, 188, status=404),
+        **_follows('"boundaries":["0x00000000","0x40000000","0x80000000"', 505, 507),
+        26: Deviation(400, "unknown field foo in the policies", _REFUSED),
+        29: Deviation(200, "golden/ns-null", _FOLLOWS),
+        160: Deviation(200, '"encryption_required":false', _FOLLOWS),
+        241: Deviation(200, '"encryption_required":false', _FOLLOWS),
+        312: Deviation(400, "a backlog quota is expected", _BETTER_THAN_500),
+        341: Deviation(400, "'nope' is no type of subscriptions", _BETTER_THAN_500),
+        343: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+        345: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+        348: Deviation(400, "inactiveTopicDeleteMode 'nope' is none", "Pulsar stores a policy without a mode"),
+        386: Deviation(400, "'fly' is no action", "Pulsar stores a permission to do nothing"),
+        437: Deviation(404, "Namespace does not exist", "Pulsar says nothing"),
+        469: Deviation(404, "Namespace does not exist", "Pulsar says nothing"),
+        463: Deviation(404, "Namespace does not exist", "the namespace is what is missing first"),
+        483: Deviation(200, '["persistent://golden/ns2/t1"]', "no topic for the policies of topics"),
+        488: Deviation(404, "Subscription nope not found on any topic of golden/ns2", _BETTER_THAN_500),
+        504: Deviation(412, "Expected upper boundary of golden/ns2/0x00000000_0x40000000", _FOLLOWS),
+        509: Deviation(412, "Failed to find ownership", _FOLLOWS),
+        514: Deviation(200, '"migrated":false', _FOLLOWS),
+        529: Deviation(404, "Namespace golden/ns-uf does not exist.", _FOLLOWS),
+    },
+    "topic-policies": {
+        **_refused(81, 147),
+        **_follows("", 82, 148, 149),
+        26: Deviation(200, '"deleteWhileInactive":false', "no topic is deleted here unless somebody says so"),
+        83: Deviation(200, '"dispatchThrottlingRateInMsg":0', _FOLLOWS),
+        221: Deviation(204, "", "removed is the same as never set"),
+        258: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+        261: Deviation(400, "'nope' is no type of subscriptions", _BETTER_THAN_500),
     },
     "topics": {
         20: Deviation(412, "Topic name is not valid", _SLASH),
@@ -103,6 +170,31 @@ DEVIATIONS: dict[str, dict[int, Deviation]] = {
         87: Deviation(409, "Expire message by timestamp not issued", _HASH_ORDER),
         114: Deviation(200, "props", _FOLLOWS),
     },
+    "nonpersistent": {
+        22: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+        23: Deviation(501, "offloading is not supported", _BETTER_THAN_500),
+        25: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+        27: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+        29: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+        31: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+        32: Deviation(406, "Need to provide a persistent topic name", _BETTER_THAN_500),
+    },
+    "schemas": {
+        21: Deviation(400, "'x' is no version of a schema", _BETTER_THAN_500),
+        28: Deviation(202, '"compatibility":false,"reason":"Error during schema', _BETTER_THAN_500),
+        29: Deviation(202, '"compatibility":false,"reason":"Incompatible schema: exists', _BETTER_THAN_500),
+        34: Deviation(422, "'NOPE' is no type of schema", _BETTER_THAN_500),
+        35: Deviation(422, "None is no type of schema", _BETTER_THAN_500),
+        36: Deviation(400, "has no text in its field schema", _BETTER_THAN_500),
+        37: Deviation(422, "'string' is no type of schema", _BETTER_THAN_500),
+        41: Deviation(400, "the request body is empty", _BETTER_THAN_500),
+        42: Deviation(400, "the request body is empty", _BETTER_THAN_500),
+    },
+    "schema-policies": {
+        24: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+        26: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+        55: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
+    },
     "lookup": {
         8: Deviation(400, "the broker has no listener nope", _BETTER_THAN_500),
         11: Deviation(404, "no such path", _BETTER_THAN_500),
@@ -111,10 +203,13 @@ DEVIATIONS: dict[str, dict[int, Deviation]] = {
         17: Deviation(200, '"brokerUrl":"pulsar://', "recorded with a header that the line does not hold"),
     },
     "errors": {
-        2: Deviation(404, "no such path", _NO_REDIRECT),
-        4: Deviation(404, "no such path", _NO_REDIRECT),
-        10: Deviation(404, "no such path", _NO_REDIRECT),
-        12: Deviation(404, "no such path", _NO_REDIRECT),
-        55: Deviation(412, "Topic name is not valid", "topic names have at most 1,024 bytes here"),
+        **_follows("no such path", 2, 4, 10, 12, 14, status=404, why=_NO_REDIRECT),
+        **_follows("no such path", 17, 18, 19, status=404, why=_FIRST_VERSION),
+        56: Deviation(200, "[]", "topics of another recording were left there"),
+        69: Deviation(400, "messageTTL of 99999999999 is out of range", _BETTER_THAN_500),
+        74: Deviation(400, '{"reason":"The request entity cannot be empty."}', "as JSON, which the answer is labelled"),
+        84: Deviation(412, "Topic name is not valid", "topic names have at most 1,024 bytes here"),
+        86: Deviation(412, "this broker's own and cannot be deleted", "a broker without its cluster serves nobody"),
+        87: Deviation(200, '"standalone"', _FOLLOWS),
     },
 }

@@ -11,75 +11,50 @@ from tests.broker.admin.conftest import RunningBroker
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"
 NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
-    "messageTTL": ("POST", 120),
-    "subscriptionExpirationTime": ("POST", 30),
-    "deduplicationSnapshotInterval": ("POST", 90),
-    "dispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
-    "subscriptionDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
     "replicatorDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
-    "publishRate": ("POST", {"publishThrottlingRateInMsg": 100}),
-    "subscribeRate": ("POST", {"subscribeThrottlingRatePerConsumer": 5}),
-    "persistence": ("POST", {"bookkeeperEnsemble": 1}),
     "persistence/bookieAffinity": ("POST", {"bookkeeperAffinityGroupPrimary": "g"}),
     "subscriptionAuthMode": ("POST", "Prefix"),
     "encryptionRequired": ("POST", True),
-    "delayedDelivery": ("POST", {"active": False}),
-    "inactiveTopicPolicies": ("POST", {"maxInactiveDurationSeconds": 100}),
-    "maxProducersPerTopic": ("POST", 4),
-    "maxConsumersPerTopic": ("POST", 4),
-    "maxConsumersPerSubscription": ("POST", 4),
-    "maxUnackedMessagesPerConsumer": ("POST", 4),
-    "maxUnackedMessagesPerSubscription": ("POST", 4),
-    "maxSubscriptionsPerTopic": ("POST", 4),
-    "maxTopicsPerNamespace": ("POST", 4),
     "antiAffinity": ("POST", "group"),
     "offloadThreshold": ("PUT", 1000),
     "offloadThresholdInSeconds": ("PUT", 1000),
     "offloadDeletionLagMs": ("PUT", 1000),
     "offloadPolicies": ("POST", {"managedLedgerOffloadDriver": "aws-s3"}),
-    "schemaCompatibilityStrategy": ("PUT", "FULL"),
-    "schemaAutoUpdateCompatibilityStrategy": ("PUT", "Forward"),
-    "isAllowAutoUpdateSchema": ("POST", False),
-    "schemaValidationEnforced": ("POST", True),
-    "subscriptionTypesEnabled": ("POST", ["Shared"]),
-    "entryFilters": ("POST", {"entryFilterNames": "a"}),
-    "dispatcherPauseOnAckStatePersistent": ("POST", None),
-    "backlogQuota": ("POST", {"limitSize": 1, "policy": "producer_exception"}),
-    "resourcegroup": ("POST", None),
+    "migration": ("POST", True),
 }
 
 
 async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: RunningBroker) -> None:
     before = (await broker.http.get(NAMESPACE)).json()
     for name, (verb, value) in NAMESPACE_POLICIES.items():
-        path = f"{NAMESPACE}/{name}" + ("/g" if name == "resourcegroup" else "")
-        answer = await broker.http.request(verb, path, **({} if value is None else {"json": value}))
+        answer = await broker.http.request(verb, f"{NAMESPACE}/{name}", json=value)
         reason = f"namespace policy {name} is not supported by this broker; leave it unset"
         assert (answer.status_code, answer.json()) == (501, {"reason": reason})
         assert (await broker.http.get(NAMESPACE)).json() == before
 
 
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
-    for name, value in (("encryptionRequired", False), ("subscriptionTypesEnabled", [])):
+    for name, value in (
+        ("encryptionRequired", False),
+        ("subscriptionAuthMode", "None"),
+        ("antiAffinity", ""),
+        ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}),
+        ("offloadPolicies", {}),
+    ):
         assert (await broker.http.post(f"{NAMESPACE}/{name}", json=value)).status_code == 204
-    assert (await broker.http.post(f"{NAMESPACE}/messageTTL", json=0)).status_code == 204
-
-
-async def test_no_limit_is_refused_where_the_broker_has_one(broker: RunningBroker) -> None:
-    answer = await broker.http.post(f"{NAMESPACE}/maxUnackedMessagesPerConsumer", json=0)
-    assert answer.status_code == 501
-    body = {"max_unacked_messages_per_subscription": 0}
-    assert (await broker.http.put("/admin/v2/namespaces/public/n", json=body)).status_code == 501
+    assert (await broker.http.put(f"{NAMESPACE}/offloadThreshold", json=-1)).status_code == 204
 
 
 @pytest.mark.parametrize(
     ("field", "value", "status", "reason"),
     [
-        ("max_producers_per_topic", 3, 501, "namespace policy maxProducersPerTopic (max_producers_per_topic) is not"),
-        ("message_ttl_in_seconds", 60, 501, "namespace policy messageTTL (message_ttl_in_seconds) is not supported"),
-        ("schema_compatibility_strategy", "FULL", 501, "namespace policy schemaCompatibilityStrategy"),
-        ("backlog_quota_map", {"destination_storage": {}}, 501, "namespace policy backlogQuota (backlog_quota_map)"),
-        ("auth_policies", {"namespace_auth": {"r": ["produce"]}}, 501, "Authorization is not enabled"),
+        ("max_producers_per_topic", -3, 412, "maxProducersPerTopic must be 0 or more"),
+        ("encryption_required", True, 501, "namespace policy encryptionRequired (encryption_required) is not"),
+        ("offload_threshold", 60, 501, "namespace policy offloadThreshold (offload_threshold) is not supported"),
+        ("publishMaxMessageRate", {"other": {}}, 501, "publishRate of another cluster is not supported"),
+        ("backlog_quota_map", {"nope": {}}, 400, "'nope' is no type of backlog quotas"),
+        ("backlog_quota_map", {"message_age": {"limitTime": 5}}, 400, "Set namespace[public/n] backlog quota failed"),
+        ("auth_policies", {"namespace_auth": {"r": ["fly"]}}, 400, "'fly' is no action"),
         ("retention_policy", {"retentionSizeInMB": 1}, 400, "unknown field retention_policy in the policies"),
         ("replication_clusters", ["nope"], 403, "Cluster [nope] is not in the list of allowed clusters"),
     ],
@@ -112,7 +87,11 @@ async def test_a_namespace_is_created_from_an_object_full_of_nothing(broker: Run
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("retention", {"retentionSizeInMB": 1}), ("maxProducers", 1), ("publishRate", {})],
+    [
+        ("offloadPolicies", {"managedLedgerOffloadDriver": "aws-s3"}),
+        ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": 1}),
+        ("shadowTopics", ["persistent://public/default/other"]),
+    ],
 )
 async def test_a_topic_policy_reads_as_unset_and_is_refused_by_name(
     name: str, value: Any, broker: RunningBroker
@@ -131,8 +110,6 @@ async def test_a_topic_policy_reads_as_unset_and_is_refused_by_name(
     [
         ("PUT", f"{TOPIC}/offload", {"ledgerId": 1, "entryId": 1}, "offloading"),
         ("PUT", f"{TOPIC}/subscription/r?replicated=true", None, "a replicated subscription"),
-        ("PUT", "/admin/v2/non-persistent/public/default/n", None, "a non-persistent topic"),
-        ("PUT", "/admin/v2/non-persistent/public/default/n/partitions", 2, "a non-persistent topic"),
         ("PUT", f"{NAMESPACE}/0x00000000_0x40000000/split", None, "splitting a bundle"),
         ("POST", "/admin/v2/clusters/standalone/failureDomains/d", {}, "failureDomains of a cluster"),
         ("POST", "/admin/v2/clusters/standalone/namespaceIsolationPolicies/p", {}, "namespaceIsolationPolicies"),
@@ -152,15 +129,38 @@ async def test_a_feature_is_refused_by_name(
     assert "\n" not in reason
 
 
-@pytest.mark.parametrize("path", [NAMESPACE, TOPIC])
-async def test_a_permission_is_refused_because_nothing_would_check_it(path: str, broker: RunningBroker) -> None:
-    await broker.http.put(TOPIC)
-    answer = await broker.http.post(f"{path}/permissions/role", json=["produce"])
-    assert (answer.status_code, answer.json()["reason"][:28]) == (501, "Authorization is not enabled")
-    assert (await broker.http.get(f"{path}/permissions")).json() == {}
-
-
 async def test_our_own_cluster_is_not_deleted(broker: RunningBroker) -> None:
     answer = await broker.http.delete("/admin/v2/clusters/standalone")
     assert answer.status_code == 412
     assert (await broker.http.get("/admin/v2/clusters")).json() == ["standalone"]
+
+
+async def test_a_namespace_is_created_with_all_that_another_one_shows(broker: RunningBroker) -> None:
+    http, first = broker.http, "/admin/v2/namespaces/public/first"
+    await http.put(first)
+    rate = {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 2, "relativeToPublishRate": True}
+    sent: dict[str, Any] = {
+        "retention": {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20},
+        "messageTTL": 60,
+        "dispatchRate": rate,
+        "subscriptionDispatchRate": rate,
+        "publishRate": {"publishThrottlingRateInMsg": 5},
+        "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5},
+        "backlogQuota": {"limitSize": 1000, "policy": "producer_exception"},
+        "maxProducersPerTopic": 0,
+        "maxTopicsPerNamespace": 5,
+        "subscriptionTypesEnabled": ["Shared"],
+        "inactiveTopicPolicies": {"maxInactiveDurationSeconds": 5, "deleteWhileInactive": True},
+        "autoTopicCreation": {
+            "allowAutoTopicCreation": True,
+            "topicType": "partitioned",
+            "defaultNumPartitions": 2,
+        },
+        "deduplicationSnapshotInterval": 5,
+        "permissions/r": ["produce"],
+    }
+    for name, value in sent.items():
+        assert (await http.post(f"{first}/{name}", json=value)).status_code == 204, name
+    shown = (await http.get(first)).json()
+    assert (await http.put("/admin/v2/namespaces/public/second", json=shown)).status_code == 204
+    assert (await http.get("/admin/v2/namespaces/public/second")).json() == shown

@@ -1,0 +1,125 @@
+"""One policy of namespaces: how it is shown, set and removed; what most have in common, and what some do otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from ....web.answers import Refused, as_json, nothing
+from ...policies.policies import Policies
+from ..backlog_quotas import refuse_retention_misfit
+from ..bodies import parse, with_field
+from ..call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy that is read, set and removed as a whole.
+
+    Attributes:
+        method: of HTTP, that sets it.
+        name: last part of its path.
+        field: name in the namespace's policies.
+        read: returns the value to store, None where a body says nothing, or refuses it.
+        changed: has loaded topics obey, where they do not follow their policies by themselves.
+        missing: reason of the refusal to set it where there is no such namespace.
+        unset: what reading it answers while it is not set; None is 200 without a body.
+        is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
+    """
+
+    method: str
+    name: str
+    field: str
+    read: Callable[[Any], Any]
+    changed: Callable[[Call, str], Awaitable[None]] | None = None
+    missing: str = "Namespace does not exist"
+    unset: Any = None
+    is_removable: bool = True
+
+    def get(self, call: Call) -> Response:
+        """Answer with the policy."""
+        value = call.policies.get(self.field)
+        value = self.unset if value is None else value
+        return nothing() if value is None else as_json(value)
+
+    async def set(self, call: Call) -> None:
+        """Set the policy."""
+        wanted = await call.json()
+        namespace = call.require_namespace(self.missing)
+        await self._change(call, namespace, self.read(wanted))
+
+    async def remove(self, call: Call) -> None:
+        """Remove the policy."""
+        namespace = call.require_namespace()
+        if not self.is_removable:
+            raise Refused(412, f"Invalid bundle range: {self.name}")
+        await self._change(call, namespace, None)
+
+    async def _change(self, call: Call, namespace: str, value: Any) -> None:
+        value = self.unset if value is None and self.unset == [] else value  # an empty list is kept as such
+        await call.namespaces.change_policies(namespace, lambda policies: with_field(policies, self.field, value))
+        if self.changed is not None:
+            await self.changed(call, namespace)
+
+
+class Number(Policy):
+    """A number that has to be sent; null is 0, as in the Java class that Pulsar reads it into."""
+
+    async def set(self, call: Call) -> None:
+        """Set the policy."""
+        body = await call.body()
+        namespace = call.require_namespace(self.missing)
+        if not body.strip():
+            raise Refused(400, "The request entity cannot be empty.")
+        number = self.read(parse(body))
+        await self._change(call, namespace, 0 if number is None else number)
+
+
+class Retention(Policy):
+    """Retention, which must keep what backlog quotas count."""
+
+    async def _change(self, call: Call, namespace: str, value: Any) -> None:
+        def change(policies: Policies) -> Policies:
+            refuse_retention_misfit(value, policies, "namespace")
+            return with_field(policies, self.field, value)
+
+        await call.namespaces.change_policies(namespace, change)
+
+
+class PauseOnAckState(Policy):
+    """Whether nothing is given out whose acknowledgement could not be kept; all are kept here, so it always is so."""
+
+    def get(self, call: Call) -> Response:
+        """Answer with the policy."""
+        policies = call.namespaces.policies(call.require_namespace("Namespace policies does not exist"))
+        return as_json(policies.get(self.field, False))
+
+    async def set(self, call: Call) -> None:
+        """Set the policy; there is no body."""
+        await self._change(call, call.require_namespace(), True)
+
+    async def remove(self, call: Call) -> None:
+        """Set it to false, as Pulsar does."""
+        await self._change(call, call.require_namespace(), False)
+
+
+class Rate(Policy):
+    """A rate, of which the policies hold one for each cluster; there is one cluster."""
+
+    def get(self, call: Call) -> Response:
+        """Answer with the rate."""
+        value = (call.policies.get(self.field) or {}).get(call.namespaces.cluster_name)
+        return nothing() if value is None else as_json(value)
+
+    def fields_of(self, cluster: str, value: Any) -> dict[str, Any]:
+        """Return the fields of the policies that hold a rate; the dispatch rate of topics has an older name, too."""
+        by_cluster = {} if value is None else {cluster: value}
+        older = {"clusterDispatchRate": by_cluster} if self.field == "topicDispatchRate" else {}
+        return {self.field: by_cluster} | older
+
+    async def _change(self, call: Call, namespace: str, value: Any) -> None:
+        fields = self.fields_of(call.namespaces.cluster_name, value)
+        await call.namespaces.change_policies(namespace, lambda policies: policies | fields)

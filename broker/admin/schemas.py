@@ -1,0 +1,180 @@
+"""The schemas of topics over REST: read, upload, delete, try; a topic needs not exist to have one.
+
+Source: Pulsar 4.0, SchemasResource; where that fails inside, what was wrong is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from ...errors import InvalidTopicName
+from ...web.answers import Refused, as_json, nothing
+from ...web.call import decoded
+from ...wire.topic_name import TopicName, parse_topic_name
+from ..schemas import key_value
+from ..schemas.avro_rules import InvalidDefinition
+from ..schemas.compatibility import Incompatible, check_new, version_of
+from ..schemas.model import Schema, SchemaType, SchemaVersion
+from ..schemas.records import NO_NAMES
+from ..schemas.validity import check_definition
+from .bodies import as_object, as_text_map
+from .call import Call
+from .routing import Routes
+
+_TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+_FORGOTTEN = -1
+_UNKNOWN = -1
+_NO_LEDGER = -1
+"""Schemas lie in the metadata store here, not in ledgers."""
+
+
+def _name(call: Call) -> TopicName:
+    local = decoded(call.raw("topic").replace("+", " "))
+    try:
+        name = parse_topic_name(f"persistent://{call.text('tenant')}/{call.text('namespace')}/{local}")
+    except InvalidTopicName as error:
+        raise Refused(412, "Topic name is not valid") from error
+    if name.base.local in NO_NAMES:
+        raise Refused(412, f"Topic name is not valid: {name.base.local} is no name in the metadata store")
+    return name
+
+
+async def _latest(call: Call) -> Response:
+    return _found((await call.broker.schemas.history(_name(call))).last)
+
+
+async def _by_version(call: Call) -> Response:
+    text = call.text("version")
+    name = _name(call)
+    if not text:
+        return await _latest(call)
+    try:
+        number = int(text) if len(text) < 20 else None
+    except ValueError:
+        number = None
+    if number is None:
+        raise Refused(400, f"{text[:80]!a} is no version of a schema; versions are whole numbers")
+    return _found((await call.broker.schemas.history(name)).find(number))
+
+
+def _found(version: SchemaVersion | None) -> Response:
+    if version is None:
+        raise Refused(404, "Schema not found")
+    return as_json(_shown(version))
+
+
+async def _all(call: Call) -> Response:
+    history = await call.broker.schemas.history(_name(call))
+    return as_json({"getSchemaResponses": [_shown(version) for version in history.versions]})
+
+
+def _shown(version: SchemaVersion) -> dict[str, Any]:
+    schema = version.schema
+    is_pair = schema.type is SchemaType.KEY_VALUE
+    return {
+        "version": version.number,
+        "type": schema.type.name,
+        "timestamp": schema.timestamp_ms,
+        "data": key_value.to_text(schema) if is_pair else schema.data.decode(errors="replace"),
+        "properties": dict(schema.properties),
+    }
+
+
+async def _metadata(call: Call) -> Response:
+    numbers = (await call.broker.schemas.history(_name(call))).numbers
+    if not numbers:
+        return nothing()
+    index = [{"ledgerId": _NO_LEDGER, "entryId": 0, "version": number} for number in numbers]
+    return as_json({"info": index[-1], "index": index})
+
+
+async def _upload(call: Call) -> Response:
+    name = _name(call)
+    schema = await _read(call)
+    _check_namespace(call, name)
+    strategy = call.namespaces.schema_policy(name).strategy
+    try:
+        number = await call.broker.schemas.put(name, schema, strategy, may_write=lambda: _check_namespace(call, name))
+    except InvalidDefinition as error:
+        raise Refused(422, str(error)) from error
+    except Incompatible as error:
+        raise Refused(409, str(error)) from error
+    return as_json({"version": {"version": number}})
+
+
+async def _delete(call: Call) -> Response:
+    name = _name(call)
+    _check_namespace(call, name)
+    if call.flag("force"):
+        await call.broker.schemas.forget(name)
+        return as_json({"version": _FORGOTTEN})
+    now_ms = call.broker.now_ms()
+    number = await call.broker.schemas.delete(name, now_ms, may_write=lambda: _check_namespace(call, name))
+    return as_json({"version": number})
+
+
+async def _compatibility(call: Call) -> Response:
+    """Tell whether a schema would be taken, and, what Pulsar fails to do, why not."""
+    name = _name(call)
+    schema = await _read(call)
+    strategy = call.namespaces.schema_policy(name).strategy
+    answer: dict[str, Any] = {"schemaCompatibilityStrategy": strategy.value, "compatibility": True}
+    try:
+        versions = (await call.broker.schemas.history(name)).versions
+        await call.broker.schemas.apart(schema, (), lambda: check_definition(schema))
+        await call.broker.schemas.apart(schema, versions, lambda: check_new(schema, versions, strategy))
+    except InvalidDefinition as error:
+        raise Refused(422, str(error)) from error
+    except Incompatible as error:
+        answer |= {"compatibility": False, "reason": str(error)}
+    return as_json(answer, 202)
+
+
+async def _version(call: Call) -> Response:
+    name = _name(call)
+    schema = await _read(call)
+    versions = (await call.broker.schemas.history(name)).versions
+    number = await call.broker.schemas.apart(schema, versions, lambda: version_of(schema, versions))
+    return as_json({"version": _UNKNOWN if number is None else number})
+
+
+async def _read(call: Call) -> Schema:
+    """Return the schema that a body names.
+
+    Raises:
+        Refused: 400 without a schema, 422 for a type that there is not.
+    """
+    body = as_object(await call.json(), "a schema: type, schema, properties")
+    if body is None:
+        raise Refused(400, "the request body is empty, expected a schema: type, schema, properties")
+    name, text = body.get("type"), body.get("schema")
+    if not isinstance(name, str) or name not in SchemaType.__members__:
+        raise Refused(422, f"{name!a:.80} is no type of schema; give one of {', '.join(SchemaType.__members__)}")
+    if not isinstance(text, str):
+        raise Refused(400, "the request body has no text in its field schema; give an empty one for primitive types")
+    properties = as_text_map(body.get("properties"), "properties") or {}
+    try:
+        data = key_value.from_text(text) if name == SchemaType.KEY_VALUE.name else text.encode()
+    except InvalidDefinition as error:
+        raise Refused(422, str(error)) from error
+    return Schema(SchemaType[name], data, properties, call.broker.now_ms())
+
+
+def _check_namespace(call: Call, name: TopicName) -> None:
+    if not call.namespaces.has_namespace(name.namespace_name):
+        raise Refused(404, "Namespace does not exist")
+
+
+ROUTES: Routes = (
+    ("GET", f"{_TOPIC}/schema", _latest),
+    ("GET", f"{_TOPIC}/schema/{{version}}", _by_version),
+    ("GET", f"{_TOPIC}/schema/", _latest),
+    ("GET", f"{_TOPIC}/schemas", _all),
+    ("GET", f"{_TOPIC}/metadata", _metadata),
+    ("POST", f"{_TOPIC}/schema", _upload),
+    ("DELETE", f"{_TOPIC}/schema", _delete),
+    ("POST", f"{_TOPIC}/compatibility", _compatibility),
+    ("POST", f"{_TOPIC}/version", _version),
+)

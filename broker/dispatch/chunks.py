@@ -1,0 +1,98 @@
+"""Which consumer of a shared subscription gets the chunks of a message: all of them the one that got the first.
+
+A message is known by its uuid until its last chunk is given out, or its consumer leaves. What is remembered is bounded;
+a message that was forgotten goes on with whoever is next, and its consumers ask for the chunks again.
+
+Source: Pulsar binary protocol, section Chunked messages (Shared dispatch).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from ...errors import ProtocolError
+from ...wire.payload import open_payload
+
+C = TypeVar("C")
+
+MAX_MESSAGES = 10_000
+"""Messages in chunks, not given out to their end, that a subscription remembers."""
+
+_CHECKSUM = b"\x0e\x01"
+_NUM_CHUNKS_TAG = b"\xd8\x01"
+
+
+class Chunk(NamedTuple):
+    """A chunk: of which message, and whether it is the first or the last one."""
+
+    uuid: str
+    is_first: bool
+    is_last: bool
+
+
+def chunk_of(payload: bytes) -> Chunk | None:
+    """Return which chunk an entry is, None if it is a whole message or a batch.
+
+    Args:
+        payload: payload section of the entry.
+    """
+    # The field's tag is looked for before anything is parsed: hardly any entry has it.
+    if payload.find(_NUM_CHUNKS_TAG, 10, 10 + int.from_bytes(payload[6:10], "big")) < 0 and payload[:2] == _CHECKSUM:
+        return None
+    try:
+        metadata, _ = open_payload(payload)
+    except ProtocolError:
+        return None
+    count, number = metadata.num_chunks_from_msg, metadata.chunk_id
+    return Chunk(metadata.uuid, number == 0, number >= count - 1) if count > 1 and metadata.uuid else None
+
+
+class ChunkOwners(Generic[C]):
+    """The consumers of messages whose chunks are being given out.
+
+    Attributes:
+        elder: the consumer that was alone before others joined: it has the beginning of what nobody else has begun.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[str, C] = {}
+        self.elder: C | None = None
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def owner(self, payload: bytes) -> C | None:
+        """Return who has to get an entry, None if anybody may."""
+        chunk = chunk_of(payload)
+        return None if chunk is None else self._owner(chunk)
+
+    def _owner(self, chunk: Chunk) -> C | None:
+        owner = self._owners.get(chunk.uuid)
+        return self.elder if owner is None and not chunk.is_first else owner
+
+    def give(self, payload: bytes, consumer: C) -> bool:
+        """Note that a consumer gets an entry; return False if another has to get it."""
+        chunk = chunk_of(payload)
+        if chunk is None:
+            return True
+        if self._owner(chunk) not in (None, consumer):
+            return False
+        if chunk.is_last:
+            self._owners.pop(chunk.uuid, None)
+        else:
+            self._owners[chunk.uuid] = consumer
+            if len(self._owners) > MAX_MESSAGES:
+                del self._owners[next(iter(self._owners))]
+        return True
+
+    def remove(self, consumer: C) -> None:
+        """Forget a consumer: its chunks go to another."""
+        if self.elder is consumer:
+            self.elder = None
+        if self._owners:
+            self._owners = {uuid: owner for uuid, owner in self._owners.items() if owner is not consumer}
+
+    def clear(self) -> None:
+        """Forget all: the subscription begins again."""
+        self._owners.clear()
+        self.elder = None

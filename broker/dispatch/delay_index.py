@@ -1,0 +1,186 @@
+"""Which entries of a subscription wait for their time. Pure.
+
+Design: an entry is a time and a place, two integers of 64 bits. The newest `RUN` of them are a heap of tuples; when
+that is full it becomes a run: two sorted arrays, of which a heap knows the heads. So an entry takes 16 bytes and a
+bit, and adding or taking one costs the logarithm of the number of runs. The bits, one for each entry of a ledger, say
+which entries wait; what is acknowledged meanwhile loses its bit, and its record is passed over when its time comes.
+
+An entry has one time, that of its message: found again, it is added with the same one.
+
+Invariant: an entry whose bit is set has a record. Records without a bit are swept when they are more than the others.
+
+Rejected: a bitmap for each moment, which is smaller where many entries share a moment and a hundred times as large
+where none do; a file, which a start would have to check against the cursor anyway.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterable, Iterator
+
+from ...wire.position import Position
+from ..storage.cursors import bitmap
+
+RUN = 4096
+"""Entries that a run begins with."""
+_ENTRY_BITS = 32
+_ENTRY_MASK = (1 << _ENTRY_BITS) - 1
+
+_Record = tuple[int, int]
+"""Time and place; a place is the ledger's id and, in the lower 32 bits, the entry's."""
+
+
+class _Run:
+    """Sorted records, of which the first ones are taken."""
+
+    __slots__ = ("next", "places", "times")
+
+    def __init__(self, records: list[_Record]) -> None:
+        self.times = array("q", [time_ms for time_ms, _ in records])
+        self.places = array("Q", [place for _, place in records])
+        self.next = 0
+
+    def __iter__(self) -> Iterator[_Record]:
+        return zip(self.times[self.next :], self.places[self.next :], strict=True)
+
+
+class DelayIndex:
+    """The entries that wait, by time; those of one time by position."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, bytearray] = {}  # ledger -> bit per entry
+        self._count = 0
+        self._recent: list[_Record] = []
+        self._runs: dict[int, _Run] = {}
+        self._heads: list[tuple[int, int, int]] = []  # time, place and number of each run
+        self._runs_made = 0
+        self._records = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, position: Position) -> bool:
+        bits = self._waiting.get(position[0])
+        return bits is not None and bitmap.is_one(bits, position[1])
+
+    @property
+    def size_bytes(self) -> int:
+        """What the records and bits take."""
+        return 16 * self._records + sum(map(len, self._waiting.values()))
+
+    def add(self, position: Position, time_ms: int) -> None:
+        """Let an entry wait; one that waits already keeps its time.
+
+        Args:
+            position: ledger and entry below 2^32.
+            time_ms: from -2^63 to 2^63 - 1.
+        """
+        if position in self:
+            return
+        ledger_id, entry_id = position
+        bits = self._waiting.setdefault(ledger_id, bytearray())
+        if entry_id >> 3 >= len(bits):
+            bits.extend(bytes((entry_id >> 3) + 1 - len(bits)))
+        bits[entry_id >> 3] |= 1 << (entry_id & 7)
+        self._count += 1
+        self._push((time_ms, ledger_id << _ENTRY_BITS | entry_id))
+
+    def _push(self, record: _Record) -> None:
+        heapq.heappush(self._recent, record)
+        self._records += 1
+        if len(self._recent) >= RUN:
+            self._make_run(sorted(self._recent))
+            self._recent = []
+
+    def _make_run(self, records: list[_Record]) -> None:
+        self._runs_made += 1
+        self._runs[self._runs_made] = _Run(records)
+        heapq.heappush(self._heads, (*records[0], self._runs_made))
+
+    def first_ms(self) -> int | None:
+        """Return the time of the first one; None if nothing waits."""
+        first = self._first()
+        return None if first is None else first[0]
+
+    def take(self, now_ms: int, limit: int) -> list[Position]:
+        """Return those whose time has come, the earliest first, at most ``limit``; they wait no more."""
+        taken: list[Position] = []
+        while len(taken) < limit and (first := self._first()) is not None and first[0] <= now_ms:
+            position = _position(first[1])
+            self.forget(position)
+            taken.append(position)
+        return taken
+
+    def _first(self) -> _Record | None:
+        """Return the first record whose entry still waits, after removing those before it."""
+        while self._records:
+            is_recent = not self._heads or (bool(self._recent) and self._recent[0] <= self._heads[0][:2])
+            time_ms, place = self._recent[0] if is_recent else self._heads[0][:2]
+            if _position(place) in self:
+                return time_ms, place
+            self._records -= 1
+            if is_recent:
+                heapq.heappop(self._recent)
+            else:
+                self._advance()
+        return None
+
+    def _advance(self) -> None:
+        number = self._heads[0][2]
+        run = self._runs[number]
+        run.next += 1
+        if run.next < len(run.times):
+            heapq.heapreplace(self._heads, (run.times[run.next], run.places[run.next], number))
+        else:
+            heapq.heappop(self._heads)
+            del self._runs[number]
+
+    def forget(self, position: Position) -> None:
+        """An entry does not wait any more: it is acknowledged, or given out."""
+        if position in self:
+            self._waiting[position[0]][position[1] >> 3] &= ~(1 << (position[1] & 7))
+            self._count -= 1
+            self._sweep()
+
+    def forget_up_to(self, position: Position) -> None:
+        """Nothing up to a position waits any more."""
+        ledger_id, entry_id = position
+        for passed in [ledger for ledger in self._waiting if ledger <= ledger_id]:
+            bits = self._waiting[passed]
+            end = len(bits) * 8 if passed < ledger_id else min(entry_id + 1, len(bits) * 8)
+            self._count -= bitmap.count(bits, 0, end)
+            if end == len(bits) * 8:
+                del self._waiting[passed]
+                continue
+            bits[: end >> 3] = bytes(end >> 3)
+            bits[end >> 3] &= 0xFF << (end & 7) & 0xFF
+        self._sweep()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__()  # type: ignore[misc]
+
+    def _sweep(self) -> None:
+        if not self._count:
+            self.clear()
+        elif self._records > 2 * self._count + 2 * RUN:
+            self._keep([record for record in self._all() if _position(record[1]) in self])
+
+    def _all(self) -> Iterable[_Record]:
+        yield from self._recent
+        for run in self._runs.values():
+            yield from run
+
+    def _keep(self, records: list[_Record]) -> None:
+        """Have these records only; a ledger without an entry that waits loses its bits."""
+        records.sort()
+        self._recent, self._runs, self._heads = [], {}, []
+        self._records = len(records)
+        for first in range(0, len(records), RUN):
+            self._make_run(records[first : first + RUN])
+        self._waiting = {ledger: bits for ledger, bits in self._waiting.items() if any(bits)}
+
+
+def _position(place: int) -> Position:
+    return Position(place >> _ENTRY_BITS, place & _ENTRY_MASK)

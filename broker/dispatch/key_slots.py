@@ -1,0 +1,313 @@
+"""The key of an entry, and which consumer of a Key_Shared subscription has which keys. Pure.
+
+A key is hashed to a slot, and a selector says whose slot that is: three ways, as Pulsar 4.0 has them.
+
+Source: Pulsar binary protocol, section Key_Shared.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+from ...errors import ConsumerAssignError, ProtocolError
+from ...wire.hashing import murmur3_32
+from ...wire.payload import open_payload
+from ...wire.pulsar_api_pb2 import CommandSubscribe
+
+SLOTS = 65536
+"""Slots of ranges, from 0 on; nobody's key is in slot 0."""
+POINTS = 100
+"""Points of a consumer on the ring of consistent hashing."""
+NO_KEY = b"NONE_KEY"
+"""The key of what cannot be read."""
+
+Range = tuple[int, int]
+"""Slots from the first to the last, both included."""
+
+
+def entry_key(payload: bytes) -> bytes:
+    """Return the key by which an entry is routed: ordering key, partition key, or one that no other entry has.
+
+    Args:
+        payload: payload section of the entry; a batch has the key of its own metadata.
+    """
+    try:
+        metadata, _ = open_payload(payload)
+    except ProtocolError:
+        return NO_KEY
+    if metadata.HasField("ordering_key"):
+        return metadata.ordering_key
+    if metadata.HasField("partition_key"):
+        key = _bytes(metadata.partition_key)
+        if metadata.partition_key_b64_encoded:
+            try:
+                return base64.b64decode(key, validate=True)
+            except binascii.Error:
+                return key  # said to be base64 and is not: it is still a key
+        return key
+    return b"%b-%d" % (_bytes(metadata.producer_name), metadata.sequence_id)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    """Return a string field's bytes; one that is no UTF-8 is read as bytes."""
+    return text.encode() if isinstance(text, str) else text
+
+
+class Named(Protocol):
+    """A consumer, as a selector knows it."""
+
+    name: str
+
+    @property
+    def key_ranges(self) -> Sequence[Range]:
+        """Slots that it asked for, under sticky ranges."""
+
+
+C = TypeVar("C", bound=Named)
+
+
+class Selector(ABC, Generic[C]):
+    """Says which consumer has which slot."""
+
+    def slot(self, key: bytes) -> int:
+        """Return the slot of a key: 1 to 65535."""
+        return murmur3_32(key) % SLOTS or 1
+
+    def conflict(self, ranges: Sequence[Range]) -> C | None:
+        """Return the consumer that has slots which another one asks for, None if there is a share for that one.
+
+        Raises:
+            ConsumerAssignError: there can be none, whoever leaves first.
+        """
+        return None
+
+    @abstractmethod
+    def add(self, consumer: C) -> None:
+        """Give a consumer its share.
+
+        Raises:
+            ConsumerAssignError: there is none left for it; see `conflict`.
+        """
+
+    @abstractmethod
+    def remove(self, consumer: C) -> None:
+        """Give a consumer's share to the others."""
+
+    @abstractmethod
+    def select(self, slot: int) -> C | None:
+        """Return who has a slot, None if nobody has."""
+
+    @abstractmethod
+    def ranges(self) -> list[tuple[C, Range]]:
+        """Return who has what, in ascending order."""
+
+
+class SplitRanges(Selector[C]):
+    """Ranges that a newcomer halves: it gets the lower half of the largest one (auto-split without a ring)."""
+
+    def __init__(self) -> None:
+        self._bounds: list[int] = []
+        self._owners: list[C] = []  # by index of the upper bound, which belongs to the range
+
+    def add(self, consumer: C) -> None:
+        """Give a consumer the lower half of the largest range.
+
+        Raises:
+            ConsumerAssignError: each range is of one slot.
+        """
+        if not self._bounds:
+            self._bounds, self._owners = [SLOTS], [consumer]
+            return
+        self.conflict(consumer.key_ranges)
+        index, width = self._widest()
+        self._bounds.insert(index, self._bounds[index] - (width >> 1))
+        self._owners.insert(index, consumer)
+
+    def conflict(self, ranges: Sequence[Range]) -> C | None:
+        """Return None.
+
+        Raises:
+            ConsumerAssignError: each range is of one slot.
+        """
+        if self._bounds and self._widest()[1] <= 1:
+            raise ConsumerAssignError("No more range can assigned to new consumer")
+        return None
+
+    def _widest(self) -> tuple[int, int]:
+        widths = [high - low for low, high in zip([0, *self._bounds], self._bounds, strict=False)]
+        widest = max(widths)
+        return widths.index(widest), widest
+
+    def remove(self, consumer: C) -> None:
+        """Give a consumer's range to the next higher one; the highest one's to the next lower."""
+        if consumer not in self._owners:
+            return
+        index = self._owners.index(consumer)
+        del self._owners[index]
+        # Without the last range, the one below it reaches up to the end.
+        del self._bounds[index if index < len(self._owners) else max(index - 1, 0)]
+
+    def select(self, slot: int) -> C | None:
+        """Return who has a slot, None if there is nobody."""
+        return self._owners[bisect_left(self._bounds, slot)] if self._owners else None
+
+    def ranges(self) -> list[tuple[C, Range]]:
+        """Return who has what, in ascending order."""
+        first = 0
+        found = []
+        for bound, owner in zip(self._bounds, self._owners, strict=True):
+            found.append((owner, (first, bound)))
+            first = bound + 1
+        return found
+
+
+class HashRing(Selector[C]):
+    """A ring on which each consumer has points (consistent hashing); a slot is whose point comes next."""
+
+    def __init__(self, points: int = POINTS) -> None:
+        self._count = points
+        self._points: list[int] = []  # in order
+        self._queues: dict[int, list[C]] = {}  # by point; the first has it, others have it when that one leaves
+        self._indexes: dict[str, dict[int, C]] = {}  # by name of consumers
+
+    def slot(self, key: bytes) -> int:
+        """Return the slot of a key: 1 to 65535."""
+        return murmur3_32(key) % (SLOTS - 1) + 1
+
+    def _points_of(self, name: str, index: int) -> list[int]:
+        return [
+            self.slot(f"{name}\0{index}\0{number}".encode("utf-8", "backslashreplace")) for number in range(self._count)
+        ]
+
+    def add(self, consumer: C) -> None:
+        """Put a consumer's points on the ring."""
+        indexes = self._indexes.setdefault(consumer.name, {})
+        index = next(number for number in range(len(indexes) + 1) if number not in indexes)
+        indexes[index] = consumer
+        for point in self._points_of(consumer.name, index):
+            queue = self._queues.setdefault(point, [])
+            if not queue:
+                insort(self._points, point)
+            queue.append(consumer)
+
+    def remove(self, consumer: C) -> None:
+        """Take a consumer's points from the ring."""
+        indexes = self._indexes.get(consumer.name, {})
+        index = next((number for number, one in indexes.items() if one is consumer), None)
+        if index is None:
+            return
+        del indexes[index]
+        if not indexes:
+            del self._indexes[consumer.name]
+        for point in self._points_of(consumer.name, index):
+            queue = self._queues[point]
+            queue.remove(consumer)
+            if not queue:
+                del self._queues[point]
+                del self._points[bisect_left(self._points, point)]
+
+    def select(self, slot: int) -> C | None:
+        """Return who has a slot, None if there is nobody."""
+        if not self._points:
+            return None
+        index = bisect_left(self._points, slot)
+        return self._queues[self._points[index if index < len(self._points) else 0]][0]
+
+    def ranges(self) -> list[tuple[C, Range]]:
+        """Return who has what, in ascending order; neighbours of one consumer are one range."""
+        found: list[tuple[C, Range]] = []
+        ends = [*self._points, SLOTS - 1] if self._points else []
+        first = 1
+        for end in ends:
+            owner = self.select(end) if end >= first else None
+            if owner is None:
+                continue  # the last point is the last slot
+            if found and found[-1][0] is owner:
+                found[-1] = owner, (found[-1][1][0], end)
+            else:
+                found.append((owner, (first, end)))
+            first = end + 1
+        return found
+
+
+class StickyRanges(Selector[C]):
+    """Ranges that consumers ask for; a slot that nobody asked for is nobody's."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[Range, C]] = []  # in order
+
+    def conflict(self, ranges: Sequence[Range]) -> C | None:
+        """Return the first consumer that has some of these slots, None if all are free.
+
+        Raises:
+            ConsumerAssignError: the ranges themselves are wrong.
+        """
+        check_ranges(ranges)
+        for first, last in ranges:
+            for (low, high), owner in self._ranges:
+                if first <= high and low <= last:
+                    return owner
+        return None
+
+    def add(self, consumer: C) -> None:
+        """Give a consumer what it asks for.
+
+        Raises:
+            ConsumerAssignError: another one has some of it.
+        """
+        other = self.conflict(consumer.key_ranges)
+        if other is not None:
+            raise ConsumerAssignError(f"Range conflict with consumer {other.name}")
+        self._ranges = sorted(
+            [*self._ranges, *((each, consumer) for each in consumer.key_ranges)], key=lambda pair: pair[0]
+        )
+
+    def remove(self, consumer: C) -> None:
+        """Set free what a consumer has."""
+        self._ranges = [pair for pair in self._ranges if pair[1] is not consumer]
+
+    def select(self, slot: int) -> C | None:
+        """Return who has a slot, None if nobody has."""
+        index = bisect_left(self._ranges, slot + 1, key=lambda pair: pair[0][0]) - 1
+        if index < 0:
+            return None
+        (_, last), owner = self._ranges[index]
+        return owner if slot <= last else None
+
+    def ranges(self) -> list[tuple[C, Range]]:
+        """Return who has what, in ascending order."""
+        return [(owner, each) for each, owner in self._ranges]
+
+
+def check_ranges(ranges: Sequence[Range]) -> None:
+    """Raise for ranges that nobody can have.
+
+    Raises:
+        ConsumerAssignError: there is none, one ends before it begins, or two overlap.
+    """
+    if not ranges:
+        raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
+    for first, last in ranges:
+        if first > last:
+            raise ConsumerAssignError(f"Fixed hash range start > end for range: [{first},{last}]")
+    ordered = sorted(ranges)
+    for (first, last), (low, high) in pairwise(ordered):
+        if low <= last:
+            raise ConsumerAssignError(f"Consumer's own ranges conflict: [{first},{last}] overlaps with [{low},{high}]")
+
+
+def ranges_of(command: CommandSubscribe) -> list[Range]:
+    """Return the ranges that a consumer asks for."""
+    return [(each.start, each.end) for each in command.keySharedMeta.hashRanges]
+
+
+def has_key(ranges: Sequence[Range], payload: bytes) -> bool:
+    """Return whether the key of an entry is in the ranges that an exclusive consumer limits itself to."""
+    slot = murmur3_32(entry_key(payload)) % SLOTS or 1
+    return any(first <= slot <= last for first, last in ranges)

@@ -1,0 +1,149 @@
+"""Settings of the broker that an administrator changes while it runs; a change also holds after a restart.
+
+They are those of Pulsar's dynamic settings that are read anew here each time they count. What is set overrides
+``broker.conf``, and what is removed falls back to it.
+
+Source: Pulsar's ServiceConfiguration, its fields that are dynamic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import InvalidConfig
+from ..config import BrokerConfig
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+PARTITIONED, NON_PARTITIONED = "partitioned", "non-partitioned"
+CREATION_TYPE, PARTITIONS = "allowAutoTopicCreationType", "defaultNumPartitions"
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("a whole number is expected")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("a number is expected")
+    return float(text)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false is expected")
+    return text.lower() == "true"
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        field: of `BrokerConfig`.
+        read: returns the field's value for a text; raises ValueError.
+    """
+
+    field: str
+    read: Callable[[str], Any] = _whole
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "allowAutoTopicCreation": Setting("allow_auto_topic_creation", _truth),
+    "allowAutoSubscriptionCreation": Setting("allow_auto_subscription_creation", _truth),
+    "subscriptionTypesEnabled": Setting("subscription_types", _words),
+    "maxTenants": Setting("max_tenants"),
+    "maxNamespacesPerTenant": Setting("max_namespaces_per_tenant"),
+    "maxTopicsPerNamespace": Setting("max_topics_per_namespace"),
+    "maxPublishRatePerTopicInMessages": Setting("publish_rate_messages"),
+    "maxPublishRatePerTopicInBytes": Setting("publish_rate_bytes"),
+    "dispatchThrottlingRatePerTopicInMsg": Setting("topic_dispatch_messages"),
+    "dispatchThrottlingRatePerTopicInByte": Setting("topic_dispatch_bytes"),
+    "dispatchThrottlingRatePerSubscriptionInMsg": Setting("subscription_dispatch_messages"),
+    "dispatchThrottlingRatePerSubscriptionInByte": Setting("subscription_dispatch_bytes"),
+    "subscribeThrottlingRatePerConsumer": Setting("subscribe_rate"),
+    "subscribeRatePeriodPerConsumerInSecond": Setting("subscribe_period_s"),
+    "brokerDeleteInactiveTopicsEnabled": Setting("delete_inactive_topics", _truth),
+    "brokerDeleteInactiveTopicsMode": Setting("inactive_mode", str),
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Setting("inactive_after_s", _number),
+}
+NAMES = frozenset((*SETTINGS, CREATION_TYPE, PARTITIONS))
+"""Those that can be changed; the last two make one setting together."""
+
+
+def check(name: str, value: str) -> None:
+    """Raise if a setting cannot have a value.
+
+    Args:
+        name: one of `NAMES`.
+        value: as a text.
+
+    Raises:
+        InvalidConfig: says what is expected.
+    """
+    overridden(BrokerConfig(), {name: value})
+
+
+def overridden(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
+    """Return a broker's settings with some overridden.
+
+    Args:
+        config: as the broker was started.
+        values: texts by name; all of `NAMES`.
+
+    Raises:
+        InvalidConfig: one of them cannot have its value.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        setting = SETTINGS.get(name)
+        if setting is not None:
+            try:
+                fields[setting.field] = setting.read(value)
+            except ValueError as error:
+                raise InvalidConfig(f"{name}={value[:80]!r} is refused: {error}") from error
+    if CREATION_TYPE in values or PARTITIONS in values:
+        fields["auto_topic_partitions"] = _partitions(config, values)
+    return replace(config, **fields) if fields else config
+
+
+def _partitions(config: BrokerConfig, values: Mapping[str, str]) -> int:
+    """Return with how many partitions topics are created; the number counts only where they have partitions at all."""
+    kind = values.get(CREATION_TYPE, PARTITIONED if config.auto_topic_partitions else NON_PARTITIONED)
+    if kind not in (PARTITIONED, NON_PARTITIONED):
+        raise InvalidConfig(f"{CREATION_TYPE}={kind[:80]!r} is none; give {PARTITIONED} or {NON_PARTITIONED}")
+    try:
+        number = _whole(values.get(PARTITIONS, str(config.auto_topic_partitions or 1)))
+    except ValueError as error:
+        raise InvalidConfig(f"{PARTITIONS}: {error}") from error
+    if number < 1:
+        raise InvalidConfig(f"{PARTITIONS}={number} is out of range; give 1 or more")
+    return number if kind == PARTITIONED else 0
+
+
+def shown(config: BrokerConfig) -> dict[str, str]:
+    """Return the settings in force, as texts."""
+    texts = {name: as_text(getattr(config, setting.field)) for name, setting in SETTINGS.items()}
+    partitions = config.auto_topic_partitions
+    return texts | {
+        CREATION_TYPE: PARTITIONED if partitions else NON_PARTITIONED,
+        PARTITIONS: str(partitions or 1),
+    }
+
+
+def as_text(value: Any) -> str:
+    """Return a value as ``broker.conf`` has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,246 @@
+"""The policies in force for one topic: its own, else its namespace's, else what the broker is set to.
+
+Everything that limits a topic while it runs is read once, when it is loaded and when a policy changes, into one frozen
+record; nothing looks through JSON for each message. A field is unset where its level says nothing about it, and
+subscription types also when they are empty.
+
+Source: Pulsar's HierarchyTopicPolicies, and the policies object of its admin REST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .policies import Policies, Retention
+
+if TYPE_CHECKING:
+    from ..config import BrokerConfig
+
+MIB = 1024 * 1024
+SIZE, AGE = "destination_storage", "message_age"
+"""The two types of backlog quotas: by bytes of the slowest backlog, by the age of its oldest message."""
+HOLD, EXCEPTION, EVICTION = "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
+"""What happens above a backlog quota: `config.BACKLOG_POLICIES`."""
+RATES_BY_CLUSTER = ("topicDispatchRate", "subscriptionDispatchRate", "publishMaxMessageRate", "clusterSubscribeRate")
+"""Fields of a namespace that hold one value for each cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A limit on what passes in a period.
+
+    Attributes:
+        messages: 0 is no limit.
+        bytes: 0 is no limit.
+        period_s: in which so much may pass.
+        is_relative: whether what is published comes on top.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    period_s: int = 1
+    is_relative: bool = False
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether anything is limited."""
+        return self.messages > 0 or self.bytes > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A backlog quota.
+
+    Attributes:
+        limit_bytes: of the slowest subscription's backlog; below 0 is no limit.
+        limit_s: age of its oldest message; 0 or less is no limit.
+        policy: what happens above it.
+    """
+
+    limit_bytes: int
+    limit_s: int
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class InactivityPolicy:
+    """When a topic that nobody uses is deleted.
+
+    Attributes:
+        is_deleted: whether it is at all.
+        mode: which topics count as unused, see `BrokerConfig.inactive_mode`.
+        after_s: how long it has to be unused.
+    """
+
+    is_deleted: bool
+    mode: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicies:
+    """What holds for one topic. Numbers of 0 are no limit.
+
+    Attributes:
+        max_producers: that may be connected.
+        max_consumers: that may be connected.
+        max_consumers_per_subscription: that may be connected to one.
+        max_subscriptions: that there may be.
+        max_unacked_per_consumer: messages that a shared consumer may hold.
+        max_unacked_per_subscription: messages that all of its consumers may hold.
+        max_message_bytes: of one entry.
+        subscription_types: that may be used.
+        message_ttl_s: after which durable subscriptions are past a message.
+        subscription_expiration_s: after which a subscription without consumers is deleted.
+        inactivity: when the topic is deleted because nobody uses it.
+        snapshot_age_s: at most between two snapshots of deduplication.
+        retention: of what is acknowledged.
+        size_quota: of the backlog.
+        age_quota: of the backlog.
+        publish_rate: of all producers together, in a second.
+        dispatch_rate: of all subscriptions together.
+        subscription_rate: of each subscription about which nothing else is said.
+        subscription_rates: of single subscriptions, by name.
+        subscribe_rate: how often one consumer may subscribe in a period.
+    """
+
+    max_producers: int
+    max_consumers: int
+    max_consumers_per_subscription: int
+    max_subscriptions: int
+    max_unacked_per_consumer: int
+    max_unacked_per_subscription: int
+    max_message_bytes: int
+    subscription_types: tuple[str, ...]
+    message_ttl_s: float
+    subscription_expiration_s: float
+    inactivity: InactivityPolicy
+    snapshot_age_s: float
+    retention: Retention
+    size_quota: Quota
+    age_quota: Quota
+    publish_rate: Rate
+    dispatch_rate: Rate
+    subscription_rate: Rate
+    subscription_rates: Mapping[str, Rate]
+    subscribe_rate: Rate
+
+
+def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") -> Any:
+    """Return a policy of the topic, else of its namespace, as it is stored; None where both say nothing.
+
+    Args:
+        field: its name.
+        levels: what is set for the topic, and for its namespace.
+        cluster: whose value counts, where the namespace holds one for each cluster.
+    """
+    own, namespace = levels
+    if (value := own.get(field)) is not None:
+        return value
+    value = namespace.get(field)
+    return (value or {}).get(cluster) if field in RATES_BY_CLUSTER else value
+
+
+def resolve(config: BrokerConfig, namespace: Policies, own: Policies) -> EffectivePolicies:
+    """Return what holds for a topic.
+
+    Args:
+        config: the broker's settings.
+        namespace: policies of the topic's namespace.
+        own: what was set for the topic itself.
+    """
+
+    def get(field: str) -> Any:
+        return first_set(field, (own, namespace), config.cluster)
+
+    def number(field: str, default: float) -> Any:
+        value = get(field)
+        return default if value is None else value
+
+    sizes = config.max_message_bytes
+    limit_bytes = own.get("maxMessageSize")
+    kinds = own.get("subscription_types_enabled") or namespace.get("subscription_types_enabled")
+    minutes = namespace.get("subscription_expiration_time_minutes")
+    return EffectivePolicies(
+        max_producers=number("max_producers_per_topic", config.max_producers_per_topic),
+        max_consumers=number("max_consumers_per_topic", config.max_consumers_per_topic),
+        max_consumers_per_subscription=number("max_consumers_per_subscription", config.max_consumers_per_subscription),
+        max_subscriptions=number("max_subscriptions_per_topic", config.max_subscriptions_per_topic),
+        max_unacked_per_consumer=number("max_unacked_messages_per_consumer", config.max_unacked_per_consumer),
+        max_unacked_per_subscription=number(
+            "max_unacked_messages_per_subscription", config.max_unacked_per_subscription
+        ),
+        max_message_bytes=sizes if not limit_bytes else min(limit_bytes, sizes),
+        subscription_types=tuple(kinds or config.subscription_types),
+        message_ttl_s=number("message_ttl_in_seconds", config.message_ttl_s),
+        subscription_expiration_s=config.subscription_expiration_s if minutes is None else minutes * 60.0,
+        inactivity=_inactivity(get("inactive_topic_policies"), config),
+        snapshot_age_s=number("deduplicationSnapshotIntervalSeconds", config.deduplication_snapshot_age_s),
+        retention=retention_of(get("retention_policies"), config),
+        size_quota=_quota(SIZE, own, namespace, config),
+        age_quota=_quota(AGE, own, namespace, config),
+        publish_rate=publish_rate_of(get("publishMaxMessageRate"), config),
+        dispatch_rate=dispatch_rate_of(
+            get("topicDispatchRate"), (config.topic_dispatch_messages, config.topic_dispatch_bytes)
+        ),
+        subscription_rate=dispatch_rate_of(
+            get("subscriptionDispatchRate"), (config.subscription_dispatch_messages, config.subscription_dispatch_bytes)
+        ),
+        subscription_rates={
+            name: dispatch_rate_of(rate, (0, 0)) for name, rate in (own.get("subscriptionRates") or {}).items()
+        },
+        subscribe_rate=subscribe_rate_of(get("clusterSubscribeRate"), config),
+    )
+
+
+def retention_of(limits: Mapping[str, int] | None, config: BrokerConfig) -> Retention:
+    """Return a retention policy; without one, what the broker says."""
+    if limits:
+        minutes, megabytes = limits.get("retentionTimeInMinutes", 0), limits.get("retentionSizeInMB", 0)
+    else:
+        minutes, megabytes = config.retention_minutes, config.retention_mb
+    return Retention(-1 if minutes < 0 else minutes * 60_000, -1 if megabytes < 0 else megabytes * MIB)
+
+
+def dispatch_rate_of(rate: Mapping[str, Any] | None, default: tuple[int, int]) -> Rate:
+    """Return a dispatch rate; ``default`` is messages and bytes in a second, as the broker is set."""
+    if rate is None:
+        return Rate(max(default[0], 0), max(default[1], 0))
+    return Rate(
+        max(rate.get("dispatchThrottlingRateInMsg", 0), 0),
+        max(rate.get("dispatchThrottlingRateInByte", 0), 0),
+        max(rate.get("ratePeriodInSecond", 1), 1),
+        bool(rate.get("relativeToPublishRate")),
+    )
+
+
+def publish_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
+    """Return a publish rate; without one, what the broker is set to."""
+    if rate is None:
+        return Rate(config.publish_rate_messages, config.publish_rate_bytes)
+    return Rate(max(rate.get("publishThrottlingRateInMsg", 0), 0), max(rate.get("publishThrottlingRateInByte", 0), 0))
+
+
+def subscribe_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
+    """Return a subscribe rate; its messages are subscribes."""
+    if rate is None:
+        return Rate(config.subscribe_rate, 0, config.subscribe_period_s)
+    return Rate(max(rate.get("subscribeThrottlingRatePerConsumer", 0), 0), 0, max(rate.get("ratePeriodInSecond", 1), 1))
+
+
+def _inactivity(policy: Mapping[str, Any] | None, config: BrokerConfig) -> InactivityPolicy:
+    if policy is None:
+        after_s = config.inactive_after_s or config.inactive_check_s
+        return InactivityPolicy(config.delete_inactive_topics, config.inactive_mode, after_s)
+    mode = policy.get("inactiveTopicDeleteMode") or config.inactive_mode
+    return InactivityPolicy(bool(policy.get("deleteWhileInactive")), mode, policy.get("maxInactiveDurationSeconds", 0))
+
+
+def _quota(kind: str, own: Policies, namespace: Policies, config: BrokerConfig) -> Quota:
+    for policies in (own, namespace):
+        if (quota := (policies.get("backlog_quota_map") or {}).get(kind)) is not None:
+            size = quota.get("limitSize", quota.get("limit", -1))  # the latter is what older versions of Pulsar stored
+            return Quota(size, quota.get("limitTime", -1), quota.get("policy", config.backlog_policy))
+    return Quota(config.backlog_limit_bytes, config.backlog_limit_s, config.backlog_policy)

@@ -1,0 +1,140 @@
+"""Token buckets: how much may pass now, and how long to wait where nothing may.
+
+A bucket holds what may pass in one period and fills steadily. What passes is taken from it, also where it holds less,
+and then nothing passes until that debt is paid: a batch larger than a bucket passes too, and what passes over time is
+the rate, whatever the sizes. Nothing here waits.
+
+Source: Pulsar's publish and dispatch rate limiters (PIP-322).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from .effective import Rate
+
+SHORTEST_WAIT_S = 0.005
+"""So that a high rate does not become a timer for each message."""
+LONGEST_WAIT_S = 1.0
+"""So that whoever waits for a large debt sees that the rate was changed meanwhile."""
+NO_LIMIT = 1 << 62
+
+
+class TokenBucket:
+    """What may pass of one thing.
+
+    Attributes:
+        tokens: how much may pass now; below zero after something larger passed.
+    """
+
+    __slots__ = ("_amount", "_at_s", "_period_s", "tokens")
+
+    def __init__(self, amount: float, period_s: float, now_s: float) -> None:
+        """Begin with a full bucket; ``amount`` passes in ``period_s``."""
+        self._amount = amount
+        self._period_s = period_s
+        self._at_s = now_s
+        self.tokens = amount
+
+    def fill(self, now_s: float, extra_per_s: float = 0.0) -> None:
+        """Add what has come since the last time; ``extra_per_s`` comes on top of the rate."""
+        amount = self._amount + extra_per_s * self._period_s
+        passed_s = max(now_s - self._at_s, 0.0)
+        self._at_s = now_s
+        self.tokens = min(self.tokens + passed_s * amount / self._period_s, amount)
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait before asking again, as nothing may pass; 0 if something may."""
+        if self.tokens > 0:
+            return 0.0
+        return min(max(-self.tokens * self._period_s / self._amount, SHORTEST_WAIT_S), LONGEST_WAIT_S)
+
+
+class RateLimit:
+    """A limit by messages, bytes, or both.
+
+    Attributes:
+        rate: what was asked for.
+        stops: how often something had to wait.
+        stopped_by: which number made the last one wait: Msg or Bytes.
+    """
+
+    def __init__(
+        self, rate: Rate, clock: Callable[[], float], published: Callable[[], tuple[float, float]] | None = None
+    ) -> None:
+        """Begin with full buckets.
+
+        Args:
+            rate: at least one of its numbers is a limit.
+            clock: seconds, never going back.
+            published: messages and bytes in a second that come on top, where the rate is relative to them.
+        """
+        self.rate = rate
+        self.stops = 0
+        self.stopped_by = "Msg"
+        self._clock = clock
+        self._published = published if rate.is_relative else None
+        now_s = clock()
+        self._messages = TokenBucket(rate.messages, rate.period_s, now_s) if rate.messages else None
+        self._bytes = TokenBucket(rate.bytes, rate.period_s, now_s) if rate.bytes else None
+
+    def wait_s(self) -> float:
+        """Return how long to wait before asking again, as nothing may pass; 0 if something may."""
+        now_s = self._clock()
+        extra = self._published() if self._published is not None else (0.0, 0.0)
+        longest_s = 0.0
+        for what, bucket, more in (("Msg", self._messages, extra[0]), ("Bytes", self._bytes, extra[1])):
+            if bucket is not None:
+                bucket.fill(now_s, more)
+                if bucket.wait_s > longest_s:
+                    longest_s, self.stopped_by = bucket.wait_s, what
+        self.stops += longest_s > 0
+        return longest_s
+
+    def take(self, messages: int, bytes_: int) -> None:
+        """Note what passed."""
+        if self._messages is not None:
+            self._messages.tokens -= messages
+        if self._bytes is not None:
+            self._bytes.tokens -= bytes_
+
+    def room(self) -> tuple[int, int]:
+        """Return how many messages and bytes may pass, at least 1 of each; ask `wait_s` before."""
+        messages = NO_LIMIT if self._messages is None else max(int(self._messages.tokens), 1)
+        bytes_ = NO_LIMIT if self._bytes is None else max(int(self._bytes.tokens), 1)
+        return messages, bytes_
+
+
+class SubscribeLimit:
+    """How often each consumer may subscribe in a period."""
+
+    def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
+        self.rate = rate
+        self._clock = clock
+        self._ends_s = clock() + rate.period_s
+        self._times: dict[Hashable, int] = {}
+
+    def admits(self, consumer: Hashable) -> bool:
+        """Return whether a consumer may subscribe once more now, which counts."""
+        now_s = self._clock()
+        if now_s >= self._ends_s:
+            self._times.clear()
+            self._ends_s = now_s + self.rate.period_s
+        times = self._times.get(consumer, 0)
+        if times >= self.rate.messages:
+            return False
+        self._times[consumer] = times + 1
+        return True
+
+
+def follow(
+    limit: RateLimit | None,
+    rate: Rate,
+    clock: Callable[[], float],
+    published: Callable[[], tuple[float, float]] | None = None,
+) -> RateLimit | None:
+    """Return the limit for a rate: the one there is if the rate did not change, None if nothing is limited."""
+    if not rate.is_limit:
+        return None
+    return limit if limit is not None and limit.rate == rate else RateLimit(rate, clock, published)

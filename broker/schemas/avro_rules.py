@@ -1,0 +1,214 @@
+"""What Avro says of two definitions: whether data of the one can be read with the other, and whether they are one.
+
+Apache's own `avro` decides on resolution. Two of its checks are left out, because Pulsar (Java's resolution) does
+without them: records may have different names, and the reader's enum may lack symbols of the writer.
+
+Errors: what cannot be parsed is an `InvalidDefinition`.
+
+Source: Avro 1.11 specification, section Schema Resolution; Pulsar 4.0, AvroSchemaBasedCompatibilityCheck.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from avro import schema as avro_schema
+from avro.compatibility import (
+    ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
+    SchemaCompatibilityType,
+    lookup_writer_field,
+)
+from avro.errors import AvroException
+from avro.schema import EnumSchema, Field, NamedSchema, RecordSchema, Schema, UnionSchema
+
+MAX_DEPTH = 100
+"""Of nested JSON in a definition: what reads it is recursive."""
+MAX_COMPARED = 50_000
+"""Pairs of types that one check looks at, which takes about a second."""
+MAX_SHOWN = 8
+"""Branches of a union that a text names."""
+_COMPATIBLE = SchemaCompatibilityResult(SchemaCompatibilityType.compatible)
+_NAME = re.compile(r"(?!\d)\w+")
+_NOT_RESOLVED = ("logicalType", "doc")
+"""Members that say nothing about resolution; the library warns of logical types that it does not know."""
+
+
+class InvalidDefinition(ValueError):
+    """A text is no definition of a schema; says why, in one line."""
+
+
+class _Indexed:
+    """A record of the data whose fields are found by name; the library makes that table anew for each field."""
+
+    def __init__(self, record: RecordSchema) -> None:
+        self.type = record.type
+        self.fields_dict = record.fields_dict
+
+
+class _Checker(ReaderWriterCompatibilityChecker):
+    """The library's check with the rules of Java's, and with a bound on how much is compared."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left = MAX_COMPARED
+        self._indexed: dict[int, _Indexed] = {}
+
+    def can_read(self, reader: Schema, writer: Schema) -> bool:
+        """Return whether data of ``writer`` can be read with ``reader``."""
+        result = self.get_compatibility(reader, writer)
+        return bool(result.compatibility is SchemaCompatibilityType.compatible)
+
+    def calculate_compatibility(self, reader: Schema, writer: Schema, location: list[str]) -> SchemaCompatibilityResult:
+        """Decide without the names of records and the symbols of enums."""
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidDefinition(f"schemas that take more than {MAX_COMPARED} comparisons of types are not compared")
+        if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+            indexed = self._indexed.get(id(writer))
+            if indexed is None:
+                indexed = self._indexed[id(writer)] = _Indexed(writer)
+            return self.check_reader_writer_record_fields(reader, cast(RecordSchema, indexed), [])
+        if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema) and reader.name == writer.name:
+            return _COMPATIBLE
+        if isinstance(reader, UnionSchema) and isinstance(writer, NamedSchema):
+            # Any branch may read it. The one of its name is asked first: most often it does, and the others cost.
+            named = (branch for branch in reader.schemas if getattr(branch, "name", None) == writer.name)
+            if any(self.can_read(branch, writer) for branch in named):
+                return _COMPATIBLE
+        return super().calculate_compatibility(
+            reader, writer, []
+        )  # locations are ours to find, and grow with the depth
+
+
+def parse(data: bytes) -> Schema:
+    """Return the schema of a definition in JSON.
+
+    Raises:
+        InvalidDefinition: it is none.
+    """
+    return _made(_loaded(data))
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Return whether two definitions are one schema: they differ at most in documentation, aliases and spaces.
+
+    Raises:
+        InvalidDefinition: one of them is none.
+    """
+    return bool(_identity(_loaded(one)) == _identity(_loaded(other)))
+
+
+def difference(reader: Schema, writer: Schema) -> str | None:
+    """Return why data of ``writer`` cannot be read with ``reader``, naming the field; None if it can.
+
+    Raises:
+        InvalidDefinition: the two are too large to compare.
+    """
+    checker = _Checker()
+    if checker.can_read(reader, writer):
+        return None
+    return next(_differences(checker, reader, writer, "", set()), "the types differ")
+
+
+def _differences(
+    checker: _Checker, reader: Schema, writer: Schema, path: str, seen: set[tuple[int, int]]
+) -> Iterator[str]:
+    """Yield what stands in the way, from the innermost field on."""
+    pair = id(reader), id(writer)
+    if pair in seen or checker.can_read(reader, writer):  # which it remembers
+        return
+    seen.add(pair)
+    where = f"field {path}" if path else "the schema"
+    if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
+        indexed = cast(RecordSchema, _Indexed(writer))
+        for field in cast("list[Field]", reader.fields):
+            inner = f"{path}.{field.name}" if path else str(field.name)
+            theirs = lookup_writer_field(writer_schema=indexed, reader_field=field)
+            if theirs is not None:
+                yield from _differences(checker, field.type, theirs.type, inner, seen)
+            elif not field.has_default:
+                yield f"field {inner} has no default value, and the data lacks it"
+    for name in ("items", "values"):
+        mine, others = getattr(reader, name, None), getattr(writer, name, None)
+        if isinstance(mine, Schema) and isinstance(others, Schema):
+            yield from _differences(checker, mine, others, f"{path}[]", seen)
+    mine_records, their_records = _records(reader), _records(writer)
+    if (mine_records, their_records) != ([reader], [writer]) and len(mine_records) == len(their_records) == 1:
+        yield from _differences(checker, mine_records[0], their_records[0], path, seen)
+    yield f"{where} is {_shown(reader)}, but {_shown(writer)} in the data"
+
+
+def _records(schema: Schema) -> list[Schema]:
+    branches = schema.schemas if isinstance(schema, UnionSchema) else [schema]
+    return [branch for branch in branches if isinstance(branch, RecordSchema)]
+
+
+def _shown(schema: Schema) -> str:
+    if isinstance(schema, UnionSchema):
+        shown = [_shown(branch) for branch in schema.schemas[:MAX_SHOWN]]
+        return f"[{', '.join(shown)}{', …' if len(schema.schemas) > MAX_SHOWN else ''}]"
+    name, size = getattr(schema, "name", None), getattr(schema, "size", None)
+    return " ".join(str(part) for part in (schema.type, name, size and f"of {size} bytes") if part)
+
+
+# Texts
+
+
+def _loaded(data: bytes) -> Any:
+    try:
+        value = json.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidDefinition(f"it is no JSON in UTF-8: {error}") from error
+    return _checked(value, 0)
+
+
+def _checked(value: Any, depth: int) -> Any:
+    """Return a definition without what says nothing of resolution, its depth and names checked."""
+    if depth > MAX_DEPTH:
+        raise InvalidDefinition(f"it is nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, list):
+        return [_checked(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    name = value.get("name")
+    if isinstance(name, str) and not _NAME.fullmatch(name.rpartition(".")[2]):
+        raise InvalidDefinition(f"Illegal character in: {name[:80]!a}")
+    return {key: item if key == "default" else _checked(item, depth + 1) for key, item in value.items()}
+
+
+def _made(value: Any) -> Schema:
+    try:
+        # The library takes `$` in a namespace, which Java has in those of nested classes, only without its own check.
+        return avro_schema.make_avsc_object(_stripped(value), validate_names=False)
+    except (AvroException, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidDefinition(" ".join(str(error).split())[:300]) from error
+
+
+def _stripped(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_stripped(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: item if key == "default" else _stripped(item) for key, item in value.items() if key not in _NOT_RESOLVED
+    }
+
+
+def _identity(value: Any) -> Any:
+    """Return what is compared of a definition: Java's `Schema.equals` looks at neither documentation nor aliases."""
+    if isinstance(value, list):
+        return [_identity(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item if key == "default" else _identity(item) for key, item in value.items()}
+    for key in ("doc", "aliases"):
+        kept.pop(key, None)
+    if kept.get("order") == "ascending":
+        del kept["order"]
+    if kept.keys() == {"type"}:  # {"type": "int"} is "int"
+        return kept["type"]
+    return kept

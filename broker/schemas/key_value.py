@@ -1,0 +1,102 @@
+"""KEY_VALUE schemas: two schemas in the definition and the properties of one.
+
+Source: Pulsar 4.0, KeyValueSchemaInfo and SchemaUtils.
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import Any
+
+from .avro_rules import InvalidDefinition
+from .model import AVRO_BASED, Schema, SchemaType
+
+_LENGTH = Struct(">i")
+
+
+def parts(schema: Schema) -> tuple[Schema, Schema]:
+    """Return the schemas of key and value; without properties both are BYTES.
+
+    Raises:
+        InvalidDefinition: the definition holds no two parts, or a property names no type.
+    """
+    data = schema.data
+    split: list[bytes] = []
+    for _ in range(2):
+        if len(data) < _LENGTH.size:
+            raise InvalidDefinition("the definition of a KEY_VALUE schema ends before its second part")
+        (length,) = _LENGTH.unpack_from(data)
+        data = data[_LENGTH.size :]
+        if not -1 <= length <= len(data):  # -1 stands for null
+            raise InvalidDefinition(f"the definition of a KEY_VALUE schema has a part of {length} bytes")
+        split.append(data[: max(0, length)])
+        data = data[max(0, length) :]
+    key, value = (
+        Schema(_type_of(schema, name), part, _properties(schema, name))
+        for name, part in zip(("key", "value"), split, strict=True)
+    )
+    return key, value
+
+
+def joined(key: bytes, value: bytes) -> bytes:
+    """Return the definition that holds two."""
+    return _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
+
+
+def from_text(text: str) -> bytes:
+    """Return the definition that REST writes as an object of ``key`` and ``value``.
+
+    Raises:
+        InvalidDefinition: it is no such object.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidDefinition(f"a KEY_VALUE schema is an object of key and value: {error}") from error
+    if not isinstance(value, dict) or not {"key", "value"} <= value.keys():
+        raise InvalidDefinition("a KEY_VALUE schema is an object of key and value")
+    try:
+        return joined(_part_bytes(value["key"]), _part_bytes(value["value"]))
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise InvalidDefinition(f"a KEY_VALUE schema is no text in UTF-8: {error}") from error
+
+
+def to_text(schema: Schema) -> str:
+    """Return a KEY_VALUE schema's definition as REST writes it."""
+    key, value = parts(schema)
+    return f'{{"key":{_part_text(key)},"value":{_part_text(value)}}}'
+
+
+def _type_of(schema: Schema, part: str) -> SchemaType:
+    name = schema.properties.get(f"{part}.schema.type") or "BYTES"
+    try:
+        return SchemaType[name]
+    except KeyError:
+        raise InvalidDefinition(f"{part}.schema.type is {name[:80]!a}, which is no type of schema") from None
+
+
+def _properties(schema: Schema, part: str) -> dict[str, str]:
+    text = schema.properties.get(f"{part}.schema.properties")
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise InvalidDefinition(f"{part}.schema.properties is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidDefinition(f"{part}.schema.properties is no JSON object")
+    return {str(name): str(each) for name, each in value.items()}
+
+
+def _part_bytes(value: Any) -> bytes:
+    # As in Pulsar, an empty string is no definition, and any other one keeps its quotes.
+    return b"" if value == "" else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _part_text(part: Schema) -> str:
+    text = part.data.decode(errors="replace")
+    if part.type in AVRO_BASED:
+        try:
+            return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False)

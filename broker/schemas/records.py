@@ -1,0 +1,73 @@
+"""The records of schemas in the metadata store: their paths and what is in them.
+
+A version is ``{"type", "timestamp", "properties", "data"}``, with ``data64`` for a definition that is no plain text; a
+deletion is ``{"deleted", "timestamp"}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ...errors import StorageError
+from ...wire.topic_name import TopicName
+from .model import Schema, SchemaType
+
+SCHEMAS = "/schemas"
+NO_NAMES = (".", "..")
+"""Two that no metadata store takes; topics are not named so."""
+
+
+def schema_path(name: TopicName) -> str:
+    """Return where the versions of a topic lie; both domains share them, as in Pulsar."""
+    base = name.base
+    return f"{SCHEMAS}/{base.tenant}/{base.namespace}/{quote(base.local, safe='')}"
+
+
+def numbers_of(names: Sequence[str]) -> list[int]:
+    """Return the numbers of versions and deletions, in order, of the names of a topic's records."""
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def encode(schema: Schema) -> bytes:
+    """Return the record of a version."""
+    value: dict[str, Any] = {"type": schema.type.name, "timestamp": schema.timestamp_ms}
+    if schema.properties:
+        value["properties"] = dict(schema.properties)
+    try:
+        text = schema.data.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and text.isprintable():
+        return _dump(value | {"data": text})
+    return _dump(value | {"data64": base64.b64encode(schema.data).decode()})  # of what JSON would make far longer, too
+
+
+def encode_deletion(now_ms: int) -> bytes:
+    """Return the record of a deletion."""
+    return _dump({"deleted": True, "timestamp": now_ms})
+
+
+def decode(path: str, value: bytes) -> Schema | None:
+    """Return the schema of a record, None for a deletion.
+
+    Raises:
+        StorageError: the record, which lies at ``path``, is none of both.
+    """
+    try:
+        held = json.loads(value)
+        if held.get("deleted"):
+            return None
+        data = base64.b64decode(held["data64"]) if "data64" in held else held["data"].encode()
+        return Schema(SchemaType[held["type"]], data, held.get("properties", {}), int(held["timestamp"]))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StorageError(
+            f"metadata record {path} is no schema ({error}); correct or delete it in the store"
+        ) from error

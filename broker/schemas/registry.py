@@ -1,0 +1,263 @@
+"""The schemas of all topics and their versions, in the metadata store.
+
+Design: each version is a record of its own, created and never changed, so that creating it is the commit: of two who
+create a version at once, here or in two brokers on one store, one has it, and the other looks again. A deletion is a
+record too, which ends the versions before it; their numbers are not used again. A topic's partitions share its
+schemas. What was read is kept in memory up to `MAX_CACHED_BYTES`, and dropped when somebody else changes it.
+
+Invariant: what is answered is durable, and each version is one schema for as long as the topic's schemas are there.
+
+Source: Pulsar 4.0, SchemaRegistryServiceImpl; the paths are ours, below the one that Pulsar has in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from ...errors import BadVersion
+from ...metadata.store.store import ABSENT, Change, MetadataStore
+from ...wire.topic_name import TopicName
+from .compatibility import Incompatible, Strategy, check_new, identical, version_of
+from .model import History, Schema, SchemaVersion, stored_type
+from .records import NO_NAMES, SCHEMAS, decode, encode, encode_deletion, numbers_of, schema_path
+from .validity import check_definition
+
+MAX_CACHED_BYTES = 32 * 1024 * 1024
+"""Of definitions that are kept in memory, over all topics."""
+MAX_READ_AT_ONCE = 200
+MAX_BYTES_AT_ONCE = 16 * 1024
+"""Definitions that are read and compared in the loop's own turn, which takes some milliseconds."""
+
+
+T = TypeVar("T")
+
+
+class SchemaRegistry:
+    """Versions of schemas by topic; `start` begins to watch the store.
+
+    Every method may raise `StorageError`.
+
+    Attributes:
+        compatible: new schemas that fitted, by namespace, since the broker started.
+        incompatible: those that did not.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._turn = asyncio.Lock()
+        self.compatible: Counter[str] = Counter()
+        self.incompatible: Counter[str] = Counter()
+        self._cache: OrderedDict[str, History] = OrderedDict()
+        self._cached_bytes = 0
+        self._reading: dict[str, bool] = {}  # whether the record changed while it was read
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"SchemaRegistry(topics={len(self._cache)}, bytes={self._cached_bytes})"
+
+    def start(self) -> None:
+        """Watch for changes of others."""
+        self._store.watch(SCHEMAS, self._note)
+
+    async def history(self, name: TopicName) -> History:
+        """Return the versions of a topic, or of the one that it is a partition of.
+
+        Cancellation: safe.
+        """
+        if name.base.local in NO_NAMES:
+            return History()
+        path = schema_path(name)
+        cached = self._cache.get(path)
+        if cached is not None:
+            self._cache.move_to_end(path)
+            return cached
+        async with self._lock(path):
+            return await self._read(path)
+
+    async def put(
+        self,
+        name: TopicName,
+        schema: Schema,
+        strategy: Strategy,
+        *,
+        may_write: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Return the version of a schema, added if the topic has not got it and it fits those that it has.
+
+        Args:
+            name: of the topic, or of one of its partitions.
+            schema: the schema, with the time at which it came.
+            strategy: what it must be able to do.
+            may_write: asked right before it is added; raises if that is not wanted (any more).
+
+        Raises:
+            InvalidDefinition: the schema is none.
+            Incompatible: it does not fit.
+
+        Cancellation: it may be added.
+        """
+        path = schema_path(name)
+        versions = (await self.history(name)).versions
+        known = identical(schema, versions)
+        if known is not None:
+            return known
+        await self.apart(schema, (), lambda: check_definition(schema))
+        async with self._lock(path):
+            while True:
+                history = await self._read(path)  # again under the lock: somebody may have added it meanwhile
+                known = await self._known(schema, history.versions)
+                if known is not None:
+                    return known
+                may_write()  # its reason goes before that of the rules
+                await self._check(name, schema, history.versions, strategy)
+                number = history.next_number
+                may_write()
+                added = Schema(stored_type(schema.type), schema.data, dict(schema.properties), schema.timestamp_ms)
+                if await self._create(path, number, encode(added)):
+                    versions = (*history.versions, SchemaVersion(number, added))
+                    self._keep(path, History(versions, (*history.numbers, number)))
+                    return number
+
+    async def _known(self, schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
+        return await self.apart(schema, versions, lambda: version_of(schema, versions))
+
+    async def _check(
+        self, name: TopicName, schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy
+    ) -> None:
+        try:
+            await self.apart(schema, versions, lambda: check_new(schema, versions, strategy))
+        except Incompatible:
+            self.incompatible[name.namespace_name] += 1
+            raise
+        self.compatible[name.namespace_name] += 1
+
+    async def delete(self, name: TopicName, now_ms: int, *, may_write: Callable[[], None] = lambda: None) -> int:
+        """Delete all versions of a topic; returns the number that the deletion has.
+
+        Args:
+            name: of the topic, or of one of its partitions.
+            now_ms: the time.
+            may_write: asked right before; raises if that is not wanted (any more).
+
+        Cancellation: they may be deleted.
+        """
+        path = schema_path(name)
+        async with self._lock(path):
+            while True:
+                history = await self._read(path)
+                number = history.next_number
+                may_write()
+                if await self._create(path, number, encode_deletion(now_ms)):
+                    self._keep(path, History((), (*history.numbers, number)))
+                    return number
+
+    async def forget(self, name: TopicName) -> None:
+        """Delete all versions of a topic and that there were any: the next one is version 0.
+
+        Cancellation: some versions may be left; call again.
+        """
+        await self._forget(schema_path(name))
+
+    async def forget_namespace(self, namespace: str) -> None:
+        """Do what `forget` does for all topics of ``tenant/namespace``.
+
+        Cancellation: some may be left; call again.
+        """
+        root = f"{SCHEMAS}/{namespace}"
+        for topic in await self._store.children(root):
+            await self._forget(f"{root}/{topic}")
+
+    async def apart(self, schema: Schema, versions: Sequence[SchemaVersion], decide: Callable[[], T]) -> T:
+        """Return what ``decide`` says of a schema and versions; of large ones in a thread, while others are served.
+
+        One after the other: many at once would take no less, and hold up all else that runs in threads.
+
+        Cancellation: safe.
+        """
+        size = len(schema.data) + sum(len(version.schema.data) for version in versions)
+        if size <= MAX_BYTES_AT_ONCE:
+            return decide()
+        async with self._turn:
+            return await asyncio.to_thread(decide)
+
+    # The records behind all of this
+
+    def _lock(self, path: str) -> asyncio.Lock:
+        return self._locks.setdefault(path, asyncio.Lock())
+
+    async def _forget(self, path: str) -> None:
+        async with self._lock(path):
+            numbers = numbers_of(await self._store.children(path))
+            self._drop(path)
+            try:
+                # From the first on: what is left after a crash are the last versions, or the deletion that ended all.
+                for number in numbers:
+                    await self._store.delete(f"{path}/{number}")
+            finally:
+                self._drop(path)
+
+    async def _create(self, path: str, number: int, value: bytes) -> bool:
+        """Write a new record; returns whether the number was free. An effect that is not known is read again."""
+        try:
+            await self._store.put(f"{path}/{number}", value, ABSENT)
+        except BadVersion:
+            self._drop(path)
+            return False
+        except BaseException:
+            self._drop(path)
+            raise
+        return True
+
+    async def _read(self, path: str) -> History:
+        cached = self._cache.get(path)
+        if cached is not None:
+            return cached
+        self._reading[path] = False
+        try:
+            numbers = numbers_of(await self._store.children(path))
+            history = await self._load(path, numbers)
+        finally:
+            is_stale = self._reading.pop(path, False)
+        if not is_stale:
+            self._keep(path, history)
+        return history
+
+    async def _load(self, path: str, numbers: list[int]) -> History:
+        versions: list[SchemaVersion] = []
+        for begin in range(0, len(numbers), MAX_READ_AT_ONCE):
+            some = numbers[begin : begin + MAX_READ_AT_ONCE]
+            records = await asyncio.gather(*(self._store.get(f"{path}/{number}") for number in some))
+            for number, record in zip(some, records, strict=True):
+                schema = None if record is None else decode(f"{path}/{number}", record.value)
+                if schema is None:
+                    versions.clear()  # a deletion, or what was deleted while this read
+                else:
+                    versions.append(SchemaVersion(number, schema))
+        return History(tuple(versions), tuple(numbers))
+
+    def _keep(self, path: str, history: History) -> None:
+        self._drop(path)
+        self._cache[path] = history
+        self._cached_bytes += history.bytes_
+        while self._cached_bytes > MAX_CACHED_BYTES and len(self._cache) > 1:
+            self._drop(next(iter(self._cache)))
+
+    def _drop(self, path: str) -> None:
+        dropped = self._cache.pop(path, None)
+        if dropped is not None:
+            self._cached_bytes -= dropped.bytes_
+
+    def _note(self, change: Change) -> None:
+        """Forget what somebody else changed; what this registry wrote is in memory already."""
+        path, _, number = change.path.rpartition("/")
+        if path in self._reading:
+            self._reading[path] = True
+        cached = self._cache.get(path)
+        if cached is not None and number.isdecimal():
+            is_known = int(number) in cached.numbers
+            if is_known == (change.version is None):
+                self._drop(path)

@@ -1,0 +1,135 @@
+"""A place in the journal up to which a copy of a storage is whole, found beside the broker that is writing it.
+
+Design: the catalogue names the place to replay from; from there on each valid group is read, as recovery does it, up to
+the first that is not there yet. Every group before that one was synced, since one group is under way at a time, and no
+page of it is written again until the file is recycled. Files are recycled when a new catalogue is in place, so a copy
+of the files up to the cut belongs to a catalogue as long as that is still the one in place when the copy is done. A
+catalogue that was replaced meanwhile makes the copy void: it is made again.
+
+A ledger that is gone before the cut was deleted by a record before the cut. One that a checkpoint was writing is like
+after a crash in the midst of it: what stands behind the entries that the catalogue names is not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from .journal import format as layout
+from .journal.journal import JournalEnd, file_name
+
+
+class Moved(Exception):
+    """The storage went on to another catalogue; the copy has to be made again."""
+
+
+class Part(NamedTuple):
+    """The beginning of a journal file that belongs to a copy: its name and how many bytes of it."""
+
+    name: str
+    length: int
+
+
+class JournalCut:
+    """Reads on in the journal of a directory that a broker may be writing; never writes.
+
+    Args:
+        directory: with the journal's files.
+        start: where the catalogue has the journal begin.
+
+    Attributes:
+        end: behind the last group that was found; ``file_id`` is None while no file was begun.
+    """
+
+    def __init__(self, directory: Path, start: JournalEnd) -> None:
+        self._directory = directory
+        self._whole: list[Part] = []
+        self._header: layout.FileHeader | None = None
+        self.end = start
+
+    def parts(self) -> list[Part]:
+        """Return what a copy up to `end` consists of, in order."""
+        last = [Part(file_name(self.end.sequence), self.end.offset)] if self._header is not None else []
+        return [*self._whole, *last]
+
+    def advance(self) -> None:
+        """Read all groups that are there by now.
+
+        Raises:
+            Moved: a file is not the one that should be there.
+        """
+        if self._header is None and not self._begin():
+            return
+        while True:
+            self._read_groups()
+            offset = self.end.offset
+            following = self._header_of(self.end.sequence + 1)
+            if following is None:
+                return
+            if following.previous_end != offset:
+                self._read_groups()  # the file grew after it was read here, before the next one was begun
+            if following.previous_end != self.end.offset:
+                raise Moved(f"{file_name(following.sequence)} begins behind another place")
+            self._whole.append(Part(file_name(self.end.sequence), self.end.offset))
+            self._header = following
+            self.end = JournalEnd(following.sequence, layout.PAGE, following.first_group, following.file_id)
+
+    def _begin(self) -> bool:
+        """Open the first file; False if no group was written since the catalogue."""
+        header = self._header_of(self.end.sequence)
+        if self.end.file_id is not None:
+            if header is None or header.file_id != self.end.file_id:
+                raise Moved(f"{file_name(self.end.sequence)} is another file than the catalogue names")
+        elif header is None:
+            return False
+        else:
+            self.end = JournalEnd(self.end.sequence, layout.PAGE, header.first_group, header.file_id)
+        self._header = header
+        return True
+
+    def _read_groups(self) -> None:
+        header = self._header
+        assert header is not None
+        content = self._read(header.sequence, self.end.offset)
+        begin, offset, number = self.end.offset, 0, self.end.group
+        while (group := layout.decode_group(content, offset, len(content))) is not None:
+            if (group.file_id, group.nonce, group.number) != (header.file_id, header.nonce, number):
+                break
+            offset, number = group.end, number + 1
+        self.end = JournalEnd(header.sequence, begin + offset, number, header.file_id)
+
+    def _header_of(self, sequence: int) -> layout.FileHeader | None:
+        header = layout.decode_file_header(self._read(sequence, 0, layout.PAGE))
+        return header if header is not None and header.sequence == sequence else None
+
+    def _read(self, sequence: int, offset: int, length: int = -1) -> bytes:
+        try:
+            with (self._directory / file_name(sequence)).open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except FileNotFoundError:
+            return b""
+
+
+def copy_part(source: Path, target: Path, part: Part, copy: Callable[[int, int, int], None]) -> None:
+    """Copy the beginning of a journal file.
+
+    Args:
+        source: directory of the journal.
+        target: directory of the copy.
+        part: what of it.
+        copy: copies so many bytes from a descriptor to another one.
+
+    Raises:
+        Moved: the file is gone, or shorter.
+    """
+    try:
+        with (source / part.name).open("rb") as old, (target / part.name).open("wb") as new:
+            copy(old.fileno(), new.fileno(), part.length)
+            new.flush()
+            if os.fstat(new.fileno()).st_size != part.length:
+                raise Moved(f"{part.name} is shorter than {part.length} bytes")
+    except FileNotFoundError as exc:
+        raise Moved(f"{part.name} is gone") from exc

@@ -1,0 +1,73 @@
+"""The log of a topic that stores nothing: always empty, and known to nobody but its topic.
+
+What reads a log finds no entry here and no cursor. What changes one is refused, so that no record of a log that does
+not exist ever gets into the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from ...errors import NotAllowed
+from ...wire.position import EARLIEST, Position
+from .ports import Done, EntryDone
+from .topic_log import TopicLog
+
+
+class VolatileLog(TopicLog):
+    """The log of a non-persistent topic; made by `Storage.volatile_log`."""
+
+    def _nothing_is_stored(self) -> NotAllowed:
+        return NotAllowed(f"{self.name} is non-persistent: nothing of it is stored")
+
+    def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
+        """Refuse an entry."""
+        done(EARLIEST, self._nothing_is_stored())
+
+    def expect_delayed(self) -> None:
+        """Expect nothing: entries are given out at once."""
+
+    def create(self, done: Done) -> None:
+        """Create nothing on the disk."""
+        done(None)
+
+    def terminate_with(self, done: Done) -> None:
+        """Refuse to end what has no entries."""
+        done(self._nothing_is_stored())
+
+    def close_ledger(self) -> None:
+        """Close nothing: there are no ledgers."""
+
+    def has_changed(self) -> None:
+        """Tell nobody: there is nothing to write down."""
+
+    def touch(self) -> None:
+        """Tell nobody: there is no periodic work with it."""
+
+    def open_cursor(
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, str] | None = None,
+        done: Done | None = None,
+        *,
+        is_internal: bool = False,
+    ) -> NoReturn:
+        """Refuse a durable cursor.
+
+        Raises:
+            NotAllowed: always.
+        """
+        raise self._nothing_is_stored()
+
+    def delete_cursor_with(self, name: str, done: Done) -> None:
+        """Delete nothing: there are no durable cursors."""
+        done(None)
+
+    async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
+        """Delete nothing.
+
+        Cancellation: safe.
+        """
+        return []

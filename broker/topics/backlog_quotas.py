@@ -1,0 +1,146 @@
+"""Backlog quotas: what happens when a subscription falls too far behind, in bytes or in time.
+
+Producers are asked when they come, and all topics that have a quota in turn, with rests, as often as the broker's
+settings say. Above a quota new producers are refused and those there are closed, whose clients come back to be refused;
+or the subscriptions that are behind lose their oldest messages, down to nine tenths of the quota, so that not each new
+message makes them lose one. The broker's own cursors count for nothing here.
+
+Source: Pulsar's BacklogQuotaManager, and the errors of Apache Pulsar 4.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...errors import MagnetarError, ProducerBlockedQuotaExceeded, ProducerBlockedQuotaExceededRefused
+from ..policies.effective import EVICTION, HOLD, Quota
+from ..storage.cursors.names import is_internal
+from .limits import is_limited
+from .maintenance import TOPICS_PER_TURN
+
+if TYPE_CHECKING:
+    from ..policies.effective import EffectivePolicies
+    from .ports import BrokerPort
+    from .subscription import Subscription
+    from .topic import Topic
+
+log = logging.getLogger(__name__)
+
+EXCEEDED = "Cannot create producer on topic with backlog quota exceeded"
+KEPT_SHARE = 0.9
+"""Of a quota, what eviction leaves."""
+
+
+def entries_to_drop(entries: int, bytes_: int, limit_bytes: int) -> int:
+    """Return how many of the oldest entries of a backlog have to go, as it is at its quota or above.
+
+    Args:
+        entries: of the backlog.
+        bytes_: of all of them; they are taken to be of one size.
+        limit_bytes: the quota.
+    """
+    if limit_bytes < 0 or bytes_ < limit_bytes or not entries:
+        return 0
+    kept = int(entries * KEPT_SHARE * limit_bytes / bytes_) if bytes_ else 0
+    return entries - min(kept, entries)
+
+
+def has_quota(policies: EffectivePolicies) -> bool:
+    """Return whether a topic with these policies has a quota at all."""
+    return policies.size_quota.limit_bytes >= 0 or policies.age_quota.limit_s > 0
+
+
+def backlog(subscription: Subscription) -> tuple[int, int]:
+    """Return entries and bytes, estimated by the average, from the first that is not acknowledged to the end."""
+    topic_log = subscription.topic.log
+    entries = topic_log.entries_between(subscription.cursor.mark_delete, topic_log.last_confirmed)
+    count = topic_log.entry_count
+    return entries, topic_log.total_bytes * min(entries, count) // count if count else 0
+
+
+def _counted(topic: Topic) -> list[Subscription]:
+    return [one for one in topic.subscriptions.values() if one.is_durable and not is_internal(one.name)]
+
+
+async def exceeded(topic: Topic) -> list[Quota]:
+    """Return the quotas of a topic that its slowest subscription exceeds.
+
+    Cancellation: safe.
+    """
+    found = []
+    quota = topic.policies.size_quota
+    if quota.limit_bytes >= 0 and any(backlog(one)[1] >= quota.limit_bytes for one in _counted(topic)):
+        found.append(quota)
+    quota = topic.policies.age_quota
+    if quota.limit_s > 0 and topic.log.entry_count:
+        horizon = await topic.log.position_before_time(topic.broker.now_ms() - quota.limit_s * 1000)
+        if any(one.cursor.mark_delete < horizon for one in _counted(topic)):
+            found.append(quota)
+    return found
+
+
+async def check_admits(topic: Topic) -> None:
+    """Raise if a topic takes no producers because of its backlog.
+
+    Raises:
+        ProducerBlockedQuotaExceeded: the client waits until there is room.
+        ProducerBlockedQuotaExceededRefused: the client fails.
+
+    Cancellation: safe.
+    """
+    if not has_quota(topic.policies) or not is_limited(topic.name):
+        return
+    for quota in await exceeded(topic):
+        if quota.policy == HOLD:
+            raise ProducerBlockedQuotaExceeded(EXCEEDED)
+        if quota.policy != EVICTION:
+            raise ProducerBlockedQuotaExceededRefused(EXCEEDED)
+
+
+async def enforce(topic: Topic) -> None:
+    """Do what the policy of each exceeded quota of a topic says.
+
+    Cancellation: call again.
+    """
+    for quota in await exceeded(topic):
+        if topic.is_closed:
+            return
+        if quota.policy != EVICTION:
+            producers = [*topic.producers.values(), *topic.producers.waiting]
+            if producers:
+                log.info(
+                    "%s: its %d producers are closed, as its backlog quota is exceeded", topic.name, len(producers)
+                )
+            for producer in producers:
+                producer.close_by_broker()
+            continue
+        for subscription in _counted(topic):
+            if quota is topic.policies.size_quota:
+                dropped = entries_to_drop(*backlog(subscription), quota.limit_bytes)
+                if dropped:
+                    await subscription.drop_oldest(dropped)
+            else:
+                await subscription.expire(quota.limit_s * KEPT_SHARE)
+
+
+async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
+    """Do it with all topics that have a quota; the failure of one is logged and concerns no other.
+
+    Cancellation: call again.
+    """
+    for number, topic in enumerate(list(topics)):
+        if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if broker.storage.failure is not None:
+            return  # it says so itself
+        if topic.is_closed or not has_quota(topic.policies) or not is_limited(topic.name):
+            continue
+        try:
+            await enforce(topic)
+        except MagnetarError as error:
+            log.warning("%s: looking at its backlog quota failed and is tried again: %s", topic.name, error)
+        except Exception:  # whatever it is, the other topics have to go on
+            log.exception("%s: looking at its backlog quota failed and is tried again", topic.name)

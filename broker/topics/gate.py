@@ -1,0 +1,54 @@
+"""What entries have to pass on their way into a topic that limits them: a largest size, a publish rate.
+
+Topics without such limits have no gate, and nothing is asked there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..policies.effective import EffectivePolicies
+from ..policies.rate_limit import RateLimit, follow
+
+
+class Gate:
+    """The limits of one topic.
+
+    Attributes:
+        max_bytes: of an entry.
+        limit: of what is published; None if that is not limited.
+    """
+
+    def __init__(self, max_bytes: int, limit: RateLimit | None) -> None:
+        self.max_bytes = max_bytes
+        self.limit = limit
+
+    def refusal(self, bytes_: int) -> str | None:
+        """Return why an entry is too large, None if it is not."""
+        return "Exceed maximum message size" if bytes_ > self.max_bytes else None
+
+    def wait_s(self) -> float:
+        """Return how long nothing may be published; 0 if something may."""
+        return 0.0 if self.limit is None else self.limit.wait_s()
+
+    def take(self, messages: int, bytes_: int) -> None:
+        """Note what is published."""
+        if self.limit is not None:
+            self.limit.take(messages, bytes_)
+
+
+def gate_for(
+    policies: EffectivePolicies, max_message_bytes: int, gate: Gate | None, clock: Callable[[], float]
+) -> Gate | None:
+    """Return the gate of a topic; None if nothing is limited below what the broker takes.
+
+    Args:
+        policies: of the topic.
+        max_message_bytes: what the broker takes.
+        gate: the one there was; its publish rate goes on where it is the same.
+        clock: seconds, never going back.
+    """
+    limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
+    if limit is None and policies.max_message_bytes >= max_message_bytes:
+        return None
+    return Gate(policies.max_message_bytes, limit)

@@ -1,0 +1,182 @@
+"""What goes away by itself when nobody uses it: inactive topics, subscriptions without consumers, old messages.
+
+Design: all loaded topics are looked at in turn, with rests, as often as the broker's settings say; one whose policies
+set none of this costs no more than that question. Topics that store nothing go in any case, which is no loss. When
+something was last used is not noted where it is used, which is hot; each look compares what it sees with the last look
+(`Idleness`). So something is taken for idle from the first look on that finds it as the look before: later than it was,
+by a period at most, and never earlier. After a restart it begins anew.
+
+A topic is deleted under the lock of its name, and whether it still is inactive is asked again there.
+
+Source: Pulsar's `broker.conf` (brokerDeleteInactiveTopics…, subscriptionExpirationTimeMinutes and
+ttlDurationDefaultInSeconds) and its policies of namespaces and topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...errors import ConsumerBusy, MagnetarError, NotAllowed, TopicNotFound
+from ..policies.policies import Retention
+from ..storage.cursors.names import is_internal
+from .limits import is_limited
+
+if TYPE_CHECKING:
+    from .incarnations import TopicIncarnations
+    from .ports import BrokerPort
+    from .subscription import Subscription
+    from .topic import Topic
+
+NO_RETENTION = Retention(0, 0)
+CAUGHT_UP = "delete_when_subscriptions_caught_up"
+TOPICS_PER_TURN = 100
+log = logging.getLogger(__name__)
+
+
+class Idleness:
+    """Since when things have looked the same."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, tuple[object, int]] = {}
+
+    def since(self, key: Hashable, state: object, now_ms: int) -> int:
+        """Return when a thing was first seen in the state in which it is, in milliseconds.
+
+        Args:
+            key: which thing.
+            state: all that a use of it changes; None while it is in use.
+            now_ms: the time.
+        """
+        last, since_ms = self._seen.get(key, (None, now_ms))
+        if state is None or state != last:
+            since_ms = now_ms
+        self._seen[key] = state, since_ms
+        return since_ms
+
+    def keep_only(self, keys: Iterable[Hashable]) -> None:
+        """Forget all other things."""
+        self._seen = {key: self._seen[key] for key in keys if key in self._seen}
+
+
+def is_past(idle_ms: int, wait_s: float, retention: Retention) -> bool:
+    """Return whether a topic that was idle for so long may go: retention by time holds it, too."""
+    return retention.time_ms >= 0 and idle_ms >= max(wait_s * 1000, retention.time_ms)
+
+
+def is_unused(topic: Topic, mode: str) -> bool:
+    """Return whether a topic has nobody who could miss it at this moment."""
+    subscriptions = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
+    if topic.producers or topic.producers.waiting or any(one.consumers for one in subscriptions):
+        return False
+    if mode == CAUGHT_UP:
+        return not any(one.cursor.backlog_entries for one in subscriptions)
+    return not subscriptions
+
+
+class Inactivity:
+    """Looks through the topics of a broker."""
+
+    def __init__(self, broker: BrokerPort, incarnations: TopicIncarnations) -> None:
+        self._broker = broker
+        self._incarnations = incarnations
+        self._topics = Idleness()
+        self._subscriptions = Idleness()
+
+    async def delete_topics(self) -> None:
+        """Delete the topics that have been inactive for long enough: those that store nothing in any case.
+
+        Cancellation: safe; a deletion that was begun ends.
+        """
+        names = []
+        async for topic in self._loaded():
+            policy, retention = topic.policies.inactivity, topic.policies.retention
+            if not topic.name.is_persistent:
+                retention = NO_RETENTION
+            elif not policy.is_deleted:
+                continue
+            name = str(topic.name)
+            names.append(name)
+            state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
+            now_ms = self._broker.now_ms()
+            since_ms = self._topics.since(name, state if is_unused(topic, policy.mode) else None, now_ms)
+            if now_ms > since_ms and is_past(now_ms - since_ms, policy.after_s, retention):
+                await self._alone(f"deleting the inactive topic {name}", partial(self._delete, topic))
+        self._topics.keep_only(names)
+
+    async def _delete(self, topic: Topic) -> None:
+        policy = topic.policies.inactivity
+        mode = policy.mode
+        joins, last = topic.joins, topic.log.last_confirmed
+
+        def is_still() -> bool:
+            is_same = (topic.joins, topic.log.last_confirmed) == (joins, last) and not topic.is_closed
+            return is_same and topic.policies.inactivity == policy and is_unused(topic, mode)
+
+        await self._incarnations.delete(topic.name, force=False, with_subscriptions=mode == CAUGHT_UP, only_if=is_still)
+        log.info("%s was inactive and is deleted", topic.name)
+
+    async def expire_subscriptions(self) -> None:
+        """Delete the durable subscriptions that have had no consumer for long enough.
+
+        Cancellation: safe.
+        """
+        keys = []
+        async for topic in self._loaded():
+            wait_ms = topic.policies.subscription_expiration_s * 1000
+            if not wait_ms:
+                continue
+            for subscription in list(topic.subscriptions.values()):
+                if is_internal(subscription.name) or not subscription.is_durable:
+                    continue
+                key = (str(topic.name), subscription.name)
+                keys.append(key)
+                state = (subscription, topic.joins, subscription.cursor.mark_delete)
+                now_ms = self._broker.now_ms()
+                since_ms = self._subscriptions.since(key, None if subscription.consumers else state, now_ms)
+                if now_ms - since_ms >= wait_ms:
+                    what = f"deleting the expired subscription {subscription.name} of {topic.name}"
+                    await self._alone(what, partial(self._expire, subscription))
+        self._subscriptions.keep_only(keys)
+
+    async def _expire(self, subscription: Subscription) -> None:
+        subscription.topic.check_has(subscription)
+        await subscription.delete(force=False)
+        log.info("subscription %s of %s had no consumer and is deleted", subscription.name, subscription.topic.name)
+
+    async def expire_messages(self) -> None:
+        """Acknowledge, for all durable subscriptions, what was published longer ago than the topic's TTL.
+
+        Cancellation: safe.
+        """
+        async for topic in self._loaded():
+            ttl_s = topic.policies.message_ttl_s
+            if not ttl_s:
+                continue
+            for subscription in list(topic.subscriptions.values()):
+                if subscription.is_durable and not is_internal(subscription.name):
+                    what = f"expiring messages of {subscription.name} of {topic.name}"
+                    await self._alone(what, partial(subscription.expire, ttl_s))
+
+    async def _loaded(self) -> AsyncIterator[Topic]:
+        for number, topic in enumerate(list(self._broker.topics.values())):
+            if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._broker.storage.failure is not None:
+                return  # it says so itself
+            if not topic.is_closed and is_limited(topic.name):
+                yield topic
+
+    async def _alone(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something with one topic; no other one is concerned if it fails, and it is tried again the next time."""
+        try:
+            await work()
+        except (NotAllowed, TopicNotFound, ConsumerBusy):
+            pass  # somebody came, or was faster
+        except MagnetarError as error:
+            log.warning("%s failed and is tried again: %s", what, error)
+        except Exception:  # whatever it is, the other topics have to go on
+            log.exception("%s failed and is tried again", what)

@@ -1,0 +1,66 @@
+"""How many producers, consumers, subscriptions and topics there may be: the policies' limits, with Pulsar's words.
+
+All are decided from counts, right before what they limit comes into being: nothing is awaited in between. A limit of 0
+is none. Topics whose names begin with two underscores, which Pulsar keeps for itself, are not limited.
+
+Source: Pulsar's `broker.conf`, and the errors of Apache Pulsar 4.0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import ConsumerBusy, NotAllowed, ProducerBusy
+from ...wire.pulsar_api_pb2 import CommandSubscribe
+
+if TYPE_CHECKING:
+    from ...wire.topic_name import TopicName
+    from ..config import BrokerConfig
+    from ..policies.effective import EffectivePolicies
+
+TOO_MANY_TOPICS = "Exceed maximum number of topics in namespace."
+TOO_MANY_TENANTS = "Exceed the maximum number of tenants"
+TOO_MANY_CONNECTIONS = "Reached the maximum number of connections"
+
+
+def is_limited(name: TopicName) -> bool:
+    """Return whether limits hold for a topic."""
+    return not name.local.startswith("__")
+
+
+def check_producers(policies: EffectivePolicies, name: TopicName, present: int) -> None:
+    """Raise ProducerBusy if a topic with so many producers takes no other one (`maxProducersPerTopic`)."""
+    if 0 < policies.max_producers <= present and is_limited(name):
+        raise ProducerBusy(f"Topic '{name}' reached max producers limit")
+
+
+def check_consumers(policies: EffectivePolicies, name: TopicName, on_topic: int, on_subscription: int) -> None:
+    """Raise ConsumerBusy by `maxConsumersPerTopic` and `maxConsumersPerSubscription`."""
+    if not is_limited(name):
+        return
+    if 0 < policies.max_consumers <= on_topic:
+        raise ConsumerBusy("Topic reached max consumers limit")
+    if 0 < policies.max_consumers_per_subscription <= on_subscription:
+        raise ConsumerBusy("Subscription reached max consumers limit")
+
+
+def check_subscriptions(policies: EffectivePolicies, name: TopicName, present: int) -> None:
+    """Raise NotAllowed if a topic with so many subscriptions gets no other one (`maxSubscriptionsPerTopic`)."""
+    if 0 < policies.max_subscriptions <= present and is_limited(name):
+        raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {name}")
+
+
+def check_type(policies: EffectivePolicies, name: TopicName, kind: int) -> None:
+    """Raise NotAllowed if there are no subscriptions of a type (`subscriptionTypesEnabled`)."""
+    word = CommandSubscribe.SubType.Name(kind)
+    if word not in policies.subscription_types and is_limited(name):
+        raise NotAllowed(f"Topic[{{{name}}}] doesn't support {word} sub type!")
+
+
+def connection_refusal(config: BrokerConfig, present: int, from_there: int, address: str) -> str | None:
+    """Return why a connection is refused, itself counted in both, or None (`brokerMaxConnections`, `…PerIp`)."""
+    if 0 < config.max_connections < present:
+        return TOO_MANY_CONNECTIONS
+    if 0 < config.max_connections_per_ip < from_there:
+        return f"{TOO_MANY_CONNECTIONS} on address{address}"
+    return None

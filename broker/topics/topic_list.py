@@ -1,0 +1,123 @@
+"""Lists of the topics of a namespace: which names a pattern takes, their hash, and what a watcher was not told yet.
+
+Source: Pulsar binary protocol, sections GET_TOPICS_OF_NAMESPACE and WATCH_TOPIC_LIST.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+
+import google_crc32c
+
+from ...wire.topic_name import parse_topic_name
+from ...wire.topic_pattern import compile_pattern
+
+MAX_PATTERN_CHARS = 50
+"""`subscriptionPatternMaxLength`: longer patterns are left to the client."""
+
+_SYSTEM = re.compile(
+    r"/__change_events(-partition-\d+)?$|/__transaction_\w+|__transaction_pending_ack$|/transaction_coordinator_\w+"
+)
+
+
+def topics_hash(topics: Iterable[str]) -> str:
+    """Return the hash by which a client tells that a list is still the same; ``topics`` are sorted."""
+    value = int(google_crc32c.value(",".join(topics).encode()))
+    return value.to_bytes(4, "little").hex()
+
+
+def is_system(name: str) -> bool:
+    """Return whether a topic is one of Pulsar's own, which lists leave out."""
+    return _SYSTEM.search(name) is not None
+
+
+def topic_filter(pattern: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a pattern takes a topic, given by its full name.
+
+    Domain and partition suffix do not count, and neither does a domain in front of the pattern.
+
+    Raises:
+        PatternNotSupported: only Java's engine understands it.
+        InvalidPattern: it is no regular expression.
+    """
+    matches = compile_pattern(pattern.split("://", 1)[-1])
+
+    def takes(name: str) -> bool:
+        return matches(str(parse_topic_name(name).base).split("://", 1)[1])
+
+    return takes
+
+
+class TopicList:
+    """The topics that a pattern takes, sorted.
+
+    Attributes:
+        names: full names, partitions by their own; changed by `set_present` only.
+    """
+
+    def __init__(self, takes: Callable[[str], bool], names: Iterable[str]) -> None:
+        self._takes = takes
+        self.names = sorted(name for name in names if self._is_listed(name))
+        self._digest: str | None = None
+
+    def __repr__(self) -> str:
+        return f"TopicList({len(self.names)} names, {self.digest})"
+
+    def _is_listed(self, name: str) -> bool:
+        return not is_system(name) and self._takes(name)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the names."""
+        if self._digest is None:
+            self._digest = topics_hash(self.names)
+        return self._digest
+
+    def set_present(self, name: str, is_present: bool) -> bool:
+        """Note that a topic is there, or that it is not; return whether that changed the list."""
+        index = bisect_left(self.names, name)
+        was_present = index < len(self.names) and self.names[index] == name
+        if was_present == is_present or (is_present and not self._is_listed(name)):
+            return False
+        if is_present:
+            self.names.insert(index, name)
+        else:
+            del self.names[index]
+        self._digest = None
+        return True
+
+
+class TopicChanges:
+    """What a watcher has not been told of a list: it grows with the topics that changed, not with how often they did.
+
+    A topic that went and came back is in both parts: whoever was told of the old one has to know that it went.
+    """
+
+    def __init__(self) -> None:
+        self._deleted: dict[str, None] = {}
+        self._new: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._deleted or self._new)
+
+    def note(self, name: str, is_present: bool) -> None:
+        """Note a change of the list."""
+        if is_present:
+            self._new[name] = None
+        elif name in self._new:
+            del self._new[name]  # the watcher never heard of this one
+        else:
+            self._deleted[name] = None
+
+    def take(self, most: int) -> tuple[list[str], list[str]]:
+        """Return the next changes, as names that went and names that came after that; ``most`` of them at most."""
+        deleted = list(self._deleted)[:most]
+        # What came is told once everything that went is: a name that did both would else end as gone.
+        new = list(self._new)[: most - len(deleted)] if len(deleted) == len(self._deleted) else []
+        for name in deleted:
+            del self._deleted[name]
+        for name in new:
+            del self._new[name]
+        return deleted, new

@@ -1,0 +1,123 @@
+"""What a topic answers to the schemas of its producers and consumers.
+
+Design: who comes with a schema waits for the registry, and what was checked before is asked again in the turn in which
+a version is written: a topic that was deleted meanwhile gets none, and neither does one that began to hold data without
+a schema.
+
+Source: Pulsar 4.0, AbstractTopic.addSchema and PersistentTopic.addSchemaIfIdleOrCheckCompatible; texts are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import IncompatibleSchema
+from ..schemas.avro_rules import InvalidDefinition
+from ..schemas.compatibility import Incompatible, check_consumer
+from ..schemas.model import Schema, SchemaType, version_bytes
+from ..schemas.validity import check_definition
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+_NO_UPDATE = "Schema not found and schema auto updating is disabled."
+_NO_SCHEMA = (
+    "Producers cannot connect or send message without a schema to topics with a schema when SchemaValidationEnforced"
+    " is enabled"
+)
+
+
+async def producer_version(topic: Topic, schema: Schema | None) -> bytes:
+    """Return the version under which a producer sends, on the wire; empty for one without a schema.
+
+    Raises:
+        IncompatibleSchema: the producer's schema, or that it has none, does not fit the topic.
+
+    Cancellation: the version may be there.
+    """
+    if schema is not None:
+        return version_bytes(await added(topic, schema))
+    broker = topic.broker
+    if broker.namespaces.schema_policy(topic.name).is_enforced and (await broker.schemas.history(topic.name)).versions:
+        raise IncompatibleSchema(_NO_SCHEMA)
+    return b""
+
+
+async def admit_consumer(topic: Topic, schema: Schema | None) -> None:
+    """Raise unless a consumer can read the topic's data; its schema becomes that of a topic that nobody uses yet.
+
+    Raises:
+        IncompatibleSchema: its schema does not fit the topic.
+
+    Cancellation: the schema may be the topic's.
+    """
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    broker = topic.broker
+    versions = (await broker.schemas.history(topic.name)).versions
+    if not versions and not _is_in_use(topic):
+        await added(topic, schema, lambda: _check_idle(topic, schema))
+        return
+    policy = broker.namespaces.schema_policy(topic.name)
+    with _translated():
+        if not versions:
+            raise _active(schema)
+        await broker.schemas.apart(schema, (), lambda: check_definition(schema))
+        await broker.schemas.apart(schema, versions, lambda: check_consumer(schema, versions, policy.strategy))
+
+
+async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = lambda: None) -> int:
+    """Return the version of a schema, added to those of the topic if they have not got it.
+
+    Args:
+        topic: whose.
+        schema: that it shall have.
+        may_write: asked right before it is added.
+
+    Raises:
+        IncompatibleSchema: it does not fit, or may not be added.
+        ServiceNotReady: the topic was closed meanwhile.
+
+    Cancellation: it may be added.
+    """
+
+    def check() -> None:
+        topic.check_loaded()
+        if not topic.broker.namespaces.schema_policy(topic.name).allows_updates:
+            raise Incompatible(_NO_UPDATE)
+        may_write()
+
+    policy = topic.broker.namespaces.schema_policy(topic.name)
+    with _translated():
+        return await topic.broker.schemas.put(topic.name, schema, policy.strategy, may_write=check)
+
+
+def _is_in_use(topic: Topic) -> bool:
+    """Return whether somebody has used the topic without a schema, or stores data in it."""
+    return bool(topic.producers or topic.producers.waiting or topic.log.entry_count) or any(
+        not consumer.takes_any_schema
+        for subscription in topic.subscriptions.values()
+        for consumer in subscription.consumers
+    )
+
+
+def _check_idle(topic: Topic, schema: Schema) -> None:
+    if _is_in_use(topic):
+        raise _active(schema)
+
+
+def _active(schema: Schema) -> Incompatible:
+    return Incompatible(
+        f"Failed to add schema to an active topic with empty(BYTES) schema: new schema type {schema.type.name}"
+    )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Make the wire's error of what the rules of schemas raise."""
+    try:
+        yield
+    except (InvalidDefinition, Incompatible) as error:
+        raise IncompatibleSchema(str(error)) from error

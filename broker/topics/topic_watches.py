@@ -1,0 +1,72 @@
+"""Who watches which topics: the lists of a broker that somebody watches, each kept once for all who watch it.
+
+Only what creates and deletes topics changes a list, within the turn in which the topic came or went; a list is made of
+the names that are there in the turn in which it is first watched. So nothing is missed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .topic_list import TopicList, topic_filter
+
+Listener = Callable[[str, bool], None]
+"""Is called with the full name of a topic and whether it came (True) or went."""
+
+
+class WatchedList:
+    """A list with those who watch it.
+
+    Attributes:
+        topics: the list as it is now.
+        listeners: whom to call about each change.
+    """
+
+    def __init__(self, topics: TopicList) -> None:
+        self.topics = topics
+        self.listeners: dict[Listener, None] = {}
+
+
+class TopicWatches:
+    """Every list of persistent topics that is watched."""
+
+    def __init__(self, topic_names: Callable[[str], list[str]]) -> None:
+        self._topic_names = topic_names
+        self._lists: dict[str, dict[str, WatchedList]] = {}  # by namespace, by pattern
+
+    def __repr__(self) -> str:
+        return f"TopicWatches({ {namespace: sorted(lists) for namespace, lists in self._lists.items()} })"
+
+    def watch(self, namespace: str, pattern: str, listener: Listener) -> TopicList:
+        """Return the list of what ``pattern`` takes in ``tenant/namespace``, and tell ``listener`` of its changes.
+
+        Raises:
+            PatternNotSupported: only Java's engine understands the pattern.
+            InvalidPattern: it is no regular expression.
+        """
+        lists = self._lists.get(namespace, {})
+        watched = lists.get(pattern)
+        if watched is None:
+            watched = WatchedList(TopicList(topic_filter(pattern), self._topic_names(namespace)))
+            self._lists.setdefault(namespace, {})[pattern] = watched
+        watched.listeners[listener] = None
+        return watched.topics
+
+    def unwatch(self, namespace: str, pattern: str, listener: Listener) -> None:
+        """Tell a listener nothing more; forget the list with the last of them."""
+        lists = self._lists.get(namespace, {})
+        watched = lists.get(pattern)
+        if watched is None:
+            return
+        watched.listeners.pop(listener, None)
+        if not watched.listeners:
+            del lists[pattern]
+            if not lists:
+                del self._lists[namespace]
+
+    def set_present(self, namespace: str, name: str, is_present: bool) -> None:
+        """Tell everybody whom it concerns that a topic is there, or is not any more; again is fine."""
+        for watched in list(self._lists.get(namespace, {}).values()):
+            if watched.topics.set_present(name, is_present):
+                for listener in list(watched.listeners):
+                    listener(name, is_present)

@@ -1,0 +1,89 @@
+"""Permissions are kept and shown, on namespaces, topics and subscriptions; a topic takes its own along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.admin.conftest import RunningBroker
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/t"
+
+
+async def test_permissions_of_a_namespace_are_kept_until_they_are_revoked(broker: RunningBroker) -> None:
+    http = broker.http
+    for role, actions in (("a", ["produce"]), ("b", ["consume", "consume", "functions"]), ("a", ["consume"])):
+        assert (await http.post(f"{NAMESPACE}/permissions/{role}", json=actions)).status_code == 204
+    assert (await http.get(f"{NAMESPACE}/permissions")).json() == {"a": ["consume"], "b": ["consume", "functions"]}
+    assert (await http.delete(f"{NAMESPACE}/permissions/a")).status_code == 204
+    policies = (await http.get(NAMESPACE)).json()
+    assert policies["auth_policies"]["namespace_auth"] == {"b": ["consume", "functions"]}
+
+
+async def test_a_topic_shows_what_its_namespace_grants_and_what_it_grants(broker: RunningBroker) -> None:
+    http = broker.http
+    await http.put(TOPIC)
+    await http.post(f"{NAMESPACE}/permissions/a", json=["produce"])
+    assert (await http.post(f"{TOPIC}/permissions/a", json=["consume"])).status_code == 204
+    assert (await http.post(f"{TOPIC}/permissions/b", json=["sinks"])).status_code == 204
+    assert (await http.get(f"{TOPIC}/permissions")).json() == {"a": ["produce", "consume"], "b": ["sinks"]}
+    assert (await http.delete(f"{TOPIC}/permissions/a")).status_code == 204
+    assert (await http.get(f"{TOPIC}/permissions")).json() == {"a": ["produce"], "b": ["sinks"]}
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_a_topic_made_anew_has_no_permissions_of_the_one_before(partitions: int, broker: RunningBroker) -> None:
+    path = f"{TOPIC}/partitions" if partitions else TOPIC
+    create: dict[str, Any] = {"json": partitions} if partitions else {}
+    await broker.http.put(path, **create)
+    await broker.http.post(f"{TOPIC}/permissions/a", json=["produce"])
+    if partitions:
+        of_partition = await broker.http.get(f"{TOPIC}-partition-1/permissions")
+        assert of_partition.json() == {"a": ["produce"]}
+    assert (await broker.http.delete(path)).status_code == 204
+    await broker.http.put(path, **create)
+    assert (await broker.http.get(f"{TOPIC}/permissions")).json() == {}
+
+
+async def test_roles_of_a_subscription_are_kept_until_they_are_revoked(broker: RunningBroker) -> None:
+    http = broker.http
+    for roles in (["r1"], ["r2", "r1"]):
+        assert (await http.post(f"{NAMESPACE}/permissions/subscription/s", json=roles)).status_code == 204
+    assert (await http.get(f"{NAMESPACE}/permissions/subscription")).json() == {"s": ["r1", "r2"]}
+    for role in ("r1", "r2"):
+        assert (await http.delete(f"{NAMESPACE}/permissions/s/{role}")).status_code == 204
+    assert (await http.get(f"{NAMESPACE}/permissions/subscription")).json() == {}
+
+
+async def test_permissions_on_many_topics_are_granted_and_revoked_at_once(broker: RunningBroker) -> None:
+    http, names = broker.http, [f"persistent://public/default/{name}" for name in ("t", "u")]
+    await http.put(TOPIC)
+    wanted = [{"topic": name, "role": "r", "actions": ["produce"]} for name in names]
+    assert (await http.post("/admin/v2/namespaces/grantPermissionsOnTopics", json=wanted)).status_code == 204
+    assert (await http.get(f"{TOPIC}/permissions")).json() == {"r": ["produce"]}
+    assert (await http.post("/admin/v2/namespaces/revokePermissionsOnTopics", json=wanted)).status_code == 204
+    assert (await http.get(NAMESPACE)).json()["auth_policies"]["destination_auth"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ([{"topic": "persistent://public/default/t"}], 400, "each permission must name a topic and a role"),
+        ([{"topic": "x://y", "role": "r"}], 412, "Topic name is not valid"),
+        ({}, 400, "the request body must be an array"),
+        ([{"topic": "persistent://public/none/t", "role": "r"}], 404, "Topic's namespace does not exist"),
+    ],
+)
+async def test_permissions_on_topics_that_make_no_sense_are_refused(
+    body: object, status: int, reason: str, broker: RunningBroker
+) -> None:
+    answer = await broker.http.post("/admin/v2/namespaces/grantPermissionsOnTopics", json=body)
+    assert (answer.status_code, answer.json()["reason"][: len(reason)]) == (status, reason)
+
+
+async def test_a_namespace_is_created_with_its_permissions(broker: RunningBroker) -> None:
+    body = {"auth_policies": {"namespace_auth": {"r": ["produce", "consume"]}, "subscription_auth_roles": {"s": ["q"]}}}
+    assert (await broker.http.put("/admin/v2/namespaces/public/n", json=body)).status_code == 204
+    assert (await broker.http.get("/admin/v2/namespaces/public/n/permissions")).json() == {"r": ["produce", "consume"]}
