@@ -17,22 +17,61 @@ from ..errors import (
     ProtocolError,
     QueueFull,
     RequestRefused,
+    SchemaSerializationError,
     TopicNotFound,
     TopicTerminated,
     UnpicklableFunction,
 )
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from .client import AsyncClient
-from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from .config import (
+    ClientConfig,
+    ConsumerConfig,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ProducerConfig,
+    ReaderConfig,
+)
 from .consumers.consumer import Consumer
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
-from .consumers.received import DamagedEntry, Message, ReceivedEntry
+from .consumers.received import DamagedEntry, Message, ReceivedEntry, TypedMessage
+from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .lock import Lock
 from .outgoing_message import NO_VALUE, Base64Key, OutgoingMessage
 from .producers.outgoing import OutgoingEntry, encode_entry
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer
+from .schemas.auto import AutoConsumeSchema, AutoProduceBytesSchema
+from .schemas.avro_schema import AvroSchema
+from .schemas.json_schema import JsonSchema
+from .schemas.key_value import KeyValue, KeyValueSchema
+from .schemas.primitives import (
+    BooleanSchema,
+    BytesSchema,
+    DateSchema,
+    DoubleSchema,
+    FloatSchema,
+    InstantSchema,
+    Int8Schema,
+    Int16Schema,
+    Int32Schema,
+    Int64Schema,
+    LocalDateSchema,
+    LocalDateTimeSchema,
+    LocalTimeSchema,
+    StringSchema,
+    TimeSchema,
+    TimestampSchema,
+)
+from .schemas.protobuf_native import ProtobufNativeSchema
+from .schemas.protobuf_schema import ProtobufSchema
+from .schemas.records import Base64Bytes, Float32, Int32
+from .schemas.schema import Schema, SchemaInfo
+from .statistics import ConsumerStatistics, ProducerStatistics
+from .table_view import TableView
+from .typed.consumer import TypedConsumer, TypedReader
+from .typed.producer import TypedProducer
 
 if TYPE_CHECKING:
     from .blocking import Client
@@ -46,18 +85,44 @@ __all__ = [
     "NO_VALUE",
     "AsyncClient",
     "AsyncFunctions",
+    "AutoConsumeSchema",
+    "AutoProduceBytesSchema",
+    "AvroSchema",
+    "Base64Bytes",
     "Base64Key",
+    "BooleanSchema",
     "BrokerError",
+    "BytesSchema",
     "Client",
     "ClientConfig",
     "ClosedError",
     "ConnectionLost",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerInterceptor",
+    "ConsumerKeySharedPolicy",
+    "ConsumerStatistics",
     "DamagedEntry",
+    "DateSchema",
+    "DoubleSchema",
+    "Float32",
+    "FloatSchema",
     "Functions",
+    "InstantSchema",
+    "Int8Schema",
+    "Int16Schema",
+    "Int32",
+    "Int32Schema",
+    "Int64Schema",
     "InvalidConfig",
     "InvalidTopicName",
+    "JsonSchema",
+    "KeyValue",
+    "KeyValueSchema",
+    "LocalDateSchema",
+    "LocalDateTimeSchema",
+    "LocalTimeSchema",
     "Lock",
     "MagnetarError",
     "MergedConsumer",
@@ -72,14 +137,29 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerFenced",
+    "ProducerInterceptor",
+    "ProducerStatistics",
+    "ProtobufNativeSchema",
+    "ProtobufSchema",
     "ProtocolError",
     "QueueFull",
     "Reader",
     "ReaderConfig",
     "ReceivedEntry",
     "RequestRefused",
+    "Schema",
+    "SchemaInfo",
+    "SchemaSerializationError",
+    "StringSchema",
+    "TableView",
+    "TimeSchema",
+    "TimestampSchema",
     "TopicNotFound",
     "TopicTerminated",
+    "TypedConsumer",
+    "TypedMessage",
+    "TypedProducer",
+    "TypedReader",
     "UnpicklableFunction",
     "encode_entry",
 ]

@@ -90,7 +90,12 @@ def check_name(name: str | None, remedy: str) -> None:
 
 
 def check_options(
-    key: Any = None, ordering_key: Any = None, properties: Any = None, event_time_ms: Any = 0, sequence_id: Any = None
+    key: Any = None,
+    ordering_key: Any = None,
+    properties: Any = None,
+    event_time_ms: Any = 0,
+    sequence_id: Any = None,
+    deliver_at_ms: Any = 0,
 ) -> None:
     """Refuse what a message cannot have beside its payload."""
     if key is not None and not isinstance(key, bytes):
@@ -103,6 +108,8 @@ def check_options(
         check_integer("event_time_ms", event_time_ms, 0)
     if sequence_id is not None:
         check_integer("sequence_id", sequence_id, 0)
+    if deliver_at_ms:
+        check_integer("deliver_at_ms", deliver_at_ms, 0)
 
 
 def check_message_id(message_id: MessageId) -> None:

@@ -6,16 +6,18 @@ of Apache Pulsar's own clients unless a line says why not. Units are in the name
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import InvalidConfig
+from ..wire.topic_name import parse_topic_name
 from .checks import (
     INT32_MAX,
     INT64_MAX,
     TEXT_BYTES_MAX,
     check_choice,
+    check_integer,
     check_least,
     check_name,
     check_range,
@@ -23,6 +25,7 @@ from .checks import (
     check_texts,
 )
 from .connections.config import ClientConfig as ClientConfig  # all settings can be imported from here
+from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .outgoing_message import OutgoingMessage
 
 if TYPE_CHECKING:
@@ -32,14 +35,22 @@ SERVICE_BACKOFF_MAX_MS = 3_000
 """The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon
 after it. The default would have them stay away for up to a minute more, as long again as the broker was."""
 
+KEY_SLOTS = 65536
+"""Slots that keys are hashed to, by which consumers with sticky ranges say which ones they take."""
+DEFAULT_MAX_REDELIVER_COUNT = 16
+"""Of a consumer with ``retry_enable`` and no policy, as in Java and Go."""
+
 Guard = Callable[["Connection"], Awaitable[None]]
 """Awaited with the connection before a producer or consumer attaches to it; what it raises fails the attempt."""
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
+BatchingType = Literal["Default", "KeyBased"]
 Routing = Literal["RoundRobin", "SinglePartition"]
 Hashing = Literal["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
+KeySharedMode = Literal["AutoSplit", "Sticky"]
 SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
 InitialPosition = Literal["Latest", "Earliest"]
+RegexSubscriptionMode = Literal["PersistentOnly", "NonPersistentOnly", "AllTopics"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +62,9 @@ class ProducerConfig:
         access_mode: who else may produce; ``WaitForExclusive`` waits without limit until nobody else does.
         compression: applied to a whole entry.
         batching: collect messages into entries. An entry is closed by whichever of the next three comes first.
-        batch_max_messages: messages in an entry.
+        batching_type: whether an entry has messages of any keys, or of one key only, as Key_Shared subscriptions need:
+            brokers route an entry by its first key. Then sequence ids are given when a batch is closed, key by key.
+        batch_max_messages: messages in an entry; with KeyBased of all keys together, as in Pulsar's clients.
         batch_max_bytes: bytes of payload in an entry, before compression.
         batch_max_delay_ms: time since the first message of the entry.
         empty_deletes: an empty message removes its key from the compacted topic, as with Java clients. Off, one that
@@ -68,12 +81,21 @@ class ProducerConfig:
         hashing: how keys choose a partition; the choice of all producers of a topic must be the same. Java's default,
             as C++'s BoostHash depends on the platform.
         guard: awaited each time before the producer attaches to a connection, with it; `Lock.cover` for example.
+        initial_subscription_name: a subscription that the topic gets with the producer if it has none of that name, so
+            that nothing is deleted before somebody subscribes.
+        partition_update_s: how often new partitions of the topic are looked for; 0 never does.
+        lazy_start_partitioned_producers: a partition has a producer on the broker from the first message for it on,
+            instead of from the beginning; at the beginning one of them has, so that a refusal is seen.
+        interceptors: see each message before it is sent, in this order, and what became of it.
+        chunking_enabled: a message that is too large for the broker is sent in chunks, each an entry of its own, which
+            consumers put together; only without ``batching``.
     """
 
     name: str | None = None
     access_mode: AccessMode = "Shared"
     compression: Compression = "NONE"
     batching: bool = True
+    batching_type: BatchingType = "Default"
     batch_max_messages: int = 1000
     batch_max_bytes: int = 128 * 1024
     batch_max_delay_ms: float = 10.0
@@ -87,10 +109,18 @@ class ProducerConfig:
     routing: Routing | Callable[[OutgoingMessage, int], int] = "RoundRobin"
     hashing: Hashing = "JavaStringHash"
     guard: Guard | None = None
+    initial_subscription_name: str | None = None
+    partition_update_s: float = 60.0
+    lazy_start_partitioned_producers: bool = False
+    interceptors: Sequence[ProducerInterceptor] = ()
+    chunking_enabled: bool = False
 
     def __post_init__(self) -> None:
         check_choice("access_mode", self.access_mode, get_args(AccessMode))
         check_choice("compression", self.compression, get_args(Compression))
+        check_choice("batching_type", self.batching_type, get_args(BatchingType))
+        if self.batching_type == "KeyBased" and not self.batching:
+            raise InvalidConfig("batching_type KeyBased needs batching=True; leave it out")
         check_choice("hashing", self.hashing, get_args(Hashing))
         if isinstance(self.routing, str):
             check_choice("routing", self.routing, get_args(Routing))
@@ -100,10 +130,84 @@ class ProducerConfig:
         check_least("max_pending_messages", self.max_pending_messages, 1)
         check_least("max_pending_bytes", self.max_pending_bytes, 1)
         check_least("send_timeout_ms", self.send_timeout_ms, 0)
+        check_least("partition_update_s", self.partition_update_s, 0)
+        if self.chunking_enabled and self.batching:
+            raise InvalidConfig("chunking_enabled needs batching=False: a message in chunks cannot be in a batch")
+        if self.lazy_start_partitioned_producers and self.access_mode != "Shared":
+            raise InvalidConfig(
+                f"lazy_start_partitioned_producers needs access_mode Shared, not {self.access_mode}: the topic could be"
+                " taken by another before the first message"
+            )
         if self.initial_sequence_id is not None:
             check_range("initial_sequence_id", self.initial_sequence_id, 0, INT64_MAX)
         check_name(self.name, "let the broker choose a name")
+        if self.initial_subscription_name is not None:
+            check_text("initial_subscription_name", self.initial_subscription_name, TEXT_BYTES_MAX)
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerDeadLetterPolicy:
+    """When messages of a subscription are dead letters, and where these go.
+
+    Attributes:
+        max_redeliver_count: how often a message comes again. When it is asked for once more, it goes to the dead letter
+            topic and is acknowledged. With `Consumer.reconsume_later`, how often a message waits in the retry topic.
+        dead_letter_topic: None for ``<topic>-<subscription>-DLQ``, of the partition where there are some; with
+            ``retry_enable`` of the first topic that the consumer has, as in Java.
+        retry_letter_topic: None for ``<topic>-<subscription>-RETRY`` of the first topic.
+        initial_subscription_name: a subscription that the dead letter topic has before its first message, so that none
+            is deleted unseen; None for no such.
+        producer: settings of the producers of both topics; they send each letter alone, whatever ``batching`` says.
+    """
+
+    max_redeliver_count: int = DEFAULT_MAX_REDELIVER_COUNT
+    dead_letter_topic: str | None = None
+    retry_letter_topic: str | None = None
+    initial_subscription_name: str | None = None
+    producer: ProducerConfig | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("max_redeliver_count", self.max_redeliver_count, 1, INT32_MAX)
+        for name in ("dead_letter_topic", "retry_letter_topic", "initial_subscription_name"):
+            text = getattr(self, name)
+            if text is None:
+                continue
+            check_text(name, text, TEXT_BYTES_MAX)
+            if not text:
+                raise InvalidConfig(f"{name}='' is empty; leave it out")
+            if name.endswith("_topic"):
+                parse_topic_name(text)
+        if self.producer is not None and self.producer.interceptors:
+            raise InvalidConfig("letters pass by the interceptors of their producer; leave them out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerKeySharedPolicy:
+    """How the consumers of a Key_Shared subscription share keys; all of them have to say the same.
+
+    Attributes:
+        key_shared_mode: ``AutoSplit`` leaves it to the broker; with ``Sticky`` each consumer says which keys it takes.
+        sticky_ranges: pairs of first and last slot, within 0 to 65535; a key's slot is its Murmur3 hash modulo 65536.
+        allow_out_of_order_delivery: a key may move to another consumer before all that was given out is acknowledged.
+    """
+
+    key_shared_mode: KeySharedMode = "AutoSplit"
+    sticky_ranges: Sequence[tuple[int, int]] = ()
+    allow_out_of_order_delivery: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("key_shared_mode", self.key_shared_mode, get_args(KeySharedMode))
+        if (self.key_shared_mode == "Sticky") != bool(self.sticky_ranges):
+            raise InvalidConfig("sticky_ranges belong to key_shared_mode Sticky, which needs at least one")
+        end = -1
+        for pair in sorted(self.sticky_ranges):
+            first, last = pair
+            check_integer("sticky_ranges", first, 0, KEY_SLOTS - 1)
+            check_integer("sticky_ranges", last, 0, KEY_SLOTS - 1)
+            if first > last or first <= end:
+                raise InvalidConfig(f"sticky_ranges={list(self.sticky_ranges)} ends before it begins, or overlaps")
+            end = last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +220,7 @@ class ConsumerConfig:
         initial_position: where a new subscription begins; an existing one keeps its place.
         receiver_queue_size: messages that the broker may send ahead; 0 asks for one message at a time.
         receiver_queue_bytes: bytes that the broker may send ahead, about: where messages are large it is given fewer
-            permits. 0 for no such bound, as in Pulsar.
+            permits. 0 for no such bound, as in Pulsar; there is none on non-persistent topics.
         max_receiver_queue_size_across_partitions: bound of the sum over the partitions of a topic.
         ack_grouping_ms: acknowledgements are collected this long; 0 sends each at once.
         ack_grouping_max: acknowledgements that are collected at most.
@@ -126,11 +230,31 @@ class ConsumerConfig:
         read_compacted: read the compacted view of the topic (Exclusive and Failover only).
         properties: shown in the topic's statistics.
         subscription_properties: kept with the subscription if this consumer creates it.
+        replicate_subscription_state_enabled: asks for the subscription's position to be kept in other clusters; our
+            broker keeps and shows the wish, and has no other clusters.
         partition_update_s: how often new partitions of the topic are looked for; 0 never does.
+        pattern_update_s: how often topics that a pattern takes are looked for, where the broker does not tell of them,
+            and in case it did not; 0 never does. Pulsar's clients call it the pattern auto discovery period.
+        regex_subscription_mode: whether a pattern is of persistent topics, of non-persistent ones or of both; brokers
+            tell of persistent ones only.
         on_active_change: called on the event loop with True when this consumer begins to receive and with False when
             it ceases to (Failover and Exclusive); losing the connection counts as ceasing. With several topics or
             partitions it is called for each.
         guard: awaited each time before the consumer attaches to a connection, with it; `Lock.cover` for example.
+        unacked_messages_timeout_ms: a message that is not acknowledged so long after it was taken is asked for again;
+            0 never is.
+        ack_timeout_tick_ms: how exact that is: it happens up to this much later.
+        dead_letter_policy: when a message is given up, and where it goes then (Shared and Key_Shared only, as brokers
+            count redeliveries for these, unless ``retry_enable`` is on).
+        key_shared_policy: how keys are shared (Key_Shared only); None leaves it to the broker.
+        retry_enable: the consumer has the retry letter topic, too, to which `Consumer.reconsume_later` sends.
+        interceptors: see each message before the application does, in this order, and what becomes of it.
+        max_pending_chunked_message: messages that wait for more chunks at most; beyond it the oldest is dropped.
+        auto_ack_oldest_chunked_message_on_queue_full: its chunks are acknowledged then; otherwise they are asked for
+            again after ``negative_ack_delay_ms``.
+        expire_time_of_incomplete_chunked_message_ms: a message that waits for chunks so long is given up, and its
+            chunks are acknowledged; 0 never is.
+        max_chunked_message_bytes: of a message in chunks; a larger one is given up.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -147,9 +271,22 @@ class ConsumerConfig:
     read_compacted: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    replicate_subscription_state_enabled: bool = False
     partition_update_s: float = 60.0
+    pattern_update_s: float = 60.0
+    regex_subscription_mode: RegexSubscriptionMode = "PersistentOnly"
     on_active_change: Callable[[bool], None] | None = None
     guard: Guard | None = None
+    unacked_messages_timeout_ms: int = 0
+    ack_timeout_tick_ms: int = 1000
+    dead_letter_policy: ConsumerDeadLetterPolicy | None = None
+    key_shared_policy: ConsumerKeySharedPolicy | None = None
+    retry_enable: bool = False
+    interceptors: Sequence[ConsumerInterceptor] = ()
+    max_pending_chunked_message: int = 10
+    auto_ack_oldest_chunked_message_on_queue_full: bool = False
+    expire_time_of_incomplete_chunked_message_ms: int = 60_000
+    max_chunked_message_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         check_choice("type", self.type, get_args(SubscriptionType))
@@ -162,11 +299,32 @@ class ConsumerConfig:
         check_least("negative_ack_delay_ms", self.negative_ack_delay_ms, 0)
         check_range("priority_level", self.priority_level, 0, INT32_MAX)
         check_least("partition_update_s", self.partition_update_s, 0)
+        check_least("pattern_update_s", self.pattern_update_s, 0)
+        check_choice("regex_subscription_mode", self.regex_subscription_mode, get_args(RegexSubscriptionMode))
         check_name(self.name, "take a random name")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
         check_texts("subscription_properties", self.subscription_properties, TEXT_BYTES_MAX)
+        if self.key_shared_policy is not None and self.type != "Key_Shared":
+            raise InvalidConfig(f"key_shared_policy needs type Key_Shared, not {self.type}")
         if self.read_compacted and self.type not in ("Exclusive", "Failover"):
             raise InvalidConfig(f"read_compacted needs type Exclusive or Failover, not {self.type}")
+        check_least("max_pending_chunked_message", self.max_pending_chunked_message, 1)
+        check_least(
+            "expire_time_of_incomplete_chunked_message_ms", self.expire_time_of_incomplete_chunked_message_ms, 0
+        )
+        check_least("max_chunked_message_bytes", self.max_chunked_message_bytes, 1)
+        check_least("unacked_messages_timeout_ms", self.unacked_messages_timeout_ms, 0)
+        check_least("ack_timeout_tick_ms", self.ack_timeout_tick_ms, 1)
+        if 0 < self.unacked_messages_timeout_ms < self.ack_timeout_tick_ms:
+            raise InvalidConfig(
+                f"unacked_messages_timeout_ms={self.unacked_messages_timeout_ms} is less than"
+                f" ack_timeout_tick_ms={self.ack_timeout_tick_ms}; make the tick shorter"
+            )
+        if self.dead_letter_policy is not None and not self.retry_enable and self.type in ("Exclusive", "Failover"):
+            raise InvalidConfig(
+                f"dead_letter_policy has no effect with type {self.type}, for which brokers do not count redeliveries;"
+                " use Shared or Key_Shared, or retry_enable and reconsume_later"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +337,7 @@ class ReaderConfig:
         receiver_queue_size: messages that the broker may send ahead.
         read_compacted: read the compacted view of the topic.
         subscription_prefix: put before the random name of the reader's subscription, with a dash.
+        subscription_name: of the reader's subscription, instead of a random one.
         properties: shown in the topic's statistics.
     """
 
@@ -187,10 +346,15 @@ class ReaderConfig:
     receiver_queue_size: int = 1000
     read_compacted: bool = False
     subscription_prefix: str = ""
+    subscription_name: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
         check_name(self.name, "take a random name")
         check_text("subscription_prefix", self.subscription_prefix, TEXT_BYTES_MAX)
+        if self.subscription_name is not None:
+            check_text("subscription_name", self.subscription_name, TEXT_BYTES_MAX)
+            if not self.subscription_name or self.subscription_prefix:
+                raise InvalidConfig("subscription_name is empty, or beside a subscription_prefix; leave one out")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)

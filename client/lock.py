@@ -24,6 +24,7 @@ from ..errors import ClosedError, ConnectionLost, ConsumerBusy, MagnetarError
 from ..tasks import Backoff, TaskSet
 from ..wire.message_id import LATEST
 from ..wire.pulsar_api_pb2 import CommandMessage
+from ..wire.runs import MessageRow
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
 from .connections.attachment import RETRIED, Attachable, Connect
@@ -171,6 +172,9 @@ class Lock(Attachable):
 
     def handle_message(self, message: CommandMessage, payload: bytes) -> None:
         """Take no entry: none was asked for."""
+
+    def handle_messages(self, rows: list[MessageRow]) -> None:
+        """Take no entries: none were asked for."""
 
     def handle_active_change(self, is_active: bool) -> None:
         """Take no notice: an exclusive consumer is the active one."""

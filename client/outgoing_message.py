@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 
 class Base64Key(str):
@@ -29,6 +29,7 @@ class SendOptions(TypedDict, total=False):
     properties: Mapping[str, str] | None
     event_time_ms: int
     sequence_id: int | None
+    deliver_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class OutgoingMessage:
         properties: free pairs of text.
         event_time_ms: set by the application; 0 is none.
         sequence_id: chosen by the application; must rise. None continues.
+        deliver_at_ms: when Shared and Key_Shared subscriptions give it out, in ms since 1970; it goes alone, without a
+            batch. 0 is at once.
     """
 
     payload: bytes
@@ -50,3 +53,16 @@ class OutgoingMessage:
     properties: Mapping[str, str] = field(default_factory=dict)
     event_time_ms: int = 0
     sequence_id: int | None = None
+    deliver_at_ms: int = 0
+
+    @classmethod
+    def of(cls, payload: bytes, options: SendOptions) -> OutgoingMessage:
+        """Return a message of a payload and what it has beside it."""
+        if not options:
+            return cls(payload)
+        given: dict[str, Any] = {**options, "properties": options.get("properties") or {}}
+        return cls(payload, **given)
+
+    def options(self) -> SendOptions:
+        """Return what it has beside its payload, as `send` takes it."""
+        return cast(SendOptions, {name: getattr(self, name) for name in self.__slots__ if name != "payload"})

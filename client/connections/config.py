@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..checks import TEXT_BYTES_MAX, check_least, check_text
+from ..checks import TEXT_BYTES_MAX, check_least, check_range, check_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,11 @@ class ClientConfig:
         backoff_max_ms: longest wait before a retry.
         max_redirects: how many times a lookup may be sent to another broker.
         description: is added to the client version that brokers show.
+        memory_limit_bytes: of messages that are sent but not yet stored, of all producers together; 0 for none beside
+            those of each. What happens at the limit says each producer's ``block_if_queue_full``.
+        stats_interval_s: producers and consumers count what they do, for `statistics`, and log it this often; 0 for
+            neither.
+        message_listener_threads: of the blocking client, on which it calls listeners.
     """
 
     operation_timeout_s: float = 30.0
@@ -28,6 +33,9 @@ class ClientConfig:
     backoff_max_ms: int = 60_000
     max_redirects: int = 20
     description: str = ""
+    memory_limit_bytes: int = 0
+    stats_interval_s: float = 0.0
+    message_listener_threads: int = 1
 
     def __post_init__(self) -> None:
         check_least("operation_timeout_s", self.operation_timeout_s, 0.001)
@@ -37,3 +45,6 @@ class ClientConfig:
         check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
         check_least("max_redirects", self.max_redirects, 0)
         check_text("description", self.description, TEXT_BYTES_MAX)
+        check_least("memory_limit_bytes", self.memory_limit_bytes, 0)
+        check_least("stats_interval_s", self.stats_interval_s, 0)
+        check_range("message_listener_threads", self.message_listener_threads, 1, 1024)

@@ -22,19 +22,24 @@ from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolE
 from ...tasks import settle
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.commands import NO_REQUEST, connect_command, wrap
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, FrameDecoder, encode_frame
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES, Frame, FrameDecoder, Run, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.runs import MESSAGE_HEAD, MessageRow, read_messages
 from ...wire.session import LEGAL, Role, State
 from .config import ClientConfig
 from .service_url import Address
 
 log = logging.getLogger(__name__)
 
+AUTO_CONSUME_VERSION = 21
+"""Of the protocol: a broker before it closes the connection at a type of schema that it does not know."""
+
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
     BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
     BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
 }
 """The answers that complete a request at once, by the name of their field."""
 _WITH_RESPONSE = (BaseCommand.LOOKUP_RESPONSE, BaseCommand.PARTITIONED_METADATA_RESPONSE)
@@ -60,6 +65,9 @@ class ConsumerPort(Protocol):
     def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
         """Handle an entry."""
 
+    def handle_messages(self, rows: list[MessageRow]) -> None:
+        """Handle entries that came together, in order."""
+
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer."""
 
@@ -68,6 +76,19 @@ class ConsumerPort(Protocol):
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Handle the end of the consumer on this connection."""
+
+
+class TopicWatchPort(Protocol):
+    """What a connection tells a watch of topics."""
+
+    def handle_list(self, answer: pb.CommandWatchTopicListSuccess) -> None:
+        """Handle the list that the watch begins with."""
+
+    def handle_update(self, update: pb.CommandWatchTopicUpdate) -> None:
+        """Handle topics that came or went."""
+
+    def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
+        """Handle the end of the watch on this connection."""
 
 
 class _Request(NamedTuple):
@@ -86,6 +107,9 @@ class Connection(asyncio.Protocol):
         max_message_bytes: largest message that the broker takes.
         producers: by the id in the commands that are handed to them; commands for others are dropped.
         consumers: likewise.
+        topic_watches: likewise.
+        takes_auto_consume: whether the broker knows of consumers that take any schema.
+        offers_topic_watches: whether the broker tells of topics that come and go.
     """
 
     def __init__(
@@ -106,6 +130,9 @@ class Connection(asyncio.Protocol):
         self._requests: dict[int, _Request] = {}
         self.producers: dict[int, ProducerPort] = {}
         self.consumers: dict[int, ConsumerPort] = {}
+        self.topic_watches: dict[int, TopicWatchPort] = {}
+        self.offers_topic_watches = False
+        self.takes_auto_consume = False
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard_since_tick = True
         self._error: MagnetarError | None = None
@@ -167,9 +194,12 @@ class Connection(asyncio.Protocol):
             request.timer.cancel()
             settle(request.future, lost)
         self._requests.clear()
-        ports: list[ProducerPort | ConsumerPort] = [*self.producers.values(), *self.consumers.values()]
+        ports: list[ProducerPort | ConsumerPort | TopicWatchPort] = [
+            *self.producers.values(), *self.consumers.values(), *self.topic_watches.values()
+        ]  # fmt: skip
         self.producers.clear()
         self.consumers.clear()
+        self.topic_watches.clear()
         calls: list[Callable[[], None]] = [partial(port.handle_detached, self, lost) for port in ports]
         calls.append(partial(self._on_closed, self))
         for call in calls:
@@ -237,14 +267,20 @@ class Connection(asyncio.Protocol):
         """Take received bytes (called by the event loop)."""
         self._heard_since_tick = True
         try:
-            frames = self._decoder.feed(data)
+            frames = self._decoder.feed_runs(data, read_messages, MESSAGE_HEAD)
         except ProtocolError as error:
             log.error("closing the connection to %s: %s", self.address.physical, error)
             self.close(error)
             return
         consumers = self.consumers
         handlers = self._handlers
-        for command, payload in frames:
+        for frame in frames:
+            if type(frame) is Run:
+                consumer = consumers.get(frame.owner_id)
+                if consumer is not None:
+                    consumer.handle_messages(frame.rows)
+                continue
+            command, payload = cast(Frame, frame)
             kind = command.type
             if kind == BaseCommand.MESSAGE:
                 message = command.message
@@ -273,11 +309,15 @@ class Connection(asyncio.Protocol):
             kinds.ERROR: self._on_error,
             kinds.PRODUCER_SUCCESS: self._on_producer_success,
             **dict.fromkeys(_ANSWERS, self._on_answer),
+            kinds.GET_SCHEMA_RESPONSE: self._on_schema,
+            kinds.GET_OR_CREATE_SCHEMA_RESPONSE: self._on_schema,
             kinds.ACK_RESPONSE: self._on_ack_response,
             kinds.CLOSE_PRODUCER: self._on_close_producer,
             kinds.CLOSE_CONSUMER: self._on_close_consumer,
             kinds.ACTIVE_CONSUMER_CHANGE: self._on_active_change,
             kinds.REACHED_END_OF_TOPIC: self._on_end_of_topic,
+            kinds.WATCH_TOPIC_LIST_SUCCESS: self._on_topic_list,
+            kinds.WATCH_TOPIC_UPDATE: self._on_topic_update,
         }
 
     def _on_receipt(self, command: BaseCommand) -> None:
@@ -301,6 +341,8 @@ class Connection(asyncio.Protocol):
         self.server_version = connected.server_version
         if connected.max_message_size > 0:
             self.max_message_bytes = connected.max_message_size
+        self.takes_auto_consume = connected.protocol_version >= AUTO_CONSUME_VERSION
+        self.offers_topic_watches = connected.feature_flags.supports_topic_watchers
         self._decoder.max_frame_bytes = self.max_message_bytes + FRAME_PADDING_BYTES
         if not self._connected.done():
             self._connected.set_result(None)
@@ -326,6 +368,12 @@ class Connection(asyncio.Protocol):
         is_refused = kind in _WITH_RESPONSE and answer.response == answer.Failed
         self._settle(answer.request_id, broker_error(answer.error, answer.message) if is_refused else answer)
 
+    def _on_schema(self, command: BaseCommand) -> None:
+        is_asked = command.type == BaseCommand.GET_SCHEMA_RESPONSE
+        answer = command.getSchemaResponse if is_asked else command.getOrCreateSchemaResponse
+        is_refused = answer.HasField("error_code")
+        self._settle(answer.request_id, broker_error(answer.error_code, answer.error_message) if is_refused else answer)
+
     def _on_ack_response(self, command: BaseCommand) -> None:
         answer = command.ackResponse
         is_refused = answer.HasField("error")
@@ -350,6 +398,18 @@ class Connection(asyncio.Protocol):
         consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
         if consumer is not None:
             consumer.handle_end_of_topic()
+
+    def _on_topic_list(self, command: BaseCommand) -> None:
+        answer = command.watchTopicListSuccess
+        watch = self.topic_watches.get(answer.watcher_id)
+        if watch is not None and answer.request_id in self._requests:
+            watch.handle_list(answer)
+        self._settle(answer.request_id, answer)
+
+    def _on_topic_update(self, command: BaseCommand) -> None:
+        watch = self.topic_watches.get(command.watchTopicUpdate.watcher_id)
+        if watch is not None:
+            watch.handle_update(command.watchTopicUpdate)
 
     def _settle(self, request_id: int, answer: object) -> None:
         """Give a request its answer, or the error that it raises."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import ConnectionLost, MagnetarError, ProtocolError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName
+from ..schemas.schema import SchemaInfo
 from .connection import Connection
 from .pool import ConnectionPool
 from .service_url import Address, HostPort, parse_service_url
@@ -19,7 +20,7 @@ class Lookup:
         self._max_redirects = max_redirects
         self._current = 0
 
-    async def _service(self) -> Connection:
+    async def service(self) -> Connection:
         """Return a connection to the service URL; on failure the next call tries the next host."""
         host = self._hosts[self._current % len(self._hosts)]
         try:
@@ -33,17 +34,51 @@ class Lookup:
 
         Cancellation: safe.
         """
-        connection = await self._service()
+        connection = await self.service()
         command = pb.CommandPartitionedTopicMetadata(topic=topic.text)
         answer: pb.CommandPartitionedTopicMetadataResponse = await connection.request(f"partitions of {topic}", command)
         return answer.partitions
+
+    async def topics(self, namespace: str, mode: pb.CommandGetTopicsOfNamespace.Mode, pattern: str) -> list[str]:
+        """Return the full names of a namespace's topics, partitions by their own.
+
+        Args:
+            namespace: ``tenant/namespace``.
+            mode: of which domain.
+            pattern: for the broker, which may not filter by it.
+
+        Cancellation: safe.
+        """
+        connection = await self.service()
+        command = pb.CommandGetTopicsOfNamespace(
+            namespace=namespace,
+            mode=mode,
+            topics_pattern=pattern or None,
+        )
+        answer: pb.CommandGetTopicsOfNamespaceResponse = await connection.request(f"topics of {namespace}", command)
+        return list(answer.topics)
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
+        """Return the schema of a topic in one version; None for its newest.
+
+        Cancellation: safe.
+
+        Raises:
+            TopicNotFound: it has no schema of that version.
+        """
+        connection = await self.service()
+        what = f"schema of {topic}" if version is None else f"schema of {topic}, version 0x{version.hex()}"
+        answer: pb.CommandGetSchemaResponse = await connection.request(
+            what, pb.CommandGetSchema(topic=topic.text, schema_version=version)
+        )
+        return SchemaInfo.from_proto(answer.schema)
 
     async def broker_of(self, topic: TopicName) -> Address:
         """Return the broker that owns a topic, following redirects.
 
         Cancellation: safe.
         """
-        connection = await self._service()
+        connection = await self.service()
         service = connection.address.physical
         authoritative = False
         for _ in range(self._max_redirects + 1):

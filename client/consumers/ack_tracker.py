@@ -14,7 +14,7 @@ what was acknowledged and not yet taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import pack, unpack
 
 from .received import EntryKey, ReceivedEntry
@@ -43,17 +43,27 @@ def words_of(bits: int) -> tuple[int, ...]:
     return unpack(f"<{count}q", bits.to_bytes(count * 8, "little"))
 
 
-class AckTracker:
-    """Acknowledgements of one consumer."""
+_NOTHING: EntryKey = (-1, -1)
 
-    __slots__ = ("_buffered", "_cumulative", "_max_partial", "_partial")
+
+class AckTracker:
+    """Acknowledgements of one consumer.
+
+    Attributes:
+        highest: no entry behind this one is known here.
+        companions: of the last chunk of a message, the other ones; they are acknowledged with it.
+    """
+
+    __slots__ = ("_buffered", "_cumulative", "_max_partial", "_partial", "companions", "highest")
 
     def __init__(self, max_partial: int = MAX_PARTIAL_ENTRIES) -> None:
+        self.highest = _NOTHING
         self._max_partial = max_partial
         # Messages still wanted of each position to send; 0 is the whole entry.
         self._buffered: dict[EntryKey, int] = {}
         self._partial: dict[EntryKey, int] = {}
         self._cumulative: EntryKey | None = None
+        self.companions: dict[EntryKey, tuple[EntryKey, ...]] = {}
 
     @property
     def buffered(self) -> int:
@@ -65,8 +75,17 @@ class AckTracker:
         """Whether anything is known here of any entry."""
         return bool(self._buffered or self._partial) or self._cumulative is not None
 
+    def may_know(self, entries: Sequence[ReceivedEntry]) -> bool:
+        """Return whether anything may be known here of any of these entries; some at least."""
+        if not self.is_busy:
+            return False
+        highest = self.highest
+        return any(entry.position <= highest for entry in entries)
+
     def add_entry(self, position: EntryKey) -> None:
         """Acknowledge a whole entry."""
+        if position > self.highest:
+            self.highest = position
         if self._partial:
             self._partial.pop(position, None)
         if self._cumulative is None or position > self._cumulative:
@@ -97,6 +116,8 @@ class AckTracker:
         return False
 
     def _remember(self, position: EntryKey, wanted: int) -> None:
+        if position > self.highest:
+            self.highest = position
         self._partial[position] = wanted
         if len(self._partial) > self._max_partial:
             del self._partial[next(iter(self._partial))]
@@ -110,10 +131,14 @@ class AckTracker:
 
     def add_cumulative(self, position: EntryKey) -> None:
         """Acknowledge everything up to and including an entry."""
+        if position > self.highest:
+            self.highest = position
         if self._cumulative is None or position > self._cumulative:
             self._cumulative = position
         for known in [known for known in self._buffered if known <= position]:
             del self._buffered[known]
+        for known in [known for known in self.companions if known <= position]:
+            del self.companions[known]
         for known in [known for known in self._partial if known <= position]:
             del self._partial[known]
 
@@ -129,7 +154,7 @@ class AckTracker:
 
     def mask(self, entry: ReceivedEntry) -> bool:
         """Take out of an entry what was acknowledged while it was queued; return whether anything of it is left."""
-        position = (entry.message_id.ledger_id, entry.message_id.entry_id)
+        position = entry.position
         if self.is_acknowledged(position):
             return False
         wanted = self.wanted(position)
@@ -153,13 +178,29 @@ class AckTracker:
         if self._buffered:
             buffered = self._buffered.items()
             ids = [(ledger, entry, words_of(wanted) if wanted else ()) for (ledger, entry), wanted in buffered]
+            if self.companions:
+                for position in [position for position, wanted in buffered if not wanted]:
+                    ids += [(ledger, entry, ()) for ledger, entry in self.companions.pop(position, ())]
             parts.append((False, ids))
         self._buffered.clear()
         self._cumulative = None
         return parts
 
+    def accompany(self, position: EntryKey, others: tuple[EntryKey, ...]) -> None:
+        """Acknowledge other entries along with one."""
+        self.companions[position] = others
+        if len(self.companions) > self._max_partial:
+            del self.companions[next(iter(self.companions))]
+
+    def with_companions(self, positions: Iterable[EntryKey]) -> list[EntryKey]:
+        """Return entries and those that are acknowledged along with them, in order."""
+        found = set(positions)
+        return sorted(found.union(*(self.companions.get(position, ()) for position in found)))
+
     def clear(self) -> None:
         """Forget everything: the subscription was moved."""
+        self.companions.clear()
         self._buffered.clear()
         self._partial.clear()
         self._cumulative = None
+        self.highest = _NOTHING

@@ -111,13 +111,18 @@ class Acknowledger:
 
     def entry(self, position: EntryKey) -> asyncio.Future[None]:
         """Acknowledge a whole entry."""
-        self.tracker.add_entry(position)
+        tracker = self.tracker
+        tracker.add_entry(position)
         self._negative.discard(position)
-        return self._sent_later()
+        if self._timer is None or self._wants_receipts or tracker.buffered >= self._grouping_max:
+            return self._sent_later()
+        return self._done  # it goes with others that wait for the timer
 
     def entries_now(self, positions: list[EntryKey]) -> asyncio.Future[None]:
         """Acknowledge whole entries in one frame, now."""
         tracker = self.tracker
+        if tracker.companions:
+            positions = tracker.with_companions(positions)
         if tracker.is_busy or self._negative:
             for position in positions:
                 tracker.forget(position)

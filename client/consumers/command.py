@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.message_id import MessageId, from_data, to_data
-from ..config import ConsumerConfig
+from ..config import ConsumerConfig, ConsumerKeySharedPolicy
 from ..connections.connection import Connection
 
 
@@ -24,6 +24,7 @@ def subscribe_command(
         subscription: name.
         start: where a non-durable subscription begins; None makes it durable.
     """
+    policy = config.key_shared_policy
     return pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
@@ -33,11 +34,21 @@ def subscribe_command(
         durable=start is None,
         start_message_id=None if start is None else to_data(start),
         metadata=[pb.KeyValue(key=key, value=value) for key, value in config.properties.items()],
+        keySharedMeta=None if policy is None else _key_shared(policy),
         read_compacted=config.read_compacted,
+        replicate_subscription_state=config.replicate_subscription_state_enabled or None,
         initialPosition=config.initial_position,
         subscription_properties=[
             pb.KeyValue(key=key, value=value) for key, value in config.subscription_properties.items()
         ],
+    )
+
+
+def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedMeta:
+    return pb.KeySharedMeta(
+        keySharedMode=pb.KeySharedMode.STICKY if policy.sticky_ranges else pb.KeySharedMode.AUTO_SPLIT,
+        hashRanges=[pb.IntRange(start=first, end=last) for first, last in policy.sticky_ranges],
+        allowOutOfOrderDelivery=policy.allow_out_of_order_delivery,
     )
 
 

@@ -11,22 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
+from ...wire.runs import MessageRow
 from ...wire.topic_name import TopicName
 from ..checks import check_integer, check_message_id
 from ..config import ConsumerConfig
 from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection
+from ..receiving import Receiving
+from ..schemas.schema import SchemaInfo
+from ..statistics import ConsumerStatistics, statistics_refusal
 from .ack_tracker import bits_of, words_of
 from .acknowledger import Acknowledger
+from .chunks import ChunkJoiner
 from .command import ack_damaged, ask_last, redeliver, subscribe_command
+from .no_acks import NoAcks
 from .receive_queue import ReceiveQueue
-from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, open_entry, position_of
+from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, open_entry, open_rows, position_of
 from .start import Resumption, StartPosition
 from .waiters import Waiters, next_message
 
@@ -36,13 +43,15 @@ MAX_REDELIVER_IDS = 1000
 """Positions in one REDELIVER."""
 
 
-class Consumer(Attachable):
+class Consumer(Attachable, Receiving[Message]):
     """A consumer of one topic; made by `AsyncClient.subscribe` and used on its event loop.
 
     Attributes:
         topic: full name.
         subscription: name.
         name: of this consumer.
+        clock: wall time in seconds, for chunks that came late.
+        creates_topic: whether the broker may create the topic for it.
         is_active: whether the broker delivers to this consumer now (Failover: only one of them is active).
         has_reached_end: whether the topic is terminated and everything of it was delivered.
     """
@@ -70,15 +79,24 @@ class Consumer(Attachable):
         self._is_seeking = False
         self._is_closed = False
         self._error: MagnetarError | None = None
-        self._queue = ReceiveQueue(config.receiver_queue_size, config.receiver_queue_bytes)
+        # What has no permit on a non-persistent topic is dropped: holding permits back by size would lose messages.
+        queue_bytes = config.receiver_queue_bytes if topic.is_persistent else 0
+        self._queue = ReceiveQueue(config.receiver_queue_size, queue_bytes)
+        self._queue.join = self._join
+        self._chunks: ChunkJoiner | None = None
+        self.clock: Callable[[], float] = time.time
+        self.creates_topic = True
         self._waiting = Waiters()
         self._waiting_for_broker = Waiters()
-        self._acks = Acknowledger(consumer_id, config, self.topic, self._redeliver)
-        self._resumption = Resumption(start, self._acks)
+        acknowledge = Acknowledger if topic.is_persistent else NoAcks
+        self._acks = acknowledge(consumer_id, config, self.topic, self._redeliver)
+        self._resumption = Resumption(start if topic.is_persistent else None, self._acks)
         self._is_rewinding = config.type in ("Exclusive", "Failover")
         self._epoch = 0
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.on_arrival: Callable[[], None] | None = None
+        self._schema: SchemaInfo | None = None
+        self._on_attach: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={self.queued_messages})"
@@ -97,8 +115,10 @@ class Consumer(Attachable):
         while (entry := self._queue.pop_entry()) is not None:
             if self._resumption.start is not None:
                 self._resumption.start = StartPosition(entry.message_id, inclusive=False)
-            self._release(entry.permits)
-            if not self._acks.tracker.is_busy or self._acks.tracker.mask(entry):
+            if permits := self._queue.permits.release(entry.permits):
+                self._flow(permits)
+            tracker = self._acks.tracker
+            if entry.position > tracker.highest or tracker.mask(entry):
                 return entry
         self._demand()
         return None
@@ -174,18 +194,83 @@ class Consumer(Attachable):
         ):
             self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
             return
-        if entry.ack_set or self._resumption.skip is not None or self._acks.tracker.is_busy:
-            wanted = self._resumption.new_messages(entry, position)
-            if wanted == 0:
-                self._release(entry.permits)
-                return
-            if wanted is not None:
-                entry.ack_set = words_of(wanted)
+        is_known = bool(entry.ack_set) or self._resumption.skip is not None or self._acks.tracker.is_busy
+        if is_known and not self._is_new(entry):
+            return
         self._queue.push(entry)
         if self._waiting:
             self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
+
+    def handle_messages(self, rows: list[MessageRow]) -> None:
+        """Handle entries that came together, in order (called by the connection)."""
+        if self._is_seeking or self._epoch:
+            rows = self._drop_stale(rows)
+        entries, damaged = open_rows(rows, self.topic, self._partition, self._max_message_bytes)
+        for position, error in damaged:
+            self._name_damage(position, error)
+            self._release(error.permits)
+        tracker = self._acks.tracker
+        if self._resumption.skip is not None or (entries and tracker.may_know(entries)):
+            entries = [entry for entry in entries if self._is_new(entry)]
+        if not entries:
+            return
+        self._queue.extend(entries)
+        if self._waiting:
+            self._waiting.wake()
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def _drop_stale(self, rows: list[MessageRow]) -> list[MessageRow]:
+        """Return the rows without those that were sent before the broker knew that it has to begin elsewhere."""
+        kept: list[MessageRow] = []
+        stale: list[MessageRow] = []
+        for row in rows:
+            (stale if self._is_seeking or -1 < row[3] < self._epoch else kept).append(row)
+        entries, damaged = open_rows(stale, self.topic, self._partition, self._max_message_bytes)
+        for position, error in damaged:
+            self._name_damage(position, error)
+            self._release(error.permits)
+        for entry in entries:
+            self._release(entry.permits)
+        return kept
+
+    def _join(self, entry: ReceivedEntry) -> ReceivedEntry | None:
+        """Take a chunk; return the whole message with its last one."""
+        config = self._config
+        if self._chunks is None:
+            self._chunks = ChunkJoiner(
+                config.max_pending_chunked_message,
+                config.expire_time_of_incomplete_chunked_message_ms / 1000,
+                config.max_chunked_message_bytes,
+                gives_up_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
+            )
+        now_s = asyncio.get_running_loop().time()
+        joined = self._chunks.add(entry, now_s, int(self.clock() * 1000))
+        for position in joined.done:
+            log.warning("%s: chunk %d:%d of no whole message is dropped", self.topic, *position)
+            self._acks.entry(position)
+        for position in joined.again:
+            log.info("%s: chunk %d:%d is asked for again, as its message is not whole", self.topic, *position)
+            self._acks.negative(position)
+        if joined.entry is not None:
+            self._acks.tracker.accompany(entry.position, joined.others)
+        return joined.entry
+
+    def _forget_chunks(self) -> None:
+        if self._chunks is not None:
+            self._chunks.clear()
+
+    def _is_new(self, entry: ReceivedEntry) -> bool:
+        """Take out of an entry what the application has had; return whether anything of it is left."""
+        wanted = self._resumption.new_messages(entry, entry.position)
+        if wanted == 0:
+            self._release(entry.permits)
+            return False
+        if wanted is not None:
+            entry.ack_set = words_of(wanted)
+        return True
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
         """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
@@ -200,8 +285,11 @@ class Consumer(Attachable):
             self._connection.send_command(ack_damaged(self._id, position, error.validation_error))
 
     def _release(self, count: int) -> None:
-        permits = self._queue.permits.release(count)
-        if permits and self._is_attached and self._connection is not None:
+        if permits := self._queue.permits.release(count):
+            self._flow(permits)
+
+    def _flow(self, permits: int) -> None:
+        if self._is_attached and self._connection is not None:
             self._connection.send_command(pb.CommandFlow(consumer_id=self._id, messagePermits=permits))
 
     def _demand(self) -> None:
@@ -289,6 +377,28 @@ class Consumer(Attachable):
         self._check_open()
         self._acks.negative(given_id(message)[:2])
 
+    async def reconsume_later(
+        self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a message to the retry letter topic, from which it comes again, and acknowledge it.
+
+        One that was there ``max_redeliver_count`` times goes to the dead letter topic.
+
+        Args:
+            message: what was received.
+            delay_ms: how long it waits there.
+            properties: that it gets beside its own.
+
+        Cancellation: the message may be in the retry letter topic, and come again as well.
+
+        Raises:
+            InvalidConfig: the consumer has no ``retry_enable``.
+            MagnetarError: it was not stored there, and is not acknowledged.
+        """
+        raise InvalidConfig(
+            f"consumer of {self.topic} has no retry letter topic; subscribe with ConsumerConfig(retry_enable=True)"
+        )
+
     def _redeliver(self, due: list[EntryKey]) -> None:
         """Have entries delivered again whose negative acknowledgement is due."""
         connection = self._connection
@@ -298,6 +408,8 @@ class Consumer(Attachable):
             self.redeliver_unacknowledged()
             return
         self._acks.flush()  # so that the broker leaves out what is acknowledged
+        if self._acks.tracker.companions:
+            due = self._acks.tracker.with_companions(due)
         for first in range(0, len(due), MAX_REDELIVER_IDS):
             connection.send_command(redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
 
@@ -309,6 +421,7 @@ class Consumer(Attachable):
             return
         self._acks.flush()
         permits = self._queue.clear()
+        self._forget_chunks()
         if self._is_rewinding:
             self._epoch += 1
         connection.send_command(redeliver(self._id, (), self._epoch if self._is_rewinding else None))
@@ -321,6 +434,14 @@ class Consumer(Attachable):
         """
         self._check_open()
         await self._acks.confirmed()
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return what the consumer has done.
+
+        Raises:
+            InvalidConfig: the client does not count.
+        """
+        raise statistics_refusal()
 
     # -- moving ---------------------------------------------------------------------------------------------------
 
@@ -351,6 +472,7 @@ class Consumer(Attachable):
             seek = pb.CommandSeek(consumer_id=self._id, message_id=begin.entry_data())
         self._is_seeking = True
         permits = self._queue.clear()
+        self._forget_chunks()
         self._acks.clear()
         try:
             await connection.request(f"seek {self.topic} to {target}", seek)
@@ -399,6 +521,16 @@ class Consumer(Attachable):
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed by the application."""
+        return self._is_closed
+
+    @property
+    def failure(self) -> MagnetarError | None:
+        """Why the broker refused the consumer for good, or None."""
+        return self._error
+
     def _check_open(self) -> None:
         if self._error is not None:
             raise self._error
@@ -413,18 +545,33 @@ class Consumer(Attachable):
                 return self._connection
             await self._waiting_for_broker.wait()
 
+    def declare(self, schema: SchemaInfo | None, on_attach: Callable[[], None]) -> None:
+        """Have the broker check that a schema can read the topic (called by the client, before `open`).
+
+        Args:
+            schema: None for none.
+            on_attach: called each time when the broker has this consumer, before anything of it is received.
+        """
+        self._schema = schema
+        self._on_attach = on_attach
+
     async def open(self) -> None:
         """Subscribe (called by the client)."""
         await self._attachment.open(self)
 
     async def _create(self, connection: Connection) -> None:
-        await connection.request(f"subscribe {self.subscription} to {self.topic}", self._subscription())
+        command = self._subscription()
+        if command.schema.type == pb.Schema.AutoConsume and not connection.takes_auto_consume:
+            command.ClearField("schema")
+        await connection.request(f"subscribe {self.subscription} to {self.topic}", command)
         if self._resumption.is_latest:
             # "Latest" must mean the same after a reconnection: note now which message that is.
             self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
 
     def _on_attached(self, connection: Connection, answer: None) -> None:
         self._max_message_bytes = connection.max_message_bytes
+        if self._on_attach is not None:
+            self._on_attach()
         self._acks.attach(connection)
         permits = self._queue.permits.restart()
         if permits:
@@ -439,6 +586,10 @@ class Consumer(Attachable):
         start = self._resumption.start
         command = subscribe_command(self._config, self.topic, self.subscription, start and start.message_id)
         command.consumer_id = self._id
+        if not self.creates_topic:
+            command.force_topic_creation = False
+        if self._schema is not None and (said := self._schema.to_proto()) is not None:
+            command.schema.CopyFrom(said)
         if self._is_rewinding:
             command.consumer_epoch = self._epoch
         return command
@@ -449,6 +600,7 @@ class Consumer(Attachable):
             # Another consumer gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
+            self._forget_chunks()
             self._acks.lose_claims("another consumer is the active one")
         self._set_active(is_active)
 
@@ -470,6 +622,7 @@ class Consumer(Attachable):
         self._acks.detach()
         self._resumption.detached(self._queue.next_position())
         self._queue.clear()
+        self._forget_chunks()
         self._set_active(False)
         if not self._is_closed and not self._is_seeking:
             log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)

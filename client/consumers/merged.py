@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ...errors import ClosedError, InvalidConfig, MagnetarError
 from ...tasks import TaskSet, settle
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.topic_name import parse_topic_name
+from ..receiving import Receiving
+from ..statistics import ConsumerStatistics
 from .consumer import Consumer
 from .received import DamagedEntry, Message, ReceivedEntry
 from .waiters import Waiters, next_message
@@ -23,7 +25,7 @@ from .waiters import Waiters, next_message
 log = logging.getLogger(__name__)
 
 
-class MergedConsumer:
+class MergedConsumer(Receiving[Message]):
     """A consumer of several topics or partitions; with the methods of `Consumer`.
 
     Bare message ids name a partition only; with several topics, acknowledge messages or entries instead.
@@ -175,6 +177,12 @@ class MergedConsumer:
         """Ask for a message again later; as `Consumer.negative_ack`."""
         self._owner(message).negative_ack(message)
 
+    async def reconsume_later(
+        self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a message to the retry letter topic and acknowledge it; as `Consumer.reconsume_later`."""
+        await self._owner(message).reconsume_later(message, delay_ms, properties)
+
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
         """Acknowledge an entry that cannot be read; as `Consumer.discard`."""
         self._owner(entry).discard(entry, error)
@@ -235,6 +243,15 @@ class MergedConsumer:
     def has_reached_end(self) -> bool:
         """Whether every topic is terminated and delivered."""
         return all(consumer.has_reached_end for consumer in self.consumers.values())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed by the application."""
+        return self._is_closed
+
+    def statistics(self) -> dict[str, ConsumerStatistics]:
+        """Return what the consumer of each topic has done; as `Consumer.statistics`."""
+        return {topic: consumer.statistics() for topic, consumer in self.consumers.items()}
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ...wire.message_id import EARLIEST, LATEST, MessageId
+from ..receiving import Receiving
 from .consumer import Consumer
 from .received import Message, ReceivedEntry
 from .start import StartPosition
 
 
-class Reader:
+class Reader(Receiving[Message]):
     """A reader of one topic; made by `AsyncClient.create_reader` and used on its event loop.
 
     Attributes:
@@ -28,6 +29,11 @@ class Reader:
     def is_connected(self) -> bool:
         """Whether a broker is serving this reader now."""
         return self._consumer.is_connected
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed by the application."""
+        return self._consumer.is_closed
 
     @property
     def has_reached_end(self) -> bool:
@@ -53,6 +59,14 @@ class Reader:
         if message is not None:
             self._passed(message.message_id)
         return message
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """Return the next message, waiting for it; `read_next` by the name that consumers have for it."""
+        return await self.read_next(timeout_s)
+
+    async def arrival(self) -> None:
+        """Wait until something may have arrived or the reader has ended; as `Consumer.arrival`."""
+        await self._consumer.arrival()
 
     async def read_next(self, timeout_s: float | None = None) -> Message:
         """Return the next message, waiting for it; as `Consumer.receive`."""

@@ -45,6 +45,11 @@ class Permits:
         self._mean_bytes = 0.0  # of a message that came lately
         self._missing = 0  # of the permits for ``size`` messages, because of their bytes
 
+    @property
+    def are_bytes_bounded(self) -> bool:
+        """Whether it counts how large messages are."""
+        return self._bytes_max > 0
+
     def restart(self) -> int:
         """Begin on a new connection; return the permits to send now, 0 if none."""
         self._released = 0 if self.size else 1
@@ -99,11 +104,13 @@ class ReceiveQueue:
 
     Attributes:
         permits: flow control.
+        join: is given each chunk; returns the whole message with its last one.
     """
 
-    __slots__ = ("_entries", "_opened", "permits")
+    __slots__ = ("_entries", "_opened", "join", "permits")
 
     def __init__(self, size: int, bytes_max: int = 0):
+        self.join: Callable[[ReceivedEntry], ReceivedEntry | None] = lambda entry: entry
         self.permits = Permits(size, bytes_max)
         self._entries: deque[ReceivedEntry] = deque()
         self._opened: deque[Message] = deque()
@@ -126,6 +133,13 @@ class ReceiveQueue:
         self._entries.append(entry)
         self.permits.arrived(entry.permits, entry.body_bytes)
 
+    def extend(self, entries: list[ReceivedEntry]) -> None:
+        """Add entries behind the others."""
+        self._entries.extend(entries)
+        if self.permits.are_bytes_bounded:
+            for entry in entries:
+                self.permits.arrived(entry.permits, entry.body_bytes)
+
     def pop_entry(self) -> ReceivedEntry | None:
         """Remove the oldest entry and return it; the caller releases its permits."""
         return self._entries.popleft() if self._entries else None
@@ -143,6 +157,12 @@ class ReceiveQueue:
             if not self._entries:
                 return None
             entry = self._entries.popleft()
+            if entry.is_chunk:
+                whole = self.join(entry)
+                if whole is None:
+                    release(entry.permits)
+                    continue
+                entry = whole
             try:
                 messages = entry.messages()
             except DamagedEntry as error:

@@ -1,24 +1,48 @@
 """What a consumer receives: whole entries, and the messages inside them.
 
 Design: an entry stays bytes until its messages are asked for. The event loop only reads the entry's metadata; a batch
-is decompressed and split at the first access, in whichever thread that is, once.
+is decompressed and split at the first access, in whichever thread that is, once. Where this module is compiled,
+metadata of the usual form stays bytes, too, until somebody asks for what only few want (`ReceivedEntry.metadata`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Generic, TypeVar
+
+import google_crc32c
+from google.protobuf.message import DecodeError
 
 from ...errors import ProtocolError
 from ...wire import ack_set
 from ...wire.batch import MessageHeaders, split_batch
 from ...wire.compression import decompress
 from ...wire.message_id import MessageId
-from ...wire.payload import open_payload, verify_checksum
+from ...wire.payload import MAGIC_CHECKSUM, open_payload, verify_checksum
 from ...wire.pulsar_api_pb2 import CommandAck, CommandMessage, MessageMetadata, SingleMessageMetadata
+from ...wire.runs import (
+    COUNT_MASK,
+    HAS_PROPERTIES,
+    IN_BATCH,
+    IS_COMPILED,
+    MessageRow,
+    properties_of_usual,
+    usual_metadata,
+)
 from ..checks import BATCH_SIZE_MAX, check_message_id
+
+T = TypeVar("T")
 
 EntryKey = tuple[int, int]
 """Ledger and entry of an entry, as a plain tuple: one is made for each entry, and a NamedTuple takes longer."""
+
+_SECTION_HEAD = Struct(">HII")  # magic, checksum, size of the metadata
+_unpack_head = _SECTION_HEAD.unpack_from
+_HEAD_BYTES = _SECTION_HEAD.size
+_checksum = google_crc32c.value
+_parse_metadata = MessageMetadata.FromString
 
 
 class DamagedEntry(ProtocolError):
@@ -48,30 +72,104 @@ def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: i
     Raises:
         DamagedEntry: the metadata cannot be read or the checksum does not fit.
     """
-    try:
-        metadata, body_offset = open_payload(payload)
-    except ProtocolError as error:
-        raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, 1) from error
+    data = message.message_id
+    position = (data.ledgerId, data.entryId)
     ack_words = tuple(message.ack_set)
+    return _open_parsed(position, message.redelivery_count, ack_words, payload, topic, partition, max_bytes)
+
+
+def open_rows(
+    rows: list[MessageRow], topic: str, partition: int, max_bytes: int
+) -> tuple[list[ReceivedEntry], list[tuple[EntryKey, DamagedEntry]]]:
+    """Return the entries that MESSAGE frames bring, in order, and what is wrong with those that are damaged.
+
+    Args:
+        rows: the frames.
+        topic: full name.
+        partition: index, -1 if the topic is none.
+        max_bytes: limit of a body when decompressed.
+    """
+    entries: list[ReceivedEntry] = []
+    damaged: list[tuple[EntryKey, DamagedEntry]] = []
+    for ledger_id, entry_id, redeliveries, _, section in rows:
+        position = (ledger_id, entry_id)
+        try:
+            entry = None
+            if IS_COMPILED:
+                entry = _open_usual(position, redeliveries, section, topic, partition, max_bytes)
+            if entry is None:
+                entry = _open_parsed(position, redeliveries, (), section, topic, partition, max_bytes)
+        except DamagedEntry as error:
+            damaged.append((position, error))
+        else:
+            entries.append(entry)
+    return entries, damaged
+
+
+def _open_usual(
+    position: EntryKey, redelivery_count: int, section: bytes, topic: str, partition: int, max_bytes: int
+) -> ReceivedEntry | None:
+    """Return an entry whose metadata has the usual form and whose checksum fits; None for any other."""
+    if len(section) < _HEAD_BYTES or section[0] != 0x0E or section[1] != 0x01:
+        return None
+    body = _HEAD_BYTES + int.from_bytes(section[6:_HEAD_BYTES], "big")
+    if body > len(section):
+        return None
+    found = usual_metadata(section, _HEAD_BYTES, body)
+    count = found & COUNT_MASK
+    if found < 0 or not 0 < count <= BATCH_SIZE_MAX:
+        return None
+    if _checksum(section[6:]) != int.from_bytes(section[2:6], "big"):
+        return None
+    head = section[_HEAD_BYTES:body]
+    return ReceivedEntry(position, topic, head, redelivery_count, count, (section, body, max_bytes), partition, found)
+
+
+def _open_parsed(  # noqa: PLR0913 - what a frame has and where it came; an object would be one more for each
+    position: EntryKey,
+    redelivery_count: int,
+    ack_words: tuple[int, ...],
+    section: bytes,
+    topic: str,
+    partition: int,
+    max_bytes: int,
+) -> ReceivedEntry:
+    """Return any entry, with its metadata parsed; raises as `open_entry`."""
+    try:
+        magic, checksum, size = _unpack_head(section)
+        body = _HEAD_BYTES + size
+        if magic != MAGIC_CHECKSUM or body > len(section):
+            metadata, body, does_fit = _opened(section)
+        else:
+            metadata = _parse_metadata(section[_HEAD_BYTES:body])
+            does_fit = _checksum(section[6:]) == checksum
+    except (StructError, DecodeError):
+        metadata, body, does_fit = _opened(section)
     count = metadata.num_messages_in_batch
     if not 0 < count <= BATCH_SIZE_MAX:
         text = f"an entry announces {count} messages, and has 1 to {BATCH_SIZE_MAX}"
         raise DamagedEntry(text, CommandAck.BatchDeSerializeError, 1)
     permits = ack_set.count(ack_words) if ack_words else count
-    if verify_checksum(payload) is False:
-        text = f"the checksum of an entry of {len(payload)} bytes does not fit"
+    if not does_fit:
+        text = f"the checksum of an entry of {len(section)} bytes does not fit"
         raise DamagedEntry(text, CommandAck.ChecksumMismatch, permits)
-    data = message.message_id
-    entry = ReceivedEntry(
-        MessageId(data.ledgerId, data.entryId, partition),
-        topic,
-        metadata,
-        message.redelivery_count,
-        permits,
-        (payload, body_offset, max_bytes),
-    )
-    entry.ack_set = ack_words
+    entry = ReceivedEntry(position, topic, metadata, redelivery_count, permits, (section, body, max_bytes), partition)
+    if ack_words:
+        entry.ack_set = ack_words
     return entry
+
+
+def _opened(section: bytes) -> tuple[MessageMetadata, int, bool]:
+    """Return the metadata of any payload section, where its body begins, and whether its checksum fits if it has one.
+
+    Raises:
+        DamagedEntry: the metadata cannot be read.
+    """
+    try:
+        metadata, body = open_payload(section)
+        return metadata, body, verify_checksum(section) is not False
+    except ProtocolError as error:
+        raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, 1) from error
 
 
 class ReceivedEntry:
@@ -80,40 +178,77 @@ class ReceivedEntry:
     Use it from one thread at a time.
 
     Attributes:
-        message_id: position; ``batch_index`` is -1.
+        position: ledger and entry.
         topic: full name, of the partition where there are some.
-        metadata: of the entry.
         redelivery_count: how often it was asked for again.
         ack_set: which messages are still wanted, empty if all; the others were acknowledged before.
         permits: how many messages the broker counted the entry as.
+        is_batch: whether this is a batch; a batch of one is one too.
+        num_messages: how many messages the entry has, acknowledged ones included.
     """
 
     __slots__ = (
         "_body_offset",
+        "_found",
+        "_head",
         "_headers",
         "_max_bytes",
+        "_message_id",
+        "_metadata",
+        "_partition",
         "_payload",
         "_payloads",
         "ack_set",
-        "message_id",
-        "metadata",
+        "is_batch",
+        "num_messages",
         "permits",
+        "position",
         "redelivery_count",
         "topic",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one is made for each entry; a builder would be one more
         self,
-        message_id: MessageId,
+        message_id: MessageId | EntryKey,
         topic: str,
-        metadata: MessageMetadata,
+        metadata: MessageMetadata | bytes,
         redelivery_count: int,
         permits: int,
         source: tuple[bytes, int, int],
+        partition: int = -1,
+        found: int = 0,
     ):
-        self.message_id = message_id
+        """Take what arrived.
+
+        Args:
+            message_id: where it lies.
+            topic: see the attribute.
+            metadata: of the entry; as bytes it is of the usual form.
+            redelivery_count: see the attribute.
+            permits: see the attribute.
+            source: payload section, offset of the body in it, and limit of the body when decompressed, in bytes.
+            partition: index, -1 if the topic is none; only where ``message_id`` does not say it.
+            found: what `usual_metadata` returned, only where ``metadata`` is bytes.
+        """
+        self._message_id: MessageId | None = None
+        self._partition = partition
+        if isinstance(message_id, MessageId):
+            self._message_id = message_id
+            self.position: EntryKey = (message_id.ledger_id, message_id.entry_id)
+        else:
+            self.position = message_id
         self.topic = topic
-        self.metadata = metadata
+        self._metadata: MessageMetadata | None = None
+        self._head = b""
+        self._found = found
+        if isinstance(metadata, bytes):
+            self._head = metadata
+            self.is_batch = found & IN_BATCH != 0
+            self.num_messages = found & COUNT_MASK
+        else:
+            self._metadata = metadata
+            self.num_messages = metadata.num_messages_in_batch  # 1 where the field is absent
+            self.is_batch = metadata.HasField("num_messages_in_batch")
         self.redelivery_count = redelivery_count
         self.permits = permits
         self.ack_set: tuple[int, ...] = ()
@@ -125,19 +260,57 @@ class ReceivedEntry:
         return f"ReceivedEntry({self.message_id}, topic={self.topic!r}, messages={self.num_messages})"
 
     @property
-    def is_batch(self) -> bool:
-        """Whether this is a batch; a batch of one is one too."""
-        return self.metadata.HasField("num_messages_in_batch")
+    def message_id(self) -> MessageId:
+        """Position; ``batch_index`` is -1."""
+        found = self._message_id
+        if found is None:
+            found = self._message_id = MessageId(self.position[0], self.position[1], self._partition)
+        return found
 
     @property
-    def num_messages(self) -> int:
-        """How many messages the entry has, acknowledged ones included."""
-        return self.metadata.num_messages_in_batch if self.is_batch else 1
+    def metadata(self) -> MessageMetadata:
+        """Metadata of the entry."""
+        found = self._metadata
+        if found is None:
+            found = self._metadata = _parse_metadata(self._head)
+        return found
+
+    @property
+    def has_properties(self) -> bool:
+        """Whether a message sent alone has properties; nothing is said of those in a batch."""
+        if self._metadata is None:
+            return self._found & HAS_PROPERTIES != 0
+        return bool(self._metadata.properties)
+
+    @property
+    def properties(self) -> bytes:
+        """Properties of a message sent alone, encoded as those of a message in a batch; empty if it has none."""
+        if not self.has_properties:
+            return b""
+        if IS_COMPILED and self._head:
+            return properties_of_usual(self._head)
+        return SingleMessageMetadata(properties=self.metadata.properties).SerializePartialToString()
 
     @property
     def body_bytes(self) -> int:
         """Size of the entry's body as it was sent."""
         return len(self._payload) - self._body_offset
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether it is a part of a message that was too large for one entry."""
+        return self._metadata is not None and self._metadata.num_chunks_from_msg > 1
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is stored, before it is decoded."""
+        return self._payload[self._body_offset :]
+
+    def with_body(self, body: bytes, max_bytes: int) -> ReceivedEntry:
+        """Return an entry in the place of this one with another body, of ``max_bytes`` at most when decompressed."""
+        return ReceivedEntry(
+            self.message_id, self.topic, self.metadata, self.redelivery_count, self.permits, (body, 0, max_bytes)
+        )
 
     @property
     def payloads(self) -> list[bytes]:
@@ -146,10 +319,8 @@ class ReceivedEntry:
         Raises:
             DamagedEntry: the body cannot be decompressed or split; see `Consumer.discard`.
         """
-        if self._payloads is None:
-            self._decode()
-            assert self._payloads is not None
-        return self._payloads
+        found = self._payloads
+        return self._decode() if found is None else found
 
     @property
     def headers(self) -> MessageHeaders | None:
@@ -162,26 +333,32 @@ class ReceivedEntry:
             self._decode()
         return self._headers
 
-    def _decode(self) -> None:
-        metadata = self.metadata
+    def _decode(self) -> list[bytes]:
         body = self._payload[self._body_offset :]
+        if self._metadata is not None:  # else it is of the usual form: neither compressed nor encrypted
+            body = self._plain_body(self._metadata, body)
+        if not self.is_batch:
+            payloads = [body]
+        else:
+            try:
+                payloads, self._headers = split_batch(body, self.num_messages)
+            except ProtocolError as error:
+                raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, self.permits) from error
+        self._payloads = payloads
+        self._payload = b""  # the messages are copies; keeping the entry too would double the memory
+        self._body_offset = 0
+        return payloads
+
+    def _plain_body(self, metadata: MessageMetadata, body: bytes) -> bytes:
         if metadata.encryption_keys:
             text = f"entry {self.message_id} is encrypted, which is not supported"
             raise DamagedEntry(text, CommandAck.DecryptionError, self.permits)
-        if metadata.compression:
-            try:
-                body = decompress(metadata.compression, body, metadata.uncompressed_size, self._max_bytes)
-            except ProtocolError as error:
-                raise DamagedEntry(str(error), CommandAck.DecompressionError, self.permits) from error
-        if not self.is_batch:
-            self._payloads = [body]
-        else:
-            try:
-                self._payloads, self._headers = split_batch(body, metadata.num_messages_in_batch)
-            except ProtocolError as error:
-                raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, self.permits) from error
-        self._payload = b""  # the messages are copies; keeping the entry too would double the memory
-        self._body_offset = 0
+        if not metadata.compression:
+            return body
+        try:
+            return decompress(metadata.compression, body, metadata.uncompressed_size, self._max_bytes)
+        except ProtocolError as error:
+            raise DamagedEntry(str(error), CommandAck.DecompressionError, self.permits) from error
 
     def wanted_indexes(self) -> list[int]:
         """Return the indexes of the messages to process: neither acknowledged before nor removed by compaction."""
@@ -220,8 +397,18 @@ class Message:
         return f"Message({self.message_id}, topic={self.topic!r}, {len(self.data)} bytes)"
 
     @property
+    def index(self) -> int:
+        """Place in the entry."""
+        return self._index
+
+    @property
     def data(self) -> bytes:
         """Content."""
+        return self.entry.payloads[self._index]
+
+    @property
+    def value(self) -> Any:
+        """Content, decoded by the consumer's schema if it has one."""
         return self.entry.payloads[self._index]
 
     @property
@@ -248,6 +435,21 @@ class Message:
         """Partition key."""
         header = self._header
         return header.partition_key if header.HasField("partition_key") else None
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a value; the producer may have sent none, which is not the same as an empty one."""
+        return not self._header.null_value
+
+    @property
+    def key_is_base64(self) -> bool:
+        """Whether the partition key is the base64 of bytes."""
+        return self._header.partition_key_b64_encoded
+
+    @property
+    def schema_version(self) -> bytes:
+        """What the broker calls the schema that the message was written with; empty if it has none."""
+        return self.entry.metadata.schema_version
 
     @property
     def ordering_key(self) -> bytes | None:
@@ -289,6 +491,36 @@ class Message:
         return self.entry.redelivery_count
 
 
+_UNREAD: Any = object()
+
+
+class TypedMessage(Message, Generic[T]):
+    """One message of a consumer with a schema."""
+
+    __slots__ = ("_decode", "_value")
+
+    def __init__(self, entry: ReceivedEntry, index: int, decode: Callable[[Message], T]):
+        """Take a message and what decodes it, once and when it is asked for."""
+        super().__init__(entry, index)
+        self._decode = decode
+        self._value: Any = _UNREAD
+
+    @property
+    def value(self) -> T:
+        """Content, decoded by the consumer's schema; None if the producer sent no value.
+
+        Raises:
+            SchemaSerializationError: the bytes are no value of the schema.
+            BrokerError: the schema that the message was written with is needed, and the broker has it no more.
+        """
+        found: T
+        if self._value is _UNREAD:
+            found = self._value = self._decode(self)
+        else:
+            found = self._value
+        return found
+
+
 def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
     """Return the id of what was received, or the one given if the protocol can carry it.
 
@@ -303,4 +535,4 @@ def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
 
 def position_of(entry: ReceivedEntry | MessageId) -> EntryKey:
     """Return the position of an entry; raises as `given_id`."""
-    return entry.message_id[:2] if isinstance(entry, ReceivedEntry) else given_id(entry)[:2]
+    return entry.position if isinstance(entry, ReceivedEntry) else given_id(entry)[:2]

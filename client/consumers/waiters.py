@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ...errors import OperationTimeout
 from .received import Message
+
+M = TypeVar("M", bound=Message)
 
 
 class Waiters:
@@ -39,8 +42,8 @@ class Waiters:
 
 
 async def next_message(
-    topic: str, timeout_s: float | None, wait: Callable[[], Awaitable[None]], poll: Callable[[], Message | None]
-) -> Message:
+    topic: str, timeout_s: float | None, wait: Callable[[], Awaitable[None]], poll: Callable[[], M | None]
+) -> M:
     """Return the message that ``poll`` has after some ``wait``.
 
     Cancellation: safe, nothing is lost.

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from ...wire.pulsar_api_pb2 import CommandProducer, KeyValue
 from ..config import ProducerConfig
+from ..schemas.schema import SchemaInfo
 
 
 class Creation:
     """What the broker is told when it creates a producer, the first time and again.
 
     Attributes:
+        schema: that its messages have; None for none.
         topic_epoch: of an exclusive producer, as the broker gave it: by it a producer that was fenced is known.
     """
 
-    __slots__ = ("_config", "_epoch", "_producer_id", "_topic", "topic_epoch")
+    __slots__ = ("_config", "_epoch", "_producer_id", "_topic", "schema", "topic_epoch")
 
     def __init__(self, topic: str, producer_id: int, config: ProducerConfig):
         self._topic = topic
         self._producer_id = producer_id
         self._config = config
         self._epoch = 0  # tells the broker which of two attempts of one producer is the later one
+        self.schema: SchemaInfo | None = None
         self.topic_epoch: int | None = None
 
     def command(self, name: str) -> CommandProducer:
@@ -33,7 +36,10 @@ class Creation:
             epoch=self._epoch,
             user_provided_producer_name=config.name is not None,
             producer_access_mode=config.access_mode,
+            schema=None if self.schema is None else self.schema.to_proto(),
         )
+        if config.initial_subscription_name:
+            command.initial_subscription_name = config.initial_subscription_name
         self._epoch += 1
         if name:
             command.producer_name = name

@@ -103,6 +103,30 @@ class OpenBatch:
         return futures
 
 
+def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
+    """Empty a batch and return its messages as batches of one key each, in the order of their first messages.
+
+    Messages without a key are together in one. Sequence ids are given anew, so that those of each batch follow those of
+    the one before it: receipts and deduplication know an entry by its first and last id.
+    """
+    ids = sorted(header.sequence_id for header in batch.headers)
+    parts: dict[tuple[bool, bytes | str], OpenBatch] = {}
+    for header, payload, future in zip(batch.headers, batch.payloads, batch.futures, strict=True):
+        is_ordering = header.HasField("ordering_key")
+        key = is_ordering, header.ordering_key if is_ordering else header.partition_key
+        part = parts.get(key)
+        if part is None:
+            part = parts[key] = OpenBatch(len(batch), batch.bytes)
+            part.created_s = batch.created_s
+        part.add(header, payload, future)
+    batch.take_futures()
+    numbers = iter(ids)
+    for part in parts.values():
+        for header in part.headers:
+            header.sequence_id = next(numbers)
+    return list(parts.values())
+
+
 _METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
 
 
@@ -112,10 +136,21 @@ class Encoder:
     Attributes:
         compression: a CompressionType of the protocol, 0 for none.
         max_message_bytes: largest message that the broker takes.
+        schema_version: of the schema of all messages, as the broker calls it; empty if they have none.
         plain: encodes messages that go out one by one as they are; None if this producer's do not, or have no name yet.
     """
 
-    __slots__ = ("_clock", "_config", "_loop", "_name", "_producer_id", "compression", "max_message_bytes", "plain")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_loop",
+        "_name",
+        "_producer_id",
+        "compression",
+        "max_message_bytes",
+        "plain",
+        "schema_version",
+    )
 
     def __init__(self, producer_id: int, config: ProducerConfig, clock: Callable[[], float]):
         self._producer_id = producer_id
@@ -126,14 +161,16 @@ class Encoder:
         self.compression = NAMES[config.compression]
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.plain: PlainSends | None = None
+        self.schema_version = b""
 
-    def attached(self, producer_name: str, max_message_bytes: int) -> None:
+    def attached(self, producer_name: str, max_message_bytes: int, schema_version: bytes = b"") -> None:
         """Take over what the broker says when the producer is attached to it."""
         self._name = producer_name
         self.max_message_bytes = max_message_bytes
+        self.schema_version = schema_version
         config = self._config
-        if not (config.batching or config.empty_deletes or self.compression):
-            self.plain = PlainSends(self._producer_id, producer_name)
+        is_plain = not (config.batching or config.empty_deletes or self.compression or schema_version)
+        self.plain = PlainSends(self._producer_id, producer_name) if is_plain else None
 
     def check_size(self, what: str, size: int) -> None:
         """Refuse what the broker would not take."""
@@ -144,9 +181,12 @@ class Encoder:
 
     def metadata(self, sequence_id: int) -> MessageMetadata:
         """Return what each entry begins with."""
-        return MessageMetadata(
+        metadata = MessageMetadata(
             producer_name=self._name, sequence_id=sequence_id, publish_time=int(self._clock() * 1000)
         )
+        if self.schema_version:
+            metadata.schema_version = self.schema_version
+        return metadata
 
     def message(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> PendingSend:
         """Return the SEND of a message that is an entry of its own."""
@@ -158,6 +198,8 @@ class Encoder:
     def batch(self, batch: OpenBatch) -> PendingSend:
         """Return the SEND of a batch, without the futures of its messages."""
         metadata = batch.metadata(self._name, int(self._clock() * 1000))
+        if self.schema_version:
+            metadata.schema_version = self.schema_version
         body = batch.encode()
         if self.compression:
             body = self._compress(metadata, body)

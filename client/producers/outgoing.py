@@ -10,7 +10,7 @@ from ...wire.batch import encode_attributes, encode_plain_batch, encode_rows
 from ...wire.compression import NAMES, compress
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
-from ..checks import INT64_MAX, check_options
+from ..checks import INT64_MAX, check_integer, check_options
 from ..config import Compression
 from ..outgoing_message import Base64Key
 
@@ -89,6 +89,16 @@ def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publi
         metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
         metadata.uncompressed_size = entry.uncompressed_bytes
     return seal(metadata, entry.body)
+
+
+def delayed(deliver_at_ms: int) -> MessageMetadata:
+    """Return metadata of a message that is to be given out at a time, in ms since 1970.
+
+    Raises:
+        InvalidConfig: it is no time.
+    """
+    check_integer("deliver_at_ms", deliver_at_ms, 0)
+    return MessageMetadata(deliver_at_time=deliver_at_ms)
 
 
 def describe(

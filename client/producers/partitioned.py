@@ -1,21 +1,35 @@
-"""Sends messages to a partitioned topic: one producer per partition, and a router that chooses between them."""
+"""Sends messages to a partitioned topic: one producer per partition, and a router that chooses between them.
+
+Partitions that are added later get a producer when they are seen; with keys, where a message goes changes with that, as
+with every client of Pulsar.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from typing import Unpack
 
+from ...errors import MagnetarError
+from ...tasks import TaskSet
 from ...wire.message_id import MessageId
+from ...wire.pulsar_api_pb2 import MessageMetadata
 from ..checks import check_options
 from ..config import ProducerConfig
-from ..outgoing_message import OutgoingMessage
+from ..outgoing_message import OutgoingMessage, SendOptions
+from ..receiving import Closing
+from ..statistics import ProducerStatistics
+from .lazy import LazyProducer
 from .outgoing import OutgoingEntry, encode_entry
 from .producer import Producer
 from .routing import make_router
 
+log = logging.getLogger(__name__)
 
-class PartitionedProducer:
+
+class PartitionedProducer(Closing):
     """A producer of a partitioned topic; with the methods of `Producer`.
 
     The limits of pending messages hold for each partition.
@@ -31,6 +45,9 @@ class PartitionedProducer:
         self._config = config
         self._router = make_router(config, rng)
         self._loop = asyncio.get_running_loop()
+        self._lazy: dict[Producer, LazyProducer] = {}  # those that are not open yet
+        self._tasks = TaskSet(f"producer of {topic}")
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"PartitionedProducer(topic={self.topic!r}, partitions={len(self.producers)})"
@@ -38,7 +55,7 @@ class PartitionedProducer:
     @property
     def name(self) -> str:
         """Name of the first partition's producer; all have the same if the user chose it."""
-        return self.producers[0].name
+        return next((producer.name for producer in self.producers if producer.name), "")
 
     @property
     def last_sequence_id(self) -> int:
@@ -48,12 +65,13 @@ class PartitionedProducer:
     @property
     def is_connected(self) -> bool:
         """Whether all partitions are served by a broker now."""
-        return all(producer.is_connected for producer in self.producers)
+        return all(producer.is_connected for producer in self.producers if producer not in self._lazy)
 
     @property
     def pending_messages(self) -> int:
         """Messages handed over but not yet stored, of all partitions."""
-        return sum(producer.pending_messages for producer in self.producers)
+        held = sum(lazy.pending_messages for lazy in self._lazy.values())
+        return held + sum(producer.pending_messages for producer in self.producers)
 
     @property
     def max_pending_messages(self) -> int:
@@ -68,11 +86,16 @@ class PartitionedProducer:
     @property
     def has_room(self) -> bool:
         """Whether every partition takes something more now."""
-        return all(producer.has_room for producer in self.producers)
+        return all(producer.has_room for producer in self.producers) and all(
+            lazy.has_room for lazy in self._lazy.values()
+        )
 
     async def ready(self) -> None:
         """Wait until every partition has room; as `Producer.ready`."""
         while not self.has_room:
+            for lazy in list(self._lazy.values()):
+                if not lazy.has_room:
+                    await lazy.settled()
             for producer in self.producers:
                 await producer.ready()
         for producer in self.producers:
@@ -83,58 +106,127 @@ class PartitionedProducer:
             check_options(message.key, message.ordering_key, message.properties, message.event_time_ms)
         return self.producers[self._router.choose(message, len(self.producers), self._loop.time())]
 
-    async def send(
-        self,
-        payload: bytes,
-        *,
-        key: str | None = None,
-        ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        event_time_ms: int = 0,
-        sequence_id: int | None = None,
-    ) -> MessageId:
+    async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message to the partition that the router chooses; as `Producer.send`."""
-        message = OutgoingMessage(payload, key, ordering_key, properties or {}, event_time_ms, sequence_id)
-        return await self._choose(message).send(
-            payload,
-            key=key,
-            ordering_key=ordering_key,
-            properties=properties,
-            event_time_ms=event_time_ms,
-            sequence_id=sequence_id,
-        )
+        message = OutgoingMessage.of(payload, options)
+        chosen = self._choose(message)
+        if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
+            while self._config.block_if_queue_full and not lazy.has_room:
+                await lazy.settled()
+            if not lazy.is_open:
+                return await lazy.hold(_sender(message), len(payload))
+        return await chosen.send(payload, **options)
 
-    def send_nowait(
-        self,
-        payload: bytes,
-        *,
-        key: str | None = None,
-        ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        event_time_ms: int = 0,
-        sequence_id: int | None = None,
-    ) -> asyncio.Future[MessageId]:
+    def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
         """Take a message for the partition that the router chooses; as `Producer.send_nowait`."""
-        message = OutgoingMessage(payload, key, ordering_key, properties or {}, event_time_ms, sequence_id)
-        return self._choose(message).send_nowait(
-            payload,
-            key=key,
-            ordering_key=ordering_key,
-            properties=properties,
-            event_time_ms=event_time_ms,
-            sequence_id=sequence_id,
-        )
+        message = OutgoingMessage.of(payload, options)
+        chosen = self._choose(message)
+        if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
+            return lazy.hold(_sender(message), len(payload))
+        return chosen.send_nowait(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
         """Send a whole entry to the partition that the router chooses; as `Producer.send_entry`."""
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
-        return self.producers[self._router.choose_entry(entry, len(self.producers))].send_entry(entry)
+        chosen = self.producers[self._router.choose_entry(entry, len(self.producers))]
+        if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
+            return lazy.hold(lambda producer: producer.send_entry(entry), len(entry.body))
+        return chosen.send_entry(entry)
+
+    def send_alone(self, metadata: MessageMetadata, payload: bytes) -> asyncio.Future[MessageId]:
+        """Send a message alone to the partition that the router chooses; as `Producer.send_alone`."""
+        key = metadata.partition_key if metadata.HasField("partition_key") else None
+        message = OutgoingMessage(payload, key, metadata.ordering_key or None)
+        chosen = self._choose(message)
+        if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
+            return lazy.hold(lambda producer: producer.send_alone(metadata, payload), len(payload))
+        return chosen.send_alone(metadata, payload)
+
+    def statistics(self) -> list[ProducerStatistics]:
+        """Return what the producer of each partition has done; as `Producer.statistics`."""
+        return [producer.statistics() for producer in self.producers]
 
     async def flush(self) -> None:
         """Send what is open and wait until all is stored; as `Producer.flush`."""
-        await asyncio.gather(*(producer.flush() for producer in self.producers))
+        for lazy in list(self._lazy.values()):
+            await lazy.settled()
+        await asyncio.gather(*(producer.flush() for producer in self.producers if producer not in self._lazy))
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def be_lazy(self, open_it: Callable[[Producer], Awaitable[None]]) -> None:
+        """Create each producer on the broker with its first message (called by the client, before any).
+
+        Args:
+            open_it: creates one on the broker.
+        """
+        for producer in self.producers:
+            self._add_lazy(producer, open_it)
+
+    def _add_lazy(self, producer: Producer, open_it: Callable[[Producer], Awaitable[None]]) -> None:
+        async def opened() -> None:
+            await open_it(producer)
+
+        self._lazy[producer] = LazyProducer(producer, self._config, opened, lambda: self._opened(producer))
+
+    def _opened(self, producer: Producer) -> None:
+        self._lazy.pop(producer, None)
+
+    async def open_one(self) -> None:
+        """Have the broker create one of the lazy producers, so that a refusal is seen now."""
+        message = OutgoingMessage(b"")
+        index = 0 if callable(self._config.routing) else self._router.choose(message, len(self.producers), 0.0)
+        lazy = self._lazy.get(self.producers[index])
+        if lazy is not None:
+            await asyncio.shield(lazy.begin())
+
+    def keep_updated(
+        self,
+        interval_s: float,
+        find_new: Callable[[int], Awaitable[Sequence[Producer]]],
+        open_it: Callable[[Producer], Awaitable[None]] | None = None,
+    ) -> None:
+        """Look for new partitions every ``interval_s``.
+
+        Args:
+            interval_s: seconds.
+            find_new: given the number of partitions that are known, returns the producers of the others.
+            open_it: creates one on the broker, if they are lazy; else they are open already.
+        """
+        work = self._update
+        self._tasks.keep(lambda: work(interval_s, find_new, open_it), "look for partitions", longest_pause_s=interval_s)
+
+    async def _update(
+        self,
+        interval_s: float,
+        find_new: Callable[[int], Awaitable[Sequence[Producer]]],
+        open_it: Callable[[Producer], Awaitable[None]] | None,
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                new = await find_new(len(self.producers))
+            except MagnetarError as error:
+                log.warning("%s: cannot look for new partitions, next try in %s s: %s", self.topic, interval_s, error)
+                continue
+            for producer in new:
+                log.info("%s: new partition %s", self.topic, producer.topic)
+                if open_it is not None:
+                    self._add_lazy(producer, open_it)
+                self.producers.append(producer)
 
     async def close(self) -> None:
         """Close the producers of all partitions; as `Producer.close`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._tasks.close()
+        await asyncio.gather(*(lazy.close() for lazy in list(self._lazy.values())))
         await asyncio.gather(*(producer.close() for producer in self.producers))
+
+
+def _sender(message: OutgoingMessage) -> Callable[[Producer], asyncio.Future[MessageId]]:
+    """Return what hands a message to a producer."""
+    options = message.options()
+    return lambda producer: producer.send_nowait(message.payload, **options)

@@ -223,6 +223,11 @@ class Admission:
             return 0
         return self._max_messages - pending.messages - len(batch.payloads)
 
+    @property
+    def others(self) -> str:
+        """What else limits the producer, for errors; nothing here."""
+        return ""
+
     async def wait(self, check_open: Callable[[], None]) -> None:
         """Wait for room behind those who wait already; `Producer.ready` calls it when there is none.
 

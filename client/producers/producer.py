@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
 
 from ... import errors
 from ...errors import MagnetarError
@@ -20,22 +21,26 @@ from ...wire import pulsar_api_pb2 as pb
 from ...wire.bulk import send_frame_head
 from ...wire.message_id import MessageId, signed_64
 from ...wire.payload import verify_checksum
-from ...wire.pulsar_api_pb2 import SingleMessageMetadata
+from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ...wire.topic_name import TopicName
 from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
 from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection, ProducerPort
-from ..outgoing_message import NO_VALUE
+from ..outgoing_message import NO_VALUE, SendOptions
+from ..receiving import Closing
+from ..schemas.schema import BYTES, SchemaInfo
+from ..statistics import ProducerCounts, ProducerStatistics, statistics_refusal
 from .command import Creation
-from .open_batch import Encoder, OpenBatch
-from .outgoing import OutgoingEntry, describe, encode_entry
+from .observed_queue import ObservedQueue, Shared
+from .open_batch import Encoder, OpenBatch, split_by_key
+from .outgoing import OutgoingEntry, delayed, describe, encode_entry
 from .pending_queue import Admission, PendingQueue, PendingSend, SequenceIds, Verdict, fail_all
 
 log = logging.getLogger(__name__)
 
 
-class Producer(Attachable):
+class Producer(Attachable, Closing):
     """A producer of one topic; made by `AsyncClient.create_producer` and used on its event loop.
 
     Attributes:
@@ -54,6 +59,7 @@ class Producer(Attachable):
         config: ProducerConfig,
         attachment: Attachment,
         clock: Callable[[], float],
+        shared: Shared | None = None,
     ):
         self.topic = topic.text
         self.name = config.name or ""
@@ -69,9 +75,15 @@ class Producer(Attachable):
         self._creation = Creation(self.topic, producer_id, config)
         self._ids = SequenceIds()
         self._encoder = Encoder(producer_id, config, clock)
-        self._batch = OpenBatch(config.batch_max_messages, config.batch_max_bytes)
-        self._pending = PendingQueue()
-        self._admission = Admission(config, self._pending, self._batch)
+        self._batch: OpenBatch
+        self._pending: PendingQueue
+        self._admission: Admission
+        if shared is None:
+            self._batch = OpenBatch(config.batch_max_messages, config.batch_max_bytes)
+            self._pending = PendingQueue()
+            self._admission = Admission(config, self._pending, self._batch)
+        else:
+            self._batch, self._pending, self._admission = shared.parts(config, self._loop.time)
         self._send_timer: asyncio.TimerHandle | None = None
         self._setback = ""
 
@@ -114,19 +126,12 @@ class Producer(Attachable):
         if admission.waiting or admission.room <= admission.admitted:
             await admission.wait(self._check_open)
 
-    async def send(
-        self,
-        payload: bytes,
-        *,
-        key: str | None = None,
-        ordering_key: bytes | None = None,
-        properties: Mapping[str, str] | None = None,
-        event_time_ms: int = 0,
-        sequence_id: int | None = None,
-    ) -> MessageId:
+    async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id once the broker has stored it.
 
-        A message has no value if its payload is `NO_VALUE`, and a key of bytes if that is a `Base64Key`.
+        A message with ``deliver_at_ms`` goes out alone and is given out at that time, in ms since 1970, by Shared and
+        Key_Shared subscriptions; others give it out at once. One has no value if its payload is `NO_VALUE`, and a key
+        of bytes if that is a `Base64Key`.
 
         Cancellation: the message may be stored all the same.
 
@@ -139,16 +144,9 @@ class Producer(Attachable):
         """
         if self._config.block_if_queue_full:
             await self.ready()
-        return await self.send_nowait(
-            payload,
-            key=key,
-            ordering_key=ordering_key,
-            properties=properties,
-            event_time_ms=event_time_ms,
-            sequence_id=sequence_id,
-        )
+        return await self.send_nowait(payload, **options)
 
-    def send_nowait(
+    def send_nowait(  # noqa: PLR0913 - a dictionary of them would cost each message more
         self,
         payload: bytes,
         *,
@@ -157,6 +155,7 @@ class Producer(Attachable):
         properties: Mapping[str, str] | None = None,
         event_time_ms: int = 0,
         sequence_id: int | None = None,
+        deliver_at_ms: int = 0,
     ) -> asyncio.Future[MessageId]:
         """Take a message and return the future of its id; raises as `send` does."""
         self._check_room()
@@ -166,6 +165,10 @@ class Producer(Attachable):
         encoder = self._encoder
         if len(payload) > encoder.max_message_bytes and not encoder.compression:
             encoder.check_size("message", len(payload))
+        if deliver_at_ms:
+            metadata = delayed(deliver_at_ms)
+            describe(metadata, key, ordering_key, properties, event_time_ms, has_value=has_value)
+            return Producer.send_alone(self, metadata, payload, sequence_id)
         is_bare = key is None and not properties and ordering_key is None and not event_time_ms and has_value
         if encoder.plain is not None and is_bare:
             first = self._ids.assign(sequence_id, 1)
@@ -184,6 +187,8 @@ class Producer(Attachable):
             self._enqueue(encoder.message(metadata, payload, future))
             return future
         header_bytes = 0
+        if sequence_id is not None:
+            self._check_ids_are_kept()
         if is_bare:
             header = SingleMessageMetadata(sequence_id=self._ids.assign(sequence_id, 1))
         else:
@@ -192,13 +197,7 @@ class Producer(Attachable):
             first = self._ids.next if sequence_id is None else sequence_id
             header = SingleMessageMetadata(sequence_id=first)
             describe(header, key, ordering_key, properties, event_time_ms, has_value=has_value)
-            if properties or ordering_key:
-                header.payload_size = len(payload)
-                header_bytes = header.ByteSize()
-            elif key:
-                header_bytes = len(key)
-            if header_bytes + len(payload) > encoder.max_message_bytes:
-                encoder.check_size("message", header_bytes + (0 if encoder.compression else len(payload)))
+            header_bytes = self._check_header(header, payload)
             self._ids.assign(sequence_id, 1)
         batch = self._batch
         if not batch.has_room_for(len(payload) + header_bytes):
@@ -250,6 +249,25 @@ class Producer(Attachable):
         self._enqueue(PendingSend(sequence_id, sequence_id, head, payload, num_messages, self._loop.time(), future))
         return future
 
+    def send_alone(
+        self, metadata: MessageMetadata, payload: bytes, sequence_id: int | None = None
+    ) -> asyncio.Future[MessageId]:
+        """Send a message as an entry of its own, with what ``metadata`` says beside its payload; return its future.
+
+        Never waits, as `send_entry`. The producer's name, publish time and sequence id are filled in.
+
+        Raises: as `send_nowait`.
+        """
+        self._check_room()
+        metadata.MergeFrom(self._encoder.metadata(0))
+        self._encoder.check_size("message", metadata.ByteSize())
+        if self._batch.payloads:
+            self._close_batch()
+        metadata.sequence_id = self._ids.assign(sequence_id, 1)
+        future: asyncio.Future[MessageId] = self._loop.create_future()
+        self._enqueue(self._encoder.message(metadata, payload, future))
+        return future
+
     async def flush(self) -> None:
         """Send the open batch and wait until everything handed over before is stored.
 
@@ -280,7 +298,27 @@ class Producer(Attachable):
             raise errors.QueueFull(
                 f"{self.pending_messages} messages ({self._pending.bytes + self._batch.bytes} bytes) of producer"
                 f" {self.name} are pending, limits are max_pending_messages={self._config.max_pending_messages} and"
-                f" max_pending_bytes={self._config.max_pending_bytes}; await ready() or set block_if_queue_full"
+                f" max_pending_bytes={self._config.max_pending_bytes}{self._admission.others}; await ready() or set"
+                " block_if_queue_full"
+            )
+
+    def _check_header(self, header: SingleMessageMetadata, payload: bytes) -> int:
+        """Return what key and properties of a message take in its batch; raise if it is too large with them."""
+        size = 0
+        if header.properties or header.HasField("ordering_key"):
+            header.payload_size = len(payload)
+            size = header.ByteSize()
+        elif header.partition_key:
+            size = len(header.partition_key)
+        encoder = self._encoder
+        if size + len(payload) > encoder.max_message_bytes:
+            encoder.check_size("message", size + (0 if encoder.compression else len(payload)))
+        return size
+
+    def _check_ids_are_kept(self) -> None:
+        if self._config.batching_type == "KeyBased":
+            raise errors.InvalidConfig(
+                "sequence_id is given, and batching_type KeyBased numbers messages by key; batch by Default, or not"
             )
 
     def _close_batch(self) -> None:
@@ -289,6 +327,13 @@ class Producer(Attachable):
         batch.stop_timer()
         if not batch.payloads:
             return
+        if self._config.batching_type == "Default":
+            self._send_batch(batch)
+            return
+        for part in split_by_key(batch):
+            self._send_batch(part)
+
+    def _send_batch(self, batch: OpenBatch) -> None:
         try:
             send = self._encoder.batch(batch)
         except Exception as error:  # noqa: BLE001  this may be a timer, and those who wait must hear of it
@@ -305,6 +350,22 @@ class Producer(Attachable):
             self._send_timer = self._loop.call_later(self._config.send_timeout_ms / 1000, self._check_timeout)
         if self._is_attached and self._connection is not None:
             self._connection.send(send.head, send.payload)
+
+    @property
+    def counts(self) -> ProducerCounts | None:
+        """What is counted; None if the client does not."""
+        return self._pending.counts if isinstance(self._pending, ObservedQueue) else None
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer has done.
+
+        Raises:
+            InvalidConfig: the client does not count.
+        """
+        counts = self.counts
+        if counts is None:
+            raise statistics_refusal()
+        return counts.statistics(self.pending_messages)
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -376,6 +437,10 @@ class Producer(Attachable):
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
+    def declare(self, schema: SchemaInfo | None) -> None:
+        """Have the broker check the schema of all messages (called by the client, before `open`)."""
+        self._creation.schema = None if schema is None or schema.kind == BYTES else schema
+
     async def open(self) -> None:
         """Create the producer on the broker (called by the client)."""
         await self._attachment.open(self)
@@ -391,7 +456,8 @@ class Producer(Attachable):
 
     def _on_attached(self, connection: Connection, answer: pb.CommandProducerSuccess) -> None:
         self.name = self._ids.producer_name = answer.producer_name
-        self._encoder.attached(self.name, connection.max_message_bytes)
+        version = answer.schema_version if self._creation.schema is not None else b""
+        self._encoder.attached(self.name, connection.max_message_bytes, version)
         if answer.HasField("topic_epoch"):
             self._creation.topic_epoch = answer.topic_epoch
         if self._ids.last >= 0:

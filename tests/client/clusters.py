@@ -40,6 +40,9 @@ class OurBroker(BrokerThread):
     def unload(self, topic: str) -> None:
         self.call(self.service.unload_topic(parse_topic_name(topic)))
 
+    def delete(self, topic: str) -> None:
+        self.call(self.service.delete_topic(parse_topic_name(topic), force=True))
+
     def terminate(self, topic: str) -> None:
         async def terminate() -> None:
             await (await self.service.topic(parse_topic_name(topic))).terminate()
@@ -94,6 +97,9 @@ class TheirBroker:
 
     def unload(self, topic: str) -> None:
         self._admin("PUT", topic, "/unload")
+
+    def delete(self, topic: str) -> None:
+        self._admin("DELETE", topic, "?force=true")
 
     def terminate(self, topic: str) -> None:
         self._admin("POST", topic, "/terminate")

@@ -9,6 +9,7 @@ import pytest
 from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.client import EARLIEST, LATEST, AsyncClient, ConsumerConfig, Message, MessageId, ProducerConfig
 from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.consumers.merged import MergedConsumer
 from magnetar.client.producers.producer import Producer
 from magnetar.errors import (
     BrokerError,
@@ -55,15 +56,15 @@ async def publish_batch(client: AsyncClient, topic: str, *payloads: bytes) -> li
     return [future.result() for future in futures]
 
 
-async def take(consumer: Consumer, count: int) -> list[Message]:
+async def take(consumer: Consumer | MergedConsumer, count: int) -> list[Message]:
     return [await consumer.receive(30) for _ in range(count)]
 
 
-async def data(consumer: Consumer, count: int) -> list[bytes]:
+async def data(consumer: Consumer | MergedConsumer, count: int) -> list[bytes]:
     return [message.data for message in await take(consumer, count)]
 
 
-async def assert_nothing_comes(consumer: Consumer) -> None:
+async def assert_nothing_comes(consumer: Consumer | MergedConsumer) -> None:
     with pytest.raises(OperationTimeout, match="no message of"):
         await consumer.receive(QUIET_S)
 
@@ -73,12 +74,6 @@ async def until(condition: Callable[[], bool], what: str, timeout_s: float = 30)
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         await asyncio.sleep(0.02)
-
-
-def only_on_pulsar(cluster: Cluster) -> None:
-    """Skip what the protocol has and our broker does not have yet."""
-    if not cluster.is_pulsar:
-        pytest.skip("our broker refuses Key_Shared by name until it has it")
 
 
 # -- receiving and acknowledging ----------------------------------------------------------------------------------
@@ -355,9 +350,7 @@ async def test_one_failover_consumer_is_active_and_another_takes_over(
     assert await data(standby, 2) == [b"1", b"2"]
 
 
-@pytest.mark.pulsar
-async def test_key_shared_keeps_a_key_with_one_consumer(cluster: Cluster, client: AsyncClient, topic: str) -> None:
-    only_on_pulsar(cluster)
+async def test_key_shared_keeps_a_key_with_one_consumer(client: AsyncClient, topic: str) -> None:
     consumers = [await subscribe(client, topic, type="Key_Shared", name=name) for name in "ab"]
     producer = await producing(client, topic, batching=False)
     await asyncio.gather(*(producer.send(b"x", key=f"key{index % 10}") for index in range(100)))

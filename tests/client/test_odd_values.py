@@ -113,7 +113,7 @@ def test_send_async_refuses_odd_values_and_survives_callbacks_that_raise(cluster
             with pytest.raises(InvalidConfig, match=why):
                 producer.send_async(b"odd", None, **options)
         with pytest.raises(InvalidConfig, match="not str; encode it"):
-            producer.send_async("text")  # type: ignore[arg-type]
+            producer.send_async("text")
         producer.send_async(b"one", raising, sequence_id=5)
         producer.send_async(b"does not rise", raising, sequence_id=5)
         told = threading.Event()

@@ -337,6 +337,6 @@ def test_bad_settings_are_refused_by_name(make: Any, settings: dict[str, Any], w
 
 @pytest.mark.parametrize("make", [ClientConfig, ProducerConfig, ConsumerConfig])
 def test_what_is_not_supported_does_not_exist(make: Any) -> None:
-    for setting in ("tls_trust_certs_file_path", "authentication", "schema", "chunking_enabled", "crypto_key_reader"):
+    for setting in ("tls_trust_certs_file_path", "authentication", "schema", "crypto_key_reader"):
         with pytest.raises(TypeError):
             make(**{setting: True})

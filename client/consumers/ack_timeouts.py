@@ -1,0 +1,64 @@
+"""Which entries have been with the application too long without an acknowledgement. Pure.
+
+Design: a wheel of slots, one for each tick of the timeout and one more. An entry goes into the newest slot; each tick
+takes the oldest one away. So an entry is due between the timeout and one tick later, and adding or removing one costs
+the same however many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+_Key = tuple[int, int]
+
+
+class AckTimeouts:
+    """Positions (ledger, entry) that wait for an acknowledgement.
+
+    Invariant: a position is in one slot at most.
+    """
+
+    __slots__ = ("_slot_of", "_slots")
+
+    def __init__(self, timeout_s: float, tick_s: float):
+        self._slots: deque[set[_Key]] = deque(set() for _ in range(math.ceil(timeout_s / tick_s) + 1))
+        self._slot_of: dict[_Key, set[_Key]] = {}
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def add(self, position: _Key) -> None:
+        """Let an entry wait from now on; one that waits already waits anew."""
+        newest = self._slots[-1]
+        slot = self._slot_of.get(position)
+        if slot is not newest:
+            if slot is not None:
+                slot.discard(position)
+            newest.add(position)
+            self._slot_of[position] = newest
+
+    def discard(self, position: _Key) -> None:
+        """Forget an entry: it is acknowledged, or asked for again in another way."""
+        slot = self._slot_of.pop(position, None)
+        if slot is not None:
+            slot.discard(position)
+
+    def discard_up_to(self, position: _Key) -> None:
+        """Forget all entries up to a position."""
+        for known in [known for known in self._slot_of if known <= position]:
+            self.discard(known)
+
+    def tick(self) -> list[_Key]:
+        """Go one tick on; return the entries whose time is over, in order, and forget them."""
+        due = sorted(self._slots.popleft())
+        self._slots.append(set())
+        for position in due:
+            del self._slot_of[position]
+        return due
+
+    def clear(self) -> None:
+        """Forget all."""
+        for slot in self._slots:
+            slot.clear()
+        self._slot_of.clear()

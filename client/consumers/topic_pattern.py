@@ -1,0 +1,71 @@
+"""Patterns of topics as consumers are given them: whose topics they are, which they take, and how a broker is asked.
+
+A broker matches by Java's expressions and takes short ones only. So it is given the application's pattern where the two
+engines cannot differ, and else one for the whole namespace; what it answers is matched here in any case.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import InvalidConfig
+from ...wire.topic_name import DOMAINS, parse_topic_name
+
+MAX_ASKED_CHARS = 50
+"""What brokers take (`subscriptionPatternMaxLength`)."""
+
+_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
+# Literals, dots, simple repetition, groups, alternatives: the same in every engine. `*+` and the like are possessive.
+_SAME_EVERYWHERE = re.compile(r"(?:[-=:\w/.|()]|[.\w][*+](?![*+?]))*", re.ASCII)
+
+
+class TopicPattern:
+    """A pattern of topic names in one namespace.
+
+    Attributes:
+        text: what the application gave.
+        namespace: ``tenant/namespace``.
+        asked: what a broker is to list or watch; None if it takes nothing so long.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        """Take a pattern of full names, with or without a domain, or of names in ``public/default``.
+
+        Raises:
+            InvalidConfig: its tenant or namespace is not one name.
+        """
+        if not isinstance(pattern.pattern, str):
+            raise InvalidConfig(f"the pattern {pattern.pattern!r} is of bytes; compile one of str")
+        self.text = pattern.pattern
+        self._pattern = pattern
+        domain, separator, rest = self.text.rpartition("://")
+        if separator and domain not in DOMAINS:
+            raise InvalidConfig(f"the pattern {self.text!r} begins with {domain!r}; give one of {', '.join(DOMAINS)}")
+        parts = rest.split("/", 2)
+        self._is_local = len(parts) < 3
+        self._prefix = f"{domain}://" if separator else ""
+        if self._is_local and (separator or len(parts) == 2):
+            raise InvalidConfig(f"the pattern {self.text!r} is not tenant/namespace/topic, nor that of a topic alone")
+        self.namespace = "public/default" if self._is_local else "/".join(parts[:2])
+        if _NAMESPACE.fullmatch(self.namespace) is None:
+            raise InvalidConfig(f"the pattern {self.text!r} is of many namespaces; name one as tenant/namespace/topic")
+        self.asked = self._asked(f"{self.namespace}/({rest})" if self._is_local else rest)
+
+    def __repr__(self) -> str:
+        return f"TopicPattern({self.text!r})"
+
+    def _asked(self, exact: str) -> str | None:
+        is_plain = self._pattern.flags == re.UNICODE and _SAME_EVERYWHERE.fullmatch(exact) is not None
+        for text in (exact if is_plain else "", f"{self.namespace}/.*"):
+            if text and len(text) <= MAX_ASKED_CHARS:
+                return text
+        return None
+
+    def takes(self, topic: str) -> bool:
+        """Return whether the whole name of a topic matches, but for its domain and partition."""
+        name = parse_topic_name(topic)
+        if name.namespace_name != self.namespace:
+            return False
+        base = name.base
+        text = base.local if self._is_local else f"{self._prefix}{base.namespace_name}/{base.local}"
+        return self._pattern.fullmatch(text) is not None

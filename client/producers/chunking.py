@@ -1,0 +1,93 @@
+"""Producers that send what is too large for one entry in chunks, each an entry of its own.
+
+A class of its own, so that others pay nothing for it. The message has the id of its last chunk.
+
+Source: Pulsar binary protocol, section Chunked messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future
+from functools import partial
+from typing import Unpack
+
+from ...errors import MessageTooLarge
+from ...tasks import settle
+from ...wire.bulk import send_frame_head
+from ...wire.compression import compress
+from ...wire.message_id import MessageId
+from ...wire.payload import seal
+from ..checks import as_bytes
+from ..outgoing_message import NO_VALUE, SendOptions
+from .intercepted import InterceptedProducer
+from .outgoing import delayed, describe
+from .pending_queue import PendingSend
+from .producer import Producer
+
+_CHUNK_FIELDS_BYTES = 64
+"""Of number, count and size of chunks in the metadata, at most, beside the message's uuid."""
+
+
+class ChunkingProducer(Producer):
+    """A producer of one topic, without batches, that sends large messages in chunks."""
+
+    def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """Take a message; as `Producer.send_nowait`, but that a large one goes in chunks."""
+        if payload is not NO_VALUE and type(payload) is not bytes:
+            payload = as_bytes(payload)
+        limit = self._encoder.max_message_bytes
+        if len(payload) <= limit // 2:
+            return super().send_nowait(payload, **options)
+        self._check_room()
+        encoder = self._encoder
+        metadata = encoder.metadata(0)
+        describe(
+            metadata,
+            options.get("key"),
+            options.get("ordering_key"),
+            options.get("properties"),
+            options.get("event_time_ms", 0),
+        )
+        if deliver_at_ms := options.get("deliver_at_ms", 0):
+            metadata.MergeFrom(delayed(deliver_at_ms))
+        metadata.uncompressed_size = len(payload)
+        body = payload
+        if encoder.compression:
+            metadata.compression = encoder.compression  # type: ignore[assignment]  # the protocol's number itself
+            body = compress(encoder.compression, payload)
+        room = limit - metadata.ByteSize() - len(self.name) - _CHUNK_FIELDS_BYTES
+        if len(body) <= room:
+            return super().send_nowait(payload, **options)
+        if room < limit // 2:
+            raise MessageTooLarge(
+                f"key and properties of a message of {len(payload)} bytes leave {room} bytes for a chunk, of"
+                f" max_message_bytes={limit} of the broker; send shorter ones"
+            )
+        sequence_id = metadata.sequence_id = self._ids.assign(options.get("sequence_id"), 1)
+        metadata.uuid = f"{self.name}-{sequence_id}"
+        metadata.num_chunks_from_msg = -(-len(body) // room)
+        metadata.total_chunk_msg_size = len(body)
+        whole: Future[MessageId] = self._loop.create_future()
+        for number in range(metadata.num_chunks_from_msg):
+            metadata.chunk_id = number
+            section = seal(metadata, body[number * room : (number + 1) * room])
+            head = send_frame_head(self._id, sequence_id, None, 1, True, len(section))
+            stored: asyncio.Future[MessageId] = self._loop.create_future()
+            is_last = number == metadata.num_chunks_from_msg - 1
+            stored.add_done_callback(partial(_chunk_stored, whole, is_last))
+            self._enqueue(PendingSend(sequence_id, sequence_id, head, section, 1, self._loop.time(), stored))
+        return whole
+
+
+def _chunk_stored(whole: Future[MessageId], is_last: bool, stored: Future[MessageId]) -> None:
+    """Settle a message when its last chunk is stored, or one of them is not."""
+    error = stored.exception()
+    if error is not None:
+        settle(whole, error)
+    elif is_last:
+        settle(whole, stored.result())
+
+
+class InterceptedChunkingProducer(InterceptedProducer, ChunkingProducer):
+    """A producer with interceptors that sends large messages in chunks."""

@@ -1,0 +1,140 @@
+"""Producers whose messages interceptors see first; classes of their own, so that others pay nothing for it."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Unpack
+
+from ...errors import InvalidConfig, MagnetarError
+from ...wire.message_id import MessageId
+from ..config import ProducerConfig
+from ..interceptors import ProducerInterceptor
+from ..outgoing_message import OutgoingMessage, SendOptions
+from .outgoing import OutgoingEntry
+from .partitioned import PartitionedProducer
+from .producer import Producer
+
+log = logging.getLogger(__name__)
+
+
+class Interceptors:
+    """The interceptors of one producer, called in order."""
+
+    def __init__(self, producer: object, interceptors: Sequence[ProducerInterceptor]):
+        self._producer = producer
+        self._interceptors = tuple(interceptors)
+
+    def before(self, payload: bytes, options: SendOptions) -> OutgoingMessage:
+        """Return what is to be sent for a message."""
+        message = OutgoingMessage.of(payload, options)
+        for interceptor in self._interceptors:
+            try:
+                message = interceptor.before_send(self._producer, message)
+            except Exception:
+                log.exception("%r: before_send of %r raised", self._producer, interceptor)
+        return message
+
+    def send(self, message: OutgoingMessage, send: Callable[..., Future[MessageId]]) -> Future[MessageId]:
+        """Send a message and tell what becomes of it; raises as ``send``."""
+        try:
+            future = send(message.payload, **message.options())
+        except MagnetarError as error:
+            self._after(message, None, error)
+            raise
+        future.add_done_callback(partial(self._done, message))
+        return future
+
+    def _done(self, message: OutgoingMessage, future: Future[MessageId]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._after(message, future.result(), None)
+        else:
+            self._after(message, None, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)))
+
+    def _after(self, message: OutgoingMessage, message_id: MessageId | None, error: MagnetarError | None) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_send_acknowledgement(self._producer, message, message_id, error)
+            except Exception:
+                log.exception("%r: on_send_acknowledgement of %r raised", self._producer, interceptor)
+
+    def close(self) -> None:
+        """Tell that the producer was closed, once."""
+        interceptors, self._interceptors = self._interceptors, ()
+        for interceptor in interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                log.exception("%r: close of %r raised", self._producer, interceptor)
+
+
+def refusal(what: str) -> InvalidConfig:
+    """Return the error for what interceptors cannot see."""
+    return InvalidConfig(f"{what} passes by the interceptors of this producer; send messages, or use another producer")
+
+
+class InterceptedProducer(Producer):
+    """A producer of one topic with interceptors."""
+
+    _interceptors: Interceptors | None = None
+
+    def intercept(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+        """Have messages seen from now on (called by the client)."""
+        self._interceptors = Interceptors(self, interceptors)
+
+    def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """Take a message; as `Producer.send_nowait`."""
+        if self._interceptors is None:
+            return super().send_nowait(payload, **options)
+        return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
+
+    def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
+        """Refuse an entry.
+
+        Raises:
+            InvalidConfig: interceptors see messages only.
+        """
+        raise refusal("an encoded entry")
+
+    async def close(self) -> None:
+        """Close the producer, then the interceptors; as `Producer.close`."""
+        await super().close()
+        if self._interceptors is not None:
+            self._interceptors.close()
+
+
+class InterceptedPartitionedProducer(PartitionedProducer):
+    """A producer of a partitioned topic with interceptors, which see messages before a partition is chosen."""
+
+    def __init__(self, topic: str, producers: Sequence[Producer], config: ProducerConfig, rng: Random):
+        super().__init__(topic, producers, config, rng)
+        self._interceptors = Interceptors(self, config.interceptors)
+
+    def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """Take a message; as `PartitionedProducer.send_nowait`."""
+        return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
+
+    async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
+        """Send a message and return its id; as `PartitionedProducer.send`."""
+        if self._config.block_if_queue_full:
+            await self.ready()
+        return await self.send_nowait(payload, **options)
+
+    def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
+        """Refuse an entry.
+
+        Raises:
+            InvalidConfig: interceptors see messages only.
+        """
+        raise refusal("an encoded entry")
+
+    async def close(self) -> None:
+        """Close the producers, then the interceptors; as `PartitionedProducer.close`."""
+        await super().close()
+        self._interceptors.close()

@@ -1,0 +1,155 @@
+"""What everything that is closed, and everything that receives, has in common: `async with`, `async for`, listeners.
+
+A listener gets the messages of a consumer one after the other, each after the call for the one before has ended. If it
+raises, that is logged; the message is neither acknowledged nor refused, so it comes again after the ack timeout or with
+the next consumer. Up to `LISTENER_BATCH` messages are on their way to a listener, also when the subscription is moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Self, TypeVar
+
+from ..errors import ClosedError, InvalidConfig, MagnetarError
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+LISTENER_BATCH = 100
+"""Messages that are taken for a listener at once, at most."""
+
+Deliver = Callable[[Sequence[M]], Awaitable[int]]
+"""Calls the listener with messages and returns of how many it was called; fewer than given if it is paused."""
+
+
+class Closing(ABC):
+    """Something that `async with` closes."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class Receiving(Closing, Generic[M]):
+    """Something that receives messages; `async for` takes them until it is closed."""
+
+    _listening: Listening[M] | None = None
+
+    @abstractmethod
+    def poll(self) -> M | None:
+        """Return the next message if one is queued."""
+
+    @abstractmethod
+    async def receive(self, timeout_s: float | None = None) -> M:
+        """Return the next message, waiting for it."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> M:
+        try:
+            return await self.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    @property
+    def has_listener(self) -> bool:
+        """Whether messages go to a listener."""
+        return self._listening is not None
+
+    def listen(self, deliver: Deliver[M]) -> Listening[M]:
+        """Give all messages to a listener from now on (called by the client)."""
+        self._listening = Listening(self, deliver)
+        return self._listening
+
+    def pause_message_listener(self) -> None:
+        """Call the listener no more until `resume_message_listener`; a call that runs ends first.
+
+        Raises:
+            InvalidConfig: there is no listener.
+        """
+        self._listener().pause()
+
+    def resume_message_listener(self) -> None:
+        """Call the listener again; raises as `pause_message_listener`."""
+        self._listener().resume()
+
+    @property
+    def is_listener_paused(self) -> bool:
+        """Whether there is a listener, and it is not to be called now; may be asked from any thread."""
+        return self._listening is not None and self._listening.is_paused
+
+    def _listener(self) -> Listening[M]:
+        if self._listening is None:
+            raise InvalidConfig("there is no listener; subscribe with message_listener")
+        return self._listening
+
+
+class Listening(Generic[M]):
+    """Takes messages of a consumer and gives them to its listener."""
+
+    def __init__(self, consumer: Receiving[M], deliver: Deliver[M]):
+        self._consumer = consumer
+        self._deliver = deliver
+        self._is_running = asyncio.Event()
+        self._is_running.set()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the listener is not to be called now; may be asked from any thread."""
+        return not self._is_running.is_set()
+
+    def pause(self) -> None:
+        """Call the listener no more."""
+        self._is_running.clear()
+
+    def resume(self) -> None:
+        """Call the listener again."""
+        self._is_running.set()
+
+    async def run(self) -> None:
+        """Give messages to the listener until the consumer is closed or has failed.
+
+        Cancellation: messages that were taken and not given out come again with the next consumer.
+        """
+        taken: list[M] = []
+        while True:
+            await self._is_running.wait()
+            try:
+                if not taken:
+                    taken.append(await self._consumer.receive())
+                while len(taken) < LISTENER_BATCH and (message := self._consumer.poll()) is not None:
+                    taken.append(message)
+            except ClosedError:
+                return
+            except MagnetarError as error:
+                log.error("%r: its listener gets no more messages: %s", self._consumer, error)
+                return
+            if self._is_running.is_set():
+                del taken[: await self._deliver(taken)]
+
+
+def call_listener(listener: Callable[[Receiving[M], M], Awaitable[object]], consumer: Receiving[M]) -> Deliver[M]:
+    """Return what calls a coroutine function with the consumer and each message."""
+
+    async def deliver(messages: Sequence[M]) -> int:
+        for count, message in enumerate(messages):
+            if consumer.is_listener_paused:
+                return count
+            try:
+                await listener(consumer, message)
+            except Exception:
+                log.exception("%r: its listener raised", consumer)
+        return len(messages)
+
+    return deliver

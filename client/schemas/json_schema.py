@@ -1,0 +1,88 @@
+"""Dataclasses as JSON objects, whose definition is an Avro schema, as with all of Pulsar's clients."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Generic, TypeVar
+
+from ...errors import SchemaSerializationError
+from ...wire import pulsar_api_pb2 as pb
+from .field_types import MISSING, Misfit, Record
+from .records import definition_of, record_of
+from .schema import Schema, SchemaInfo, refusal
+
+T = TypeVar("T")
+
+
+class JsonSchema(Schema[T], Generic[T]):
+    """An object of a dataclass as JSON."""
+
+    def __init__(self, kind: type[T]):
+        """Derive the definition.
+
+        Args:
+            kind: a dataclass. Its fields are str, bytes, `Base64Bytes`, bool, int, `Int32`, float, `Float32`,
+                datetime, date, time, Enum, other dataclasses, lists of these and dicts of them by str; each also with
+                ``| None``.
+
+        Raises:
+            InvalidConfig: it is none, or a field is of another type.
+        """
+        self._record = record_of(kind)
+        self.info = SchemaInfo(pb.Schema.Json, definition_text(definition_of(self._record)), "JSON")
+
+    def __str__(self) -> str:
+        return f"schema JSON of {self._record.name}"
+
+    def encode(self, value: T) -> bytes:
+        """Return an object as bytes; as `Schema.encode`."""
+        plain = plain_of(self, self._record, value, is_json=True)
+        return json.dumps(plain, separators=(",", ":")).encode()
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
+        """Return the object of bytes; what the dataclass has not is left out. As `Schema.decode`."""
+        value: T = value_of(self, self._record, load_json(str(self), data), is_json=True)
+        return value
+
+
+def definition_text(definition: object) -> bytes:
+    """Return a definition as the official Python client writes it."""
+    return json.dumps(definition, indent=True).encode()
+
+
+def load_json(schema: str, data: bytes) -> Any:
+    """Return what JSON says; ``schema`` is for the error.
+
+    Raises:
+        SchemaSerializationError: it is none.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise SchemaSerializationError(f"{schema}: {len(data)} bytes are no JSON: {why}") from error
+
+
+def plain_of(schema: Schema[Any], record: Record, value: object, *, is_json: bool) -> Any:
+    """Return what is written for an object; raises as `Schema.encode`."""
+    try:
+        return record.plain(value, "", is_json=is_json)
+    except Misfit as misfit:
+        schema.refuse(misfit.value, misfit.wanted, misfit.path)
+    except RecursionError as error:
+        raise SchemaSerializationError(f"{schema}: the value is nested too deeply, or contains itself") from error
+
+
+def value_of(schema: Schema[Any], record: Record, plain: object, *, is_json: bool) -> Any:
+    """Return the object of what was read; raises as `Schema.decode`."""
+    try:
+        return record.value(plain, "", is_json=is_json)
+    except Misfit as misfit:
+        if misfit.value is MISSING:
+            raise SchemaSerializationError(f"{schema}: field {misfit.path} is missing, {misfit.wanted}") from misfit
+        raise SchemaSerializationError(refusal(str(schema), misfit.value, misfit.wanted, misfit.path)) from misfit
+    except RecursionError as error:
+        raise SchemaSerializationError(f"{schema}: the message is nested too deeply") from error
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise SchemaSerializationError(f"{schema}: {record.name}(...) raised {type(error).__name__}: {why}") from error

@@ -1,0 +1,196 @@
+"""A key and a value, each with a schema of its own: both in the payload, or the key as the message's.
+
+Source: org.apache.pulsar.common.schema.KeyValue and KeyValueSchemaInfo (Java's client, 4.0).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from struct import Struct
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+
+from ...errors import InvalidConfig, SchemaSerializationError
+from ...wire import pulsar_api_pb2 as pb
+from .schema import TYPE_NAMES, Schema, SchemaInfo, check_schema, shown
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KeyValueEncoding = Literal["INLINE", "SEPARATED"]
+
+WRITERS_MAX = 1000
+"""Schemas of writers that one schema keeps taken apart."""
+
+_SIZE = Struct(">i")
+_NONE = -1
+"""The size of a key or value that is not there."""
+_KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
+
+
+class KeyValue(NamedTuple, Generic[K, V]):
+    """A key and a value; each may be None, for one that is not there."""
+
+    key: K | None
+    value: V | None
+
+
+class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
+    """A key and a value.
+
+    Attributes:
+        encoding: ``INLINE``: both are in the payload; ``SEPARATED``: the key is the message's, and routes it.
+    """
+
+    def __init__(self, key: Schema[K], value: Schema[V], encoding: KeyValueEncoding = "INLINE"):
+        """Join two schemas.
+
+        Args:
+            key: schema of the keys.
+            value: schema of the values.
+            encoding: see the attribute.
+
+        Raises:
+            InvalidConfig: one is no schema, or takes that of the topic; or the encoding is another word.
+        """
+        for part in (key, value):
+            check_schema(part)
+            if part.needs_newest or part.needs_topic or isinstance(part, KeyValueSchema):
+                raise InvalidConfig(f"{part!r} cannot be a part of KeyValueSchema; use it for the whole message")
+        if encoding not in get_args(KeyValueEncoding):
+            raise InvalidConfig(f"encoding={shown(encoding)} is not one of {', '.join(get_args(KeyValueEncoding))}")
+        self._key = key
+        self._value = value
+        self.encoding = encoding
+        self.needs_writer = key.needs_writer or value.needs_writer
+        self.info = joined(key.info, value.info, encoding)
+        self._writers: dict[tuple[bytes, str], tuple[SchemaInfo, SchemaInfo]] = {}
+
+    def __str__(self) -> str:
+        return f"schema KEY_VALUE of ({self._key}, {self._value})"
+
+    def encode(self, value: KeyValue[K, V]) -> bytes:
+        """Return key and value as bytes; as `Schema.encode`."""
+        key, inner = self._parts(value)
+        return join(key, inner)
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> KeyValue[K, V]:
+        """Return key and value of bytes; as `Schema.decode`."""
+        key, value = split(data, str(self))
+        return self._pair(key, value, writer)
+
+    def encode_message(self, value: KeyValue[K, V]) -> tuple[bytes | None, bytes | None]:
+        """Return payload and key; as `Schema.encode_message`."""
+        if self.encoding == "INLINE":
+            return self.encode(value), None
+        key, inner = self._parts(value)
+        return inner, key
+
+    def decode_message(
+        self, data: bytes | None, key: bytes | None, writer: SchemaInfo | None = None
+    ) -> KeyValue[K, V] | None:
+        """Return key and value of a message; as `Schema.decode_message`."""
+        if self.encoding == "INLINE":
+            return None if data is None else self.decode(data, writer)
+        return self._pair(key, data, writer)
+
+    def _parts(self, value: KeyValue[K, V]) -> tuple[bytes | None, bytes | None]:
+        if not isinstance(value, tuple) or len(value) != 2:
+            self.refuse(value, "a KeyValue, or a tuple of key and value")
+        key, inner = value
+        return None if key is None else self._key.encode(key), None if inner is None else self._value.encode(inner)
+
+    def _pair(self, key: bytes | None, value: bytes | None, writer: SchemaInfo | None) -> KeyValue[K, V]:
+        key_writer, value_writer = (None, None) if writer is None else self._split_writer(writer)
+        return KeyValue(
+            None if key is None else self._key.decode(key, key_writer),
+            None if value is None else self._value.decode(value, value_writer),
+        )
+
+    def _split_writer(self, writer: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo]:
+        if writer.kind != pb.Schema.KeyValue:
+            raise SchemaSerializationError(f"{self}: the message was written with schema {writer.type_name}")
+        by = (writer.definition, json.dumps(dict(writer.properties), sort_keys=True))
+        found = self._writers.get(by)
+        if found is None:
+            key, value, _ = separated(writer)
+            if len(self._writers) >= WRITERS_MAX:
+                self._writers.clear()
+            found = self._writers[by] = (key, value)
+        return found
+
+
+def join(key: bytes | None, value: bytes | None) -> bytes:
+    """Return two pieces of bytes as one, each after its size."""
+    parts = [_SIZE.pack(_NONE) if part is None else _SIZE.pack(len(part)) + part for part in (key, value)]
+    return b"".join(parts)
+
+
+def split(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
+    """Return the two pieces that were joined.
+
+    Args:
+        data: both.
+        what: named in the error.
+
+    Raises:
+        SchemaSerializationError: there are not two.
+    """
+    parts: list[bytes | None] = []
+    place = 0
+    for name in ("key", "value"):
+        if place + _SIZE.size > len(data):
+            raise SchemaSerializationError(f"{what}: {len(data)} bytes end before the size of the {name}")
+        (size,) = _SIZE.unpack_from(data, place)
+        place += _SIZE.size
+        if size == _NONE:
+            parts.append(None)
+            continue
+        if not 0 <= size <= len(data) - place:
+            raise SchemaSerializationError(f"{what}: a {name} of {size} bytes is announced in {len(data) - place}")
+        parts.append(data[place : place + size])
+        place += size
+    if place != len(data):
+        raise SchemaSerializationError(f"{what}: {len(data) - place} bytes are left behind the value")
+    return parts[0], parts[1]
+
+
+def joined(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
+    """Return the schema of pairs of such keys and values."""
+    properties = {}
+    for name, part in (("key", key), ("value", value)):
+        properties[f"{name}.schema.name"] = part.name
+        properties[f"{name}.schema.type"] = part.type_name
+        properties[f"{name}.schema.properties"] = json.dumps(dict(part.properties), separators=(",", ":"))
+    properties["kv.encoding.type"] = encoding
+    return SchemaInfo(pb.Schema.KeyValue, join(key.definition, value.definition), "KeyValue", properties)
+
+
+def separated(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo, str]:
+    """Return the schemas of keys and of values, and the encoding.
+
+    Raises:
+        SchemaSerializationError: the broker's schema does not say them.
+    """
+    definitions = split(info.definition, "the definition of schema KEY_VALUE")
+    parts = []
+    for name, definition in zip(("key", "value"), definitions, strict=True):
+        type_name = info.properties.get(f"{name}.schema.type", "BYTES")
+        if type_name not in _KINDS:
+            raise SchemaSerializationError(
+                f"schema KEY_VALUE has a {name} of type {shown(type_name)}, which is unknown"
+            )
+        properties = _properties(info.properties.get(f"{name}.schema.properties", "{}"))
+        named = info.properties.get(f"{name}.schema.name", "")
+        parts.append(SchemaInfo(_KINDS[type_name], definition or b"", named, properties))
+    return parts[0], parts[1], info.properties.get("kv.encoding.type", "INLINE")
+
+
+def _properties(text: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise SchemaSerializationError(f"schema KEY_VALUE has properties {shown(text)}, which are no JSON object")
+    return {str(name): str(value) for name, value in found.items()}

@@ -1,0 +1,327 @@
+"""Schemas of single values: bytes, text, numbers, dates and times, encoded as Java's client does (big endian).
+
+Python's times end at microseconds: what Java wrote with more is read without the rest.
+
+Source: org.apache.pulsar.client.impl.schema (Java's client, 4.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import ClassVar, Generic, TypeVar
+
+from ...errors import SchemaSerializationError
+from ...wire import pulsar_api_pb2 as pb
+from .schema import BYTES, Schema, SchemaInfo
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  local times are without a zone
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_MILLISECOND = timedelta(milliseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class BytesSchema(Schema[bytes]):
+    """Bytes as they are; the broker is not told of a schema."""
+
+    info = SchemaInfo(BYTES, name="BYTES")
+
+    def encode(self, value: bytes) -> bytes:
+        """Return bytes; as `Schema.encode`."""
+        if not isinstance(value, bytes | bytearray | memoryview):
+            self.refuse(value, "bytes")
+        return bytes(value)
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> bytes:
+        """Return the bytes."""
+        return data
+
+
+class StringSchema(Schema[str]):
+    """Text, as UTF-8."""
+
+    info = SchemaInfo(pb.Schema.String, name="STRING")
+
+    def encode(self, value: str) -> bytes:
+        """Return text as bytes; as `Schema.encode`."""
+        if not isinstance(value, str):
+            self.refuse(value, "a str")
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SchemaSerializationError(
+                f"{self}: a lone surrogate at index {error.start} of a str has no UTF-8 form"
+            ) from error
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> str:
+        """Return the text of bytes; as `Schema.decode`."""
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise SchemaSerializationError(
+                f"{self}: {len(data)} bytes are no UTF-8, from byte {error.start} on"
+            ) from error
+
+
+class _Fixed(Schema[T], Generic[T]):
+    """A value of a fixed number of bytes."""
+
+    _form: ClassVar[struct.Struct]
+    _wanted: ClassVar[str]
+
+    @abstractmethod
+    def _parts(self, value: T) -> tuple[object, ...]:
+        """Return the numbers that stand for a value; refuses what is none."""
+
+    @abstractmethod
+    def _value(self, parts: tuple[int, ...]) -> T:
+        """Return the value of numbers; OverflowError or ValueError if there is none."""
+
+    def encode(self, value: T) -> bytes:
+        """Return a value as bytes; as `Schema.encode`."""
+        try:
+            return self._form.pack(*self._parts(value))
+        except (struct.error, OverflowError):
+            self.refuse(value, self._wanted)
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
+        """Return the value of bytes; as `Schema.decode`."""
+        if len(data) != self._form.size:
+            raise SchemaSerializationError(f"{self}: {len(data)} bytes are no value, which has {self._form.size}")
+        try:
+            return self._value(self._form.unpack(data))
+        except (OverflowError, ValueError) as error:
+            raise SchemaSerializationError(f"{self}: 0x{data.hex()} is no value in Python: {error}") from error
+
+
+class BooleanSchema(_Fixed[bool]):
+    """True or False, in one byte."""
+
+    info = SchemaInfo(pb.Schema.Bool, name="BOOLEAN")
+    _form = struct.Struct(">B")
+    _wanted = "a bool"
+
+    def _parts(self, value: bool) -> tuple[object, ...]:
+        if not isinstance(value, bool):
+            self.refuse(value, self._wanted)
+        return (value,)
+
+    def _value(self, parts: tuple[int, ...]) -> bool:
+        return parts[0] != 0
+
+
+class _Integer(_Fixed[int]):
+    def _parts(self, value: int) -> tuple[object, ...]:
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(value, self._wanted)
+        return (value,)
+
+    def _value(self, parts: tuple[int, ...]) -> int:
+        return parts[0]
+
+
+class Int8Schema(_Integer):
+    """An int of 8 bits."""
+
+    info = SchemaInfo(pb.Schema.Int8, name="INT8")
+    _form = struct.Struct(">b")
+    _wanted = "an int of 8 bits"
+
+
+class Int16Schema(_Integer):
+    """An int of 16 bits."""
+
+    info = SchemaInfo(pb.Schema.Int16, name="INT16")
+    _form = struct.Struct(">h")
+    _wanted = "an int of 16 bits"
+
+
+class Int32Schema(_Integer):
+    """An int of 32 bits."""
+
+    info = SchemaInfo(pb.Schema.Int32, name="INT32")
+    _form = struct.Struct(">i")
+    _wanted = "an int of 32 bits"
+
+
+class Int64Schema(_Integer):
+    """An int of 64 bits."""
+
+    info = SchemaInfo(pb.Schema.Int64, name="INT64")
+    _form = struct.Struct(">q")
+    _wanted = "an int of 64 bits"
+
+
+class _Real(_Fixed[float]):
+    def _parts(self, value: float) -> tuple[object, ...]:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(value, self._wanted)
+        return (value,)
+
+    def _value(self, parts: tuple[float, ...]) -> float:
+        return parts[0]
+
+
+class FloatSchema(_Real):
+    """A float of 32 bits; what has more digits is rounded."""
+
+    info = SchemaInfo(pb.Schema.Float, name="FLOAT")
+    _form = struct.Struct(">f")
+    _wanted = "a float of 32 bits"
+
+
+class DoubleSchema(_Real):
+    """A float of 64 bits, which is Python's."""
+
+    info = SchemaInfo(pb.Schema.Double, name="DOUBLE")
+    _form = struct.Struct(">d")
+    _wanted = "a float"
+
+
+class _Moment(_Fixed[datetime]):
+    _form = struct.Struct(">q")
+    _wanted = "a datetime with a time zone"
+
+    def _parts(self, value: datetime) -> tuple[object, ...]:
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            self.refuse(value, self._wanted)
+        return self._since(value - _EPOCH)
+
+    def _since(self, elapsed: timedelta) -> tuple[object, ...]:
+        return (elapsed // _MILLISECOND,)
+
+    def _value(self, parts: tuple[int, ...]) -> datetime:
+        return _EPOCH + timedelta(milliseconds=parts[0])
+
+
+class DateSchema(_Moment):
+    """A moment in milliseconds, Java's ``java.util.Date``; a datetime in UTC."""
+
+    info = SchemaInfo(pb.Schema.Date, name="DATE")
+
+
+class TimestampSchema(_Moment):
+    """A moment in milliseconds, Java's ``java.sql.Timestamp``; a datetime in UTC."""
+
+    info = SchemaInfo(pb.Schema.Timestamp, name="TIMESTAMP")
+
+
+class InstantSchema(_Moment):
+    """A moment in nanoseconds, Java's ``Instant``; a datetime in UTC."""
+
+    info = SchemaInfo(pb.Schema.Instant, name="INSTANT")
+    _form = struct.Struct(">qi")
+
+    def _since(self, elapsed: timedelta) -> tuple[object, ...]:
+        seconds, rest = divmod(elapsed, timedelta(seconds=1))
+        return seconds, rest // _MICROSECOND * 1000
+
+    def _value(self, parts: tuple[int, ...]) -> datetime:
+        return _EPOCH + timedelta(seconds=parts[0], microseconds=parts[1] // 1000)
+
+
+def _clock(elapsed_us: int) -> time:
+    """Return the time of day so many microseconds after midnight."""
+    return (_LOCAL_EPOCH + timedelta(microseconds=elapsed_us)).time()
+
+
+def _after_midnight_us(value: time) -> int:
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
+
+
+class _OfDay(_Fixed[time]):
+    _form = struct.Struct(">q")
+    _wanted = "a time without a time zone"
+    _unit: ClassVar[Callable[[int], int]]
+
+    def _check(self, value: time) -> None:
+        if not isinstance(value, time) or value.tzinfo is not None:
+            self.refuse(value, self._wanted)
+
+
+class TimeSchema(_OfDay):
+    """A time of day in milliseconds, Java's ``java.sql.Time`` as UTC has it."""
+
+    info = SchemaInfo(pb.Schema.Time, name="TIME")
+
+    def _parts(self, value: time) -> tuple[object, ...]:
+        self._check(value)
+        return (_after_midnight_us(value) // 1000,)
+
+    def _value(self, parts: tuple[int, ...]) -> time:
+        return _clock(parts[0] % _DAY_MS * 1000)
+
+
+class LocalTimeSchema(_OfDay):
+    """A time of day in nanoseconds, Java's ``LocalTime``."""
+
+    info = SchemaInfo(pb.Schema.LocalTime, name="LOCAL_TIME")
+
+    def _parts(self, value: time) -> tuple[object, ...]:
+        self._check(value)
+        return (_after_midnight_us(value) * 1000,)
+
+    def _value(self, parts: tuple[int, ...]) -> time:
+        return _clock(_checked_us(parts[0]))
+
+
+def _checked_us(nanoseconds: int) -> int:
+    """Return nanoseconds after midnight in microseconds; ValueError if they are none."""
+    if not 0 <= nanoseconds < _DAY_MS * 1_000_000:
+        raise ValueError(f"{nanoseconds} ns are not within a day")
+    return nanoseconds // 1000
+
+
+class LocalDateSchema(_Fixed[date]):
+    """A day, Java's ``LocalDate``."""
+
+    info = SchemaInfo(pb.Schema.LocalDate, name="LOCAL_DATE")
+    _form = struct.Struct(">q")
+    _wanted = "a date"
+
+    def _parts(self, value: date) -> tuple[object, ...]:
+        if not isinstance(value, date) or isinstance(value, datetime):
+            self.refuse(value, self._wanted)
+        return (value.toordinal() - _EPOCH_DAY,)
+
+    def _value(self, parts: tuple[int, ...]) -> date:
+        return date.fromordinal(parts[0] + _EPOCH_DAY)
+
+
+class LocalDateTimeSchema(_Fixed[datetime]):
+    """A day and a time of it in nanoseconds, Java's ``LocalDateTime``."""
+
+    info = SchemaInfo(pb.Schema.LocalDateTime, name="LOCAL_DATE_TIME")
+    _form = struct.Struct(">qq")
+    _wanted = "a datetime without a time zone"
+
+    def _parts(self, value: datetime) -> tuple[object, ...]:
+        if not isinstance(value, datetime) or value.tzinfo is not None:
+            self.refuse(value, self._wanted)
+        return value.toordinal() - _EPOCH_DAY, _after_midnight_us(value.time()) * 1000
+
+    def _value(self, parts: tuple[int, ...]) -> datetime:
+        return datetime.combine(date.fromordinal(parts[0] + _EPOCH_DAY), _clock(_checked_us(parts[1])))
+
+
+_PRIMITIVES: dict[int, type[Schema[object]]] = {
+    kind.info.kind: kind  # type: ignore[misc]
+    for kind in (
+        BytesSchema, StringSchema, BooleanSchema, Int8Schema, Int16Schema, Int32Schema, Int64Schema, FloatSchema,
+        DoubleSchema, DateSchema, TimeSchema, TimestampSchema, InstantSchema, LocalDateSchema, LocalTimeSchema,
+        LocalDateTimeSchema,
+    )
+}  # fmt: skip
+
+
+def primitive(kind: int) -> Schema[object] | None:
+    """Return the schema of single values of a type; None if the type has others."""
+    found = _PRIMITIVES.get(kind)
+    return found() if found is not None else None

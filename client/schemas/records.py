@@ -1,0 +1,174 @@
+"""Dataclasses as records: which type each field has, and the Avro schema of the whole.
+
+A field of type ``T`` is required; ``T | None`` is a union with null. A default of the dataclass becomes that of the
+schema, which is what lets a schema gain the field later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from datetime import date, datetime, time
+from enum import Enum
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from ...errors import InvalidConfig
+from .field_types import (
+    BASE64,
+    BOOLEAN,
+    DAY,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    MOMENT,
+    OCTETS,
+    TEXT,
+    TIME,
+    ByText,
+    Choice,
+    FieldType,
+    Many,
+    Maybe,
+    Misfit,
+    Octets,
+    Record,
+    RecordField,
+    Simple,
+)
+from .schema import shown
+
+Int32 = Annotated[int, INT]
+"""An int of 32 bits, Avro's ``int``; an int without more is a ``long``."""
+Float32 = Annotated[float, FLOAT]
+"""A float of 32 bits, Avro's ``float``; a float without more is a ``double``."""
+
+Base64Bytes = Annotated[bytes, BASE64]
+"""Bytes that are base64 in JSON, as with Java's client; others are text, as with the official Python client."""
+
+_SIMPLE: dict[object, FieldType] = {
+    str: TEXT,
+    bytes: OCTETS,
+    bool: BOOLEAN,
+    int: LONG,
+    float: DOUBLE,
+    datetime: MOMENT,
+    date: DAY,
+    time: TIME,
+}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+NAMESPACE = "_avro_namespace"
+"""The class attribute that names a record's namespace, as with the official client."""
+
+
+def record_of(kind: object) -> Record:
+    """Return the record that a dataclass is.
+
+    Raises:
+        InvalidConfig: it is none, or a field has a type that Avro has not; says which.
+    """
+    return _record(kind, {})
+
+
+def _record(kind: object, known: dict[type, Record | Choice]) -> Record:
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        raise InvalidConfig(f"{shown(kind)} is no dataclass; a schema is made of a class with @dataclass")
+    found = known.get(kind)
+    if isinstance(found, Record):
+        return found
+    namespace = getattr(kind, NAMESPACE, None)
+    if namespace is not None and not (isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)):
+        raise InvalidConfig(f"{kind.__name__}.{NAMESPACE}={shown(namespace)} is no Avro namespace, as in org.example")
+    _check_name(kind.__name__, "the name of a dataclass")
+    record = Record(kind, namespace)
+    _add(record, known)
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception as error:
+        raise InvalidConfig(f"the types of the fields of {kind.__name__} cannot be read: {error}") from error
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    record.fields = [_field(field, hints[field.name], kind.__name__, known) for field in fields]
+    if not fields:
+        raise InvalidConfig(f"{kind.__name__} has no fields; a schema needs one at least")
+    return record
+
+
+def _add(new: Record | Choice, known: dict[type, Record | Choice]) -> None:
+    if any(other.full_name == new.full_name and other.kind is not new.kind for other in known.values()):
+        raise InvalidConfig(f"two classes of one schema are called {new.full_name}; rename one")
+    known[new.kind] = new
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidConfig(f"{what} is {name!a}, and Avro takes letters, digits and _ only")
+
+
+def _field(field: dataclasses.Field[Any], hint: object, owner: str, known: dict[type, Record | Choice]) -> RecordField:
+    path = f"{owner}.{field.name}"
+    _check_name(field.name, f"a field of {owner}")
+    kind = _type(hint, path, known)
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    if default is dataclasses.MISSING:
+        return RecordField(field.name, kind)
+    if isinstance(kind, Maybe) and default is not None:
+        kind = dataclasses.replace(kind, none_first=False)
+    try:
+        return RecordField(field.name, kind, _default(kind, default, path))
+    except Misfit as misfit:
+        raise InvalidConfig(
+            f"the default of {misfit.path} is {shown(misfit.value)}, and has to be {misfit.wanted}"
+        ) from misfit
+
+
+def _default(kind: FieldType, default: Any, path: str) -> Any:
+    """Return a default as a definition has it: in it, bytes are text of as many characters."""
+    inner = kind.other if isinstance(kind, Maybe) else kind
+    if isinstance(inner, Octets) and isinstance(default, bytes):
+        return default.decode("latin-1")
+    return kind.plain(default, path, is_json=True)
+
+
+def _type(hint: Any, path: str, known: dict[type, Record | Choice]) -> FieldType:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        chosen = [one for one in arguments[1:] if isinstance(one, Simple)]
+        return chosen[0] if chosen else _type(arguments[0], path, known)
+    if origin in (Union, types.UnionType):
+        others = [one for one in arguments if one is not type(None)]
+        if len(others) == 1 and len(others) < len(arguments):
+            return Maybe(_type(others[0], path, known))
+        raise InvalidConfig(f"{path} is {_name(hint)}: a field is of one type, or of that and None")
+    if origin is list and len(arguments) == 1:
+        return Many(_type(arguments[0], f"{path}[]", known))
+    if origin is dict and arguments[:1] == (str,):
+        return ByText(_type(arguments[1], f"{path}[]", known))
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if isinstance(hint, type):
+        if issubclass(hint, Enum):
+            for member in hint:
+                _check_name(member.name, f"a member of {hint.__name__}")
+            choice = Choice(hint)
+            _add(choice, known)
+            return choice
+        if dataclasses.is_dataclass(hint):
+            return _record(hint, known)
+    raise InvalidConfig(
+        f"{path} is {_name(hint)}, which Avro has not; there are str, bytes, bool, int, Int32, float, Float32,"
+        " datetime, date, time, an Enum, a dataclass, list[...] and dict[str, ...], each also with | None"
+    )
+
+
+def _name(hint: object) -> str:
+    return shown(hint) if get_args(hint) or not isinstance(hint, type) else hint.__name__
+
+
+def definition_of(record: Record) -> dict[str, Any]:
+    """Return the Avro schema of a record."""
+    whole: dict[str, Any] = record.definition(set())
+    return whole

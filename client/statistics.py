@@ -1,0 +1,167 @@
+"""What producers and consumers have done, counted where the client has ``stats_interval_s``.
+
+Counters begin with the producer or consumer; rates are of the last interval that is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """Of one producer.
+
+    Attributes:
+        messages_sent: handed to the connection or waiting for one, in entries that are closed.
+        bytes_sent: of those, as the broker stores them.
+        messages_stored: that the broker has confirmed.
+        messages_failed: that were given up.
+        messages_pending: sent and not yet decided, and those of the open batch.
+        messages_per_s: stored, in the last interval.
+        bytes_per_s: stored, in the last interval.
+        latency_mean_ms: from handing over an entry's first message to its receipt, in the last interval.
+        latency_max_ms: the longest of those.
+    """
+
+    messages_sent: int
+    bytes_sent: int
+    messages_stored: int
+    messages_failed: int
+    messages_pending: int
+    messages_per_s: float
+    bytes_per_s: float
+    latency_mean_ms: float
+    latency_max_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """Of one consumer.
+
+    Attributes:
+        messages_received: that the application took.
+        bytes_received: of those, as their entries were stored.
+        acknowledged: messages or entries that were acknowledged one by one.
+        acknowledged_up_to: how often everything up to a message was acknowledged.
+        refused: negative acknowledgements.
+        timed_out: entries that were asked for again as they were not acknowledged in time.
+        dead_letters: messages that were given up.
+        messages_queued: received from the broker and not taken yet.
+        messages_per_s: taken, in the last interval.
+        bytes_per_s: taken, in the last interval.
+    """
+
+    messages_received: int
+    bytes_received: int
+    acknowledged: int
+    acknowledged_up_to: int
+    refused: int
+    timed_out: int
+    dead_letters: int
+    messages_queued: int
+    messages_per_s: float
+    bytes_per_s: float
+
+
+def statistics_refusal() -> InvalidConfig:
+    """Return the error for asking a producer or consumer that does not count."""
+    return InvalidConfig("this client does not count; give it ClientConfig(stats_interval_s=60)")
+
+
+class Rates:
+    """Messages and bytes in all and of the last interval."""
+
+    __slots__ = ("_bytes_before", "_messages_before", "bytes", "bytes_per_s", "messages", "messages_per_s")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.messages_per_s = 0.0
+        self.bytes_per_s = 0.0
+        self._messages_before = 0
+        self._bytes_before = 0
+
+    def add(self, messages: int, size: int) -> None:
+        """Count."""
+        self.messages += messages
+        self.bytes += size
+
+    def end_interval(self, seconds: float) -> None:
+        """Begin the next interval; the one that ends took ``seconds``."""
+        self.messages_per_s = (self.messages - self._messages_before) / seconds
+        self.bytes_per_s = (self.bytes - self._bytes_before) / seconds
+        self._messages_before, self._bytes_before = self.messages, self.bytes
+
+
+class ProducerCounts:
+    """The counters of a producer."""
+
+    def __init__(self) -> None:
+        self.sent = Rates()
+        self.stored = Rates()
+        self.failed = 0
+        self._latencies = [0, 0.0, 0.0]
+        self._latency_mean_s = 0.0
+        self._latency_max_s = 0.0
+
+    def took(self, latency_s: float) -> None:
+        """Count an entry that was stored so long after its first message was handed over."""
+        self._latencies[0] += 1
+        self._latencies[1] += latency_s
+        self._latencies[2] = max(self._latencies[2], latency_s)
+
+    def end_interval(self, seconds: float) -> None:
+        """Begin the next interval; the one that ends took ``seconds``."""
+        self.sent.end_interval(seconds)
+        self.stored.end_interval(seconds)
+        count, total, longest = self._latencies
+        self._latency_mean_s, self._latency_max_s = total / count if count else 0.0, longest
+        self._latencies = [0, 0.0, 0.0]
+
+    def statistics(self, pending: int) -> ProducerStatistics:
+        """Return what was counted; ``pending`` messages are not decided."""
+        return ProducerStatistics(
+            messages_sent=self.sent.messages,
+            bytes_sent=self.sent.bytes,
+            messages_stored=self.stored.messages,
+            messages_failed=self.failed,
+            messages_pending=pending,
+            messages_per_s=self.stored.messages_per_s,
+            bytes_per_s=self.stored.bytes_per_s,
+            latency_mean_ms=self._latency_mean_s * 1000,
+            latency_max_ms=self._latency_max_s * 1000,
+        )
+
+
+class ConsumerCounts:
+    """The counters of a consumer."""
+
+    def __init__(self) -> None:
+        self.received = Rates()
+        self.acknowledged = 0
+        self.acknowledged_up_to = 0
+        self.refused = 0
+        self.timed_out = 0
+        self.dead_letters = 0
+
+    def end_interval(self, seconds: float) -> None:
+        """Begin the next interval; the one that ends took ``seconds``."""
+        self.received.end_interval(seconds)
+
+    def statistics(self, queued: int) -> ConsumerStatistics:
+        """Return what was counted; ``queued`` messages were not taken yet."""
+        return ConsumerStatistics(
+            messages_received=self.received.messages,
+            bytes_received=self.received.bytes,
+            acknowledged=self.acknowledged,
+            acknowledged_up_to=self.acknowledged_up_to,
+            refused=self.refused,
+            timed_out=self.timed_out,
+            dead_letters=self.dead_letters,
+            messages_queued=queued,
+            messages_per_s=self.received.messages_per_s,
+            bytes_per_s=self.received.bytes_per_s,
+        )

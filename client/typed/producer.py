@@ -1,0 +1,128 @@
+"""A producer that sends values, which its schema encodes."""
+
+from __future__ import annotations
+
+import base64
+from asyncio import Future
+from typing import Generic, TypeVar, Unpack
+
+from ...errors import InvalidConfig
+from ...wire.message_id import MessageId
+from ..outgoing_message import NO_VALUE, Base64Key, SendOptions
+from ..producers.partitioned import PartitionedProducer
+from ..producers.producer import Producer
+from ..receiving import Closing
+from ..schemas.schema import Schema
+from ..statistics import ProducerStatistics
+
+T = TypeVar("T")
+
+
+class TypedProducer(Closing, Generic[T]):
+    """A producer with a schema; made by `AsyncClient.create_producer` and used on its event loop.
+
+    Attributes:
+        schema: encodes the values.
+        producer: sends the bytes.
+    """
+
+    def __init__(self, producer: Producer | PartitionedProducer, schema: Schema[T]):
+        self.producer = producer
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        return f"TypedProducer({self.producer!r}, schema={self.schema!r})"
+
+    async def send(self, value: T | None, **options: Unpack[SendOptions]) -> MessageId:
+        """Send a value and return the message's id once the broker has stored it; as `Producer.send`.
+
+        Args:
+            value: of the message; None for none, which deletes the key where the topic is compacted.
+            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``.
+
+        Raises:
+            SchemaSerializationError: the value does not fit the schema; nothing was sent.
+            MagnetarError: as `Producer.send`.
+        """
+        payload, given = encode(self.schema, value, options)
+        return await self.producer.send(payload, **given)
+
+    def send_nowait(self, value: T | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """Take a value and return the future of the message's id; raises as `send` does."""
+        payload, given = encode(self.schema, value, options)
+        return self.producer.send_nowait(payload, **given)
+
+    @property
+    def topic(self) -> str:
+        """Full name."""
+        return self.producer.topic
+
+    @property
+    def name(self) -> str:
+        """Name of the producer."""
+        return self.producer.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Of the last message that the broker has stored, -1 before the first."""
+        return self.producer.last_sequence_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is serving this producer now."""
+        return self.producer.is_connected
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages handed over but not yet stored."""
+        return self.producer.pending_messages
+
+    @property
+    def max_pending_messages(self) -> int:
+        """Limit of `pending_messages`."""
+        return self.producer.max_pending_messages
+
+    @property
+    def blocks_if_full(self) -> bool:
+        """Whether `send` waits for room."""
+        return self.producer.blocks_if_full
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send_nowait` takes something more now."""
+        return self.producer.has_room
+
+    async def ready(self) -> None:
+        """Wait until there is room for another message; as `Producer.ready`."""
+        await self.producer.ready()
+
+    async def flush(self) -> None:
+        """Send what is open and wait until all is stored; as `Producer.flush`."""
+        await self.producer.flush()
+
+    def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
+        """Return what the producer has done; as `Producer.statistics`."""
+        return self.producer.statistics()
+
+    async def close(self) -> None:
+        """Send what is open and close; as `Producer.close`."""
+        await self.producer.close()
+
+
+def encode(schema: Schema[T], value: T | None, options: SendOptions) -> tuple[bytes, SendOptions]:
+    """Return the payload of a value, and what its message has beside it.
+
+    Raises:
+        SchemaSerializationError: the value does not fit.
+        InvalidConfig: a key is given where the value has one.
+    """
+    if value is None or value is NO_VALUE:
+        return NO_VALUE, options
+    payload, key = schema.encode_message(value)
+    if payload is None:
+        payload = NO_VALUE
+    if key is None:
+        return payload, options
+    if options.get("key") is not None:
+        raise InvalidConfig(f"key={options.get('key')!a} is given, and {schema} takes the key from the value")
+    return payload, {**options, "key": Base64Key(base64.b64encode(key).decode())}

@@ -1,0 +1,94 @@
+"""The schemas that messages were written with, as the broker has them; kept for the life of a client.
+
+Design: a version of a topic's schema never changes, so it is asked for once. What the broker refuses for good (the
+schema was deleted) is kept likewise; whatever else goes wrong is asked for again with the next message. A topic that is
+deleted and created again counts its versions anew, and its consumers are detached meanwhile: whenever one attaches,
+what is known of its topic is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+
+from ...errors import BrokerError, MagnetarError
+from ...wire.topic_name import TopicName, parse_topic_name
+from ..schemas.schema import SchemaInfo
+
+Fetch = Callable[[TopicName, bytes | None], Awaitable[SchemaInfo]]
+"""Asks the broker for a topic's schema in one version, None for its newest."""
+
+Key = tuple[str, bytes]
+"""Full name of a topic, without partition, and a version of its schema; the empty one is the newest at that time."""
+
+TOPICS_MAX = 10_000
+"""Topics whose schemas are kept; beyond it the oldest is forgotten."""
+VERSIONS_MAX = 1000
+"""Schemas of one topic that are kept, likewise."""
+
+
+@lru_cache(maxsize=1024)
+def base_of(topic: str) -> str:
+    """Return the full name of a topic without its partition."""
+    return parse_topic_name(topic).base.text
+
+
+def key_of(topic: str, version: bytes) -> Key:
+    """Return what a topic's schema is kept by; partitions share it."""
+    return base_of(topic), version
+
+
+class WriterSchemas:
+    """Schemas of topics by version, and why some are not to be had."""
+
+    def __init__(self, fetch: Fetch):
+        self._fetch = fetch
+        self._topics: dict[str, dict[bytes, SchemaInfo | BrokerError]] = {}
+
+    def get(self, key: Key) -> SchemaInfo | BrokerError | None:
+        """Return a schema, or why the broker has it not; None if it was not asked for yet."""
+        topic, version = key
+        known = self._topics.get(topic)
+        return None if known is None else known.get(version)
+
+    def forget(self, topic: str) -> None:
+        """Ask for the schemas of a topic anew; what is being asked for is not kept."""
+        self._topics.pop(base_of(topic), None)
+
+    async def find(self, key: Key) -> SchemaInfo:
+        """Return a schema, asking the broker for it if it is not known.
+
+        Cancellation: safe.
+
+        Raises:
+            MagnetarError: it is not to be had.
+        """
+        found = self.get(key) or await self.ask(key)
+        if isinstance(found, MagnetarError):
+            raise found.with_traceback(None)
+        return found
+
+    async def ask(self, key: Key) -> SchemaInfo | MagnetarError:
+        """Ask the broker for a schema and return it, or why it is not to be had.
+
+        Cancellation: safe.
+        """
+        topic, version = key
+        if topic not in self._topics:
+            while len(self._topics) >= TOPICS_MAX:
+                del self._topics[next(iter(self._topics))]
+            self._topics[topic] = {}
+        known = self._topics[topic]
+        found: SchemaInfo | BrokerError
+        try:
+            found = await self._fetch(parse_topic_name(topic), version or None)
+        except BrokerError as error:
+            if not error.is_final:
+                return error
+            found = error
+        except MagnetarError as error:
+            return error
+        while len(known) >= VERSIONS_MAX:
+            del known[next(iter(known))]
+        known[version] = found
+        return found

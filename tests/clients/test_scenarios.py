@@ -1,0 +1,127 @@
+"""Programs on the official Java, Go and Python clients, on our broker and on an Apache Pulsar: `make test-clients`.
+
+Each program plays all its scenarios in one process on one broker; what it wrote is compared one by one. What a program
+or a client lacks, and where a broker differs, is listed here with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.scenarios import EXPECTED
+from tests.connectors.servers import maven
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import running
+
+pytestmark = pytest.mark.clients
+HERE = Path(__file__).parent
+PULSAR_VERSION = "4.0.7"
+GROUP = "org.apache.pulsar"
+PROGRAM_TIMEOUT_S = 240.0
+BUILD_TIMEOUT_S = 600.0
+CLIENTS = ("java", "go", "python")
+
+NO_ADMIN = "this client has no admin library"
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "java": {},
+    "go": {
+        "ack_timeout": "the Go client has none",
+        "schemas": "played by Java's client, and by Python's in tests/official",
+        **dict.fromkeys(("compacted", "deduplication", "partitioned", "unsubscribe", "administration"), NO_ADMIN),
+    },
+    "python": {
+        "access_mode": "its errors do not tell a fenced producer from a busy one",
+        "schemas": "played in tests/official",
+        **dict.fromkeys(("compacted", "deduplication", "partitioned", "unsubscribe", "administration"), NO_ADMIN),
+    },
+}
+"""Scenarios that a program does not have."""
+
+
+@cache
+def _java() -> tuple[str, ...]:
+    artifacts = (
+        f"{GROUP}:pulsar-client-original:{PULSAR_VERSION}",
+        f"{GROUP}:pulsar-client-admin-original:{PULSAR_VERSION}",
+        "com.google.protobuf:protobuf-java:3.25.5",
+        "org.slf4j:slf4j-simple:2.0.13",
+    )
+    jars = maven.jars("pulsar-java-client", artifacts, versions_of=f"{GROUP}:pulsar:{PULSAR_VERSION}")
+    return ("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{jars}/*",
+            str(HERE / "java" / "Scenarios.java"))  # fmt: skip
+
+
+@cache
+def _go() -> tuple[str, ...]:
+    built = maven.CACHE / "go-scenarios" / uuid.uuid4().hex[:8]
+    done = subprocess.run(
+        ["go", "build", "-o", str(built), "."], cwd=HERE / "go", capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
+    )
+    assert done.returncode == 0, f"go build ended with {done.returncode}:\n{done.stderr[-2000:]}"
+    return (str(built),)
+
+
+def _program(client: str) -> tuple[str, ...]:
+    """Return the command of a client's program; skip where its language is not here, fail where it must be."""
+    if client == "python":
+        return (sys.executable, str(HERE / "python_scenarios.py"))
+    if client == "java":
+        maven.require()
+        return _java()
+    if shutil.which("go") is None:
+        pytest.fail("no go on this machine") if os.environ.get("CI") else pytest.skip("no go on this machine")
+    return _go()
+
+
+@pytest.fixture(scope="module")
+def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running("broker", tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def observed() -> dict[tuple[str, str], dict[str, str]]:
+    """What each program wrote on each broker, by scenario; filled when it is asked for."""
+    return {}
+
+
+def _play(client: str, broker: Broker) -> dict[str, str]:
+    names = [name for name in EXPECTED if name not in ABSENT[client]]
+    prefix = f"persistent://public/default/{client}-{uuid.uuid4().hex[:8]}"
+    command = [*_program(client), broker.service_url, broker.web_url, prefix, *names]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S)
+    lines = dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
+    assert list(lines) == names, f"{client} ended with {done.returncode}:\n{done.stdout}\n{done.stderr[-3000:]}"
+    return lines
+
+
+@pytest.mark.parametrize("scenario", EXPECTED)
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("kind", BROKERS)
+def test_an_official_client_observes_what_it_must(
+    kind: str,
+    client: str,
+    scenario: str,
+    observed: dict[tuple[str, str], dict[str, str]],
+    request: pytest.FixtureRequest,
+) -> None:
+    if scenario in ABSENT[client]:
+        pytest.skip(ABSENT[client][scenario])
+    if (kind, client) not in observed:
+        broker = request.getfixturevalue("our_broker" if kind == "ours" else "apache_pulsar")
+        observed[kind, client] = _play(client, broker)
+    seen = observed[kind, client][scenario]
+    assert not seen.startswith("error "), seen
+    got: Any = json.loads(seen)
+    assert got == EXPECTED[scenario]
