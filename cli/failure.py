@@ -25,6 +25,18 @@ class Failure(click.ClickException):
         self.status = status
 
 
+class Faults(Failure):
+    """Several things are wrong with what was given; each is a line.
+
+    Attributes:
+        lines: one for each.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(self.lines))
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean X`` for the known word most like ``word``, or nothing when none is like it."""
     close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)

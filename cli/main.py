@@ -20,7 +20,8 @@ from .. import __version__
 from ..compiled import is_compiled
 from ..errors import MagnetarError
 from ..wire.printable import one_line
-from .failure import Group, usage_line
+from .failure import Faults, Group, usage_line
+from .pulsar_commands import GROUPS
 from .settings import find_settings
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
@@ -72,6 +73,8 @@ COMMANDS = {
     "broker": Entry("servers.broker", "broker", "Run a broker alone."),
     "worker": Entry("servers.worker", "worker", "Run a functions worker alone."),
     "state-store": Entry("servers.state_store", "state_store", "Run the state store alone."),
+    "backup": Entry("backup.backup", "backup", "Copy the data of broker and state store while they run."),
+    "restore": Entry("backup.backup", "restore", "Make a data directory of a backup."),
     "demo": Entry("demo.demo", "demo", "Count the identifiers of Python's standard library with two functions."),
     "functions": Entry("functions.functions", "functions", "Create, change and watch functions."),
     "functions-worker": Entry(
@@ -80,8 +83,9 @@ COMMANDS = {
     "sources": Entry("connectors.connectors", "sources", "Create, change and watch sources."),
     "sinks": Entry("connectors.connectors", "sinks", "Create, change and watch sinks."),
     "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
-    "topicPolicies": Entry("topics.policies", "topic_policies", "Show and change policies of single topics."),
+    "topicPolicies": Entry("topics.topic_policies", "topic_policies", "Show and change policies of single topics."),
     "subscriptions": Entry("topics.subscriptions", "subscriptions", "The subscriptions of a topic."),
+    "schemas": Entry("topics.schemas", "schemas", "Show, upload and delete the schemas of topics."),
     "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
     "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
@@ -93,10 +97,7 @@ COMMANDS = {
 
 ALIASES = {"source": "sources", "sink": "sinks"}
 """Other names of commands, which Pulsar has too; they do not stand in the help."""
-NOT_HERE = (
-    "bookies", "broker-stats", "localrun", "packages", "proxy", "read", "resource-quotas", "resourcegroups", "schemas",
-    "tokens", "transactions", "websocket",
-)  # fmt: skip
+NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "tokens", "websocket")
 """Commands of Pulsar, or of later versions, that this version refuses by name."""
 
 
@@ -158,7 +159,11 @@ def describe(error: Exception) -> str:
 
 
 def report(error: click.ClickException | MagnetarError) -> int:
-    """Write one line about an error to standard error and return the exit code."""
+    """Write one line about an error (one for each of `Faults`) to standard error and return the exit code."""
+    if isinstance(error, Faults):
+        for fault in error.lines:
+            click.echo(f"magnetar: {one_line(fault)}", err=True)
+        return error.exit_code
     if isinstance(error, click.UsageError):
         line, code = usage_line(error), error.exit_code
     elif isinstance(error, click.ClickException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..failure import Group
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Line, Names, Subject, as_fields, rest_command, segment
 
 cluster_argument = click.argument("cluster")
@@ -12,7 +13,7 @@ url_option = click.option("--url", help="REST address of the cluster.")
 broker_url_option = click.option("--broker-url", help="Broker address of the cluster.")
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, not_here=PULSAR_COMMANDS["clusters"])
 def clusters() -> None:
     """Create, inspect and change clusters."""
 
@@ -54,7 +55,7 @@ def update(rest: Admin, cluster: str, url: str | None, broker_url: str | None) -
     return f"Updated cluster {cluster}"
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, not_here=PULSAR_COMMANDS["brokers"])
 def brokers() -> None:
     """Inspect the brokers of the cluster."""
 
@@ -66,6 +67,44 @@ def list_brokers(rest: Admin, cluster: str) -> Names:
     return Names(rest.get(f"/admin/v2/brokers/{cluster}".rstrip("/")))
 
 
+Subject(lambda: "/admin/v2/brokers/configuration").commands(
+    brokers,
+    Call(
+        "list-dynamic-config", "GET", "", "List the settings that can be changed while the broker runs.", show=Names
+    ),
+    Call("get-all-dynamic-config", "GET", "/values", "Show the settings that were changed.", show=as_fields),
+    Call("get-runtime-config", "GET", "/runtime", "Show the settings in force.", show=as_fields),
+)  # fmt: skip
+config_option = click.option(
+    "-c", "--config", required=True, metavar="NAME", help="The setting, as broker.conf names it."
+)
+
+
+@rest_command(brokers, "update-dynamic-config")
+@config_option
+@click.option("-v", "--value", required=True, help="What it shall be.")
+def update_dynamic_config(rest: Admin, config: str, value: str) -> str:
+    """Change a setting of all brokers while they run; it also holds after a restart."""
+    rest.post(f"/admin/v2/brokers/configuration/{segment(config)}/{segment(value)}")
+    return f"{config} is {value}"
+
+
+@rest_command(brokers, "delete-dynamic-config")
+@config_option
+def delete_dynamic_config(rest: Admin, config: str) -> str:
+    """Fall back to what broker.conf says about a setting."""
+    rest.delete(f"/admin/v2/brokers/configuration/{segment(config)}")
+    return f"{config} is what each broker was started with"
+
+
+Subject(lambda: "/admin/v2/brokers").commands(
+    brokers,
+    Call("get-internal-config", "GET", "/internal-configuration", "Show where metadata is kept.", show=as_fields),
+    Call(
+        "backlog-quota-check", "GET", "/backlog-quota-check", "Look at the backlog quotas of all topics now.",
+        "Looked at the backlog quotas of all topics",
+    ),
+)  # fmt: skip
 Subject(lambda: "/admin/v2/brokers/leaderBroker").commands(
     brokers, Call("leader-broker", "GET", "", "Show the leader broker.")
 )

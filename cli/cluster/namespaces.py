@@ -5,22 +5,28 @@ from __future__ import annotations
 import click
 
 from ..failure import Group
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
-from ..topics.policies import disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
+from ..topics.level_policies import NAMESPACE_POLICIES
+from ..topics.permissions import permission_commands
+from ..topics.policies import STRATEGIES, disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
+from ..topics.policy_commands import policy_commands
 from ..topics.subscriptions import parse_duration
 from ..topics.topics import namespace_path
 
 namespace_argument = click.argument("namespace")
 GETTERS = {
     "get-retention": "retention",
-    "get-message-ttl": "messageTTL",
     "get-deduplication": "deduplication",
     "get-compaction-threshold": "compactionThreshold",
+    "get-schema-compatibility-strategy": "schemaCompatibilityStrategy",
+    "get-schema-validation-enforce": "schemaValidationEnforced",
+    "get-is-allow-auto-update-schema": "isAllowAutoUpdateSchema",
 }
 """Commands that show a policy."""
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, not_here=PULSAR_COMMANDS["namespaces"])
 def namespaces() -> None:
     """Create, inspect and change namespaces; NAMESPACE is tenant/namespace."""
 
@@ -67,6 +73,42 @@ Subject(path_of, [namespace_argument]).commands(
 )  # fmt: skip
 
 
+for _command in (
+    *policy_commands(NAMESPACE_POLICIES, "namespace", path_of),
+    *permission_commands("namespace", path_of),
+):
+    namespaces.add_command(_command)
+Subject(path_of, [namespace_argument]).commands(
+    namespaces,
+    Call(
+        "subscription-permission", "GET", "/permissions/subscription", "Show which roles may use which subscriptions.",
+        show=as_fields,
+    ),
+)  # fmt: skip
+_subscription_option = click.option("-s", "--subscription", required=True, metavar="NAME", help="The subscription.")
+
+
+@rest_command(namespaces, "grant-subscription-permission")
+@namespace_argument
+@_subscription_option
+@click.option("-rs", "--roles", required=True, metavar="ROLE[,ROLE]", help="Who may use it.")
+def grant_subscription_permission(rest: Admin, namespace: str, subscription: str, roles: str) -> str:
+    """Let roles use a subscription."""
+    path = f"{path_of(namespace)}/permissions/subscription/{segment(subscription)}"
+    rest.post(path, [role.strip() for role in roles.split(",")])
+    return f"{roles} may use subscription {subscription} in {namespace}"
+
+
+@rest_command(namespaces, "revoke-subscription-permission")
+@namespace_argument
+@_subscription_option
+@click.option("-r", "--role", required=True, help="Who may use it no more.")
+def revoke_subscription_permission(rest: Admin, namespace: str, subscription: str, role: str) -> str:
+    """Take a role off a subscription."""
+    rest.delete(f"{path_of(namespace)}/permissions/{segment(subscription)}/{segment(role)}")
+    return f"{role} may not use subscription {subscription} in {namespace}"
+
+
 @rest_command(namespaces)
 @namespace_argument
 @click.option("-c", "--clusters", help="Replication clusters, separated by commas.")
@@ -96,6 +138,37 @@ def set_compaction_threshold(rest: Admin, namespace: str, threshold: str) -> str
     size = parse_bytes(threshold)
     rest.put(f"{path_of(namespace)}/compactionThreshold", size)
     return f"Topics in {namespace} are compacted {when(size)}"
+
+
+@rest_command(namespaces, "set-schema-compatibility-strategy")
+@namespace_argument
+@click.option("-c", "--compatibility", required=True, type=click.Choice(STRATEGIES), help="See docs/broker.md.")
+def set_schema_strategy(rest: Admin, namespace: str, compatibility: str) -> str:
+    """Set what new schemas of the namespace's topics must be able to do."""
+    rest.put(f"{path_of(namespace)}/schemaCompatibilityStrategy", compatibility)
+    return f"New schemas in {namespace} must be {compatibility}"
+
+
+@rest_command(namespaces, "set-schema-validation-enforce")
+@namespace_argument
+@enable_option
+@disable_option
+def set_schema_validation(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
+    """Refuse producers without a schema where the topic has one, or let them in."""
+    is_on = on_or_off(enable, disable)
+    rest.post(f"{path_of(namespace)}/schemaValidationEnforced", is_on)
+    return f"Validation of schemas in {namespace} is {'enforced' if is_on else 'not enforced'}"
+
+
+@rest_command(namespaces, "set-is-allow-auto-update-schema")
+@namespace_argument
+@enable_option
+@disable_option
+def set_schema_updates(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
+    """Take new schemas from producers and consumers, or only those that were uploaded."""
+    is_on = on_or_off(enable, disable)
+    rest.post(f"{path_of(namespace)}/isAllowAutoUpdateSchema", is_on)
+    return f"New schemas of clients in {namespace} are {'taken' if is_on else 'refused'}"
 
 
 @rest_command(namespaces, "set-retention")

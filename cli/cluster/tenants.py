@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..failure import Group
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Subject, as_fields, rest_command, segment
 
 tenant_argument = click.argument("tenant")
@@ -12,7 +13,7 @@ roles_option = click.option("-r", "--admin-roles", help="Admin roles, separated 
 clusters_option = click.option("-c", "--allowed-clusters", help="Allowed clusters (default: all).")
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, not_here=PULSAR_COMMANDS["tenants"])
 def tenants() -> None:
     """Create, inspect and change tenants."""
 

@@ -13,6 +13,7 @@ from ..failure import Failure, Group
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
 from ..instance_logs import log_options, print_log
 from ..local_run import local_run_options, run_in_foreground, service_url_of
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
 from ..settings import current
 from .tables import available_table, fields_table, status_table
@@ -33,7 +34,7 @@ def _make_group(name: str, flags: Flags) -> click.Group:
         name: ``source`` or ``sink``.
         flags: of the config.
     """
-    group = Group(f"{name}s", help=f"Create, change and watch {name}s.")
+    group = Group(f"{name}s", not_here=PULSAR_COMMANDS[f"{name}s"], help=f"Create, change and watch {name}s.")
     kind = Kind(name, flags)
     _add_deployment(group, kind)
     _add_local_run(group, kind)

@@ -15,6 +15,7 @@ from ..config_flags import build_config
 from ..failure import Failure, Group
 from ..instance_logs import log_options, print_log
 from ..output import Table
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
 from .state import putstate, querystate
 from .target import (
@@ -38,15 +39,13 @@ COUNTERS = {
 }
 """Columns of the table of `functions status` and their fields in a status, for functions that run continuously."""
 REMOTE_PREFIXES = ("http://", "https://", "file://", "function://", "source://", "sink://")
-NOT_HERE = ("available-functions", "localrun", "reload", "upload")
-"""Commands of Pulsar that this version refuses by name."""
 
 _CREATE_EXAMPLE = """\b
 magnetar functions create --py exclamation.py --classname exclamation.process \\
     --inputs persistent://public/default/in --output persistent://public/default/out"""
 
 
-@click.group(cls=Group, not_here=NOT_HERE)
+@click.group(cls=Group, not_here=PULSAR_COMMANDS["functions"])
 def functions() -> None:
     """Create, change and watch functions."""
 

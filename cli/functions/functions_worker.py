@@ -10,6 +10,7 @@ import click
 
 from ..failure import Failure, Group
 from ..output import Table, print_json, print_table, wants_table
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Subject, rest_command
 from ..settings import current
 
@@ -17,7 +18,7 @@ WORKER_COLUMNS = ("workerId", "workerHostname", "port")
 DRAIN_TIMEOUT_S = 60.0
 
 
-@click.group("functions-worker", cls=Group)
+@click.group("functions-worker", cls=Group, not_here=PULSAR_COMMANDS["functions-worker"])
 def functions_worker() -> None:
     """Inspect the workers and their instances."""
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .config_file import BROKER_KEYS, allowed_hosts_option, read_server_file
+from .config_file import BROKER_KEYS, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run
+from .server_file import read_server_file
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
@@ -33,7 +34,9 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
             " where a start is refused for it.",
         ),
         click.option("--wipe-data", is_flag=True, help="Start empty: remove what earlier runs left in --data-dir."),
-        click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win."),
+        click.option(
+            "--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win."
+        ),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
         allowed_hosts_option,
         click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
@@ -71,7 +74,7 @@ def broker(config_file: str | None, wipe_data: bool, ready_file: str | None, **f
     """Run a broker alone; workers elsewhere find it by --service-url and --admin-url."""
     die_with_parent()
     log_to_stderr("broker")
-    config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS))
+    config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS, "broker"))
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 

@@ -1,18 +1,24 @@
-"""The ``--config`` file of a server: YAML with Pulsar's key names, each used or refused by name."""
+"""The keys of the ``--config`` file of a server that have an effect, and what each sets.
+
+What else Pulsar's files hold is in `pulsar_keys`; `server_file` reads both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
-from ...errors import InvalidConfig
-from ...web.same_site import host_name
-from ..failure import Failure, nearest
-from ..settings import read_yaml
-
-MIB = 1024 * 1024
+from ..failure import Failure
+from .config_values import host_names, one_of, store_url, words
+from .config_values import mebibytes as _mebibytes
+from .config_values import number as _number
+from .config_values import scaled as _scaled
+from .config_values import spark_settings as _spark_settings
+from .config_values import text as _text
+from .config_values import truth as _truth
+from .config_values import whole as _whole
 
 
 class Key(NamedTuple):
@@ -27,38 +33,6 @@ class Key(NamedTuple):
     record: str
     field: str
     read: Callable[[Any], Any]
-
-
-def _read_as(what: str, *kinds: type) -> Callable[[Any], Any]:
-    """Read a value of one of these types; an empty text is none, and neither is a truth value for a number."""
-
-    def read(value: Any) -> Any:
-        if type(value) not in kinds or value == "":
-            raise ValueError(f"{what} is expected")
-        return value
-
-    return read
-
-
-_whole = _read_as("a whole number", int)
-_any_number = _read_as("a number", int, float)
-_truth = _read_as("true or false", bool)
-_text = _read_as("a text", str)
-
-
-def _number(value: Any) -> float:
-    return float(_any_number(value))
-
-
-def host_names(value: Any) -> tuple[str, ...]:
-    """Return names of hosts from a list, or from one text with commas between; raises ValueError."""
-    given = value.split(",") if isinstance(value, str) else value
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-        raise ValueError("names of hosts are expected, without ports, such as [magnetar.example.com]")
-    try:
-        return tuple(host_name(name) for name in given)
-    except InvalidConfig as error:
-        raise ValueError(str(error)) from error
 
 
 def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -78,33 +52,24 @@ allowed_hosts_option = click.option(
 )
 
 
-def _spark_settings(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
-        raise ValueError("names of Spark's settings with their values are expected, such as spark.cores.max: 4")
-    # Spark writes truth as YAML does.
-    return {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
-
-
-def _scaled(factor: float) -> Callable[[Any], float]:
-    return lambda value: _number(value) * factor
-
-
-def _mebibytes(value: Any) -> int:
-    return int(_whole(value) * MIB)
-
-
 BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
     "brokerServicePort": Key("broker", "broker_port", _whole),
     "webServicePort": Key("broker", "web_port", _whole),
     "webServiceAllowedHosts": Key("broker", "allowed_hosts", host_names),
     "clusterName": Key("broker", "cluster", _text),
-    "metadataStoreUrl": Key("broker", "metadata_store_url", _text),
+    "metadataStoreUrl": Key("broker", "metadata_store_url", store_url),
+    "zookeeperServers": Key("broker", "", store_url),
+    "zooKeeperOperationTimeoutSeconds": Key("broker", "", _whole),
+    "configurationMetadataStoreUrl": Key("broker", "", store_url),
+    "configurationStoreServers": Key("broker", "", store_url),
+    "globalZookeeperServers": Key("broker", "", store_url),
     "metadataStoreOperationTimeoutSeconds": Key("broker", "metadata_timeout_s", _number),
     "maxMessageSize": Key("broker", "max_message_bytes", _whole),
     "keepAliveIntervalSeconds": Key("broker", "keep_alive_s", _number),
     "connectionLivenessCheckTimeoutMillis": Key("broker", "liveness_timeout_s", _scaled(0.001)),
     "allowAutoTopicCreation": Key("broker", "allow_auto_topic_creation", _truth),
+    "allowAutoTopicCreationType": Key("broker", "", one_of("partitioned", "non-partitioned")),
     "defaultNumPartitions": Key("broker", "auto_topic_partitions", _whole),
     "allowAutoSubscriptionCreation": Key("broker", "allow_auto_subscription_creation", _truth),
     "acknowledgmentAtBatchIndexLevelEnabled": Key("broker", "acknowledge_inside_batches", _truth),
@@ -124,6 +89,49 @@ BROKER_KEYS: dict[str, Key] = {
     "brokerDeduplicationSnapshotIntervalSeconds": Key("broker", "deduplication_snapshot_age_s", _number),
     "brokerDeduplicationSnapshotFrequencyInSeconds": Key("broker", "deduplication_check_s", _number),
     "brokerDeduplicationProducerInactivityTimeoutMinutes": Key("broker", "deduplication_inactivity_s", _scaled(60)),
+    "defaultRetentionTimeInMinutes": Key("broker", "retention_minutes", _whole),
+    "defaultRetentionSizeInMB": Key("broker", "retention_mb", _whole),
+    "ttlDurationDefaultInSeconds": Key("broker", "message_ttl_s", _number),
+    "messageExpiryCheckIntervalInMinutes": Key("broker", "message_expiry_check_s", _scaled(60)),
+    "subscriptionExpirationTimeMinutes": Key("broker", "subscription_expiration_s", _scaled(60)),
+    "subscriptionExpiryCheckIntervalInMinutes": Key("broker", "subscription_expiry_check_s", _scaled(60)),
+    "brokerDeleteInactiveTopicsEnabled": Key("broker", "delete_inactive_topics", _truth),
+    "brokerDeleteInactiveTopicsFrequencySeconds": Key("broker", "inactive_check_s", _number),
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Key("broker", "inactive_after_s", _number),
+    "brokerDeleteInactiveTopicsMode": Key("broker", "inactive_mode", _text),
+    "maxTenants": Key("broker", "max_tenants", _whole),
+    "maxNamespacesPerTenant": Key("broker", "max_namespaces_per_tenant", _whole),
+    "maxTopicsPerNamespace": Key("broker", "max_topics_per_namespace", _whole),
+    "maxProducersPerTopic": Key("broker", "max_producers_per_topic", _whole),
+    "maxConsumersPerTopic": Key("broker", "max_consumers_per_topic", _whole),
+    "maxConsumersPerSubscription": Key("broker", "max_consumers_per_subscription", _whole),
+    "maxSubscriptionsPerTopic": Key("broker", "max_subscriptions_per_topic", _whole),
+    "brokerMaxConnections": Key("broker", "max_connections", _whole),
+    "brokerMaxConnectionsPerIp": Key("broker", "max_connections_per_ip", _whole),
+    "subscriptionTypesEnabled": Key("broker", "subscription_types", words),
+    "subscriptionKeySharedUseConsistentHashing": Key("broker", "key_shared_consistent_hashing", _truth),
+    "subscriptionKeySharedConsistentHashingReplicaPoints": Key("broker", "key_shared_points", _whole),
+    "keySharedLookAheadMsgInReplayThresholdPerConsumer": Key("broker", "key_shared_look_ahead_per_consumer", _whole),
+    "keySharedLookAheadMsgInReplayThresholdPerSubscription": Key("broker", "key_shared_look_ahead", _whole),
+    "maxPublishRatePerTopicInMessages": Key("broker", "publish_rate_messages", _whole),
+    "maxPublishRatePerTopicInBytes": Key("broker", "publish_rate_bytes", _whole),
+    "dispatchThrottlingRatePerTopicInMsg": Key("broker", "topic_dispatch_messages", _whole),
+    "dispatchThrottlingRatePerTopicInByte": Key("broker", "topic_dispatch_bytes", _whole),
+    "dispatchThrottlingRatePerSubscriptionInMsg": Key("broker", "subscription_dispatch_messages", _whole),
+    "dispatchThrottlingRatePerSubscriptionInByte": Key("broker", "subscription_dispatch_bytes", _whole),
+    "subscribeThrottlingRatePerConsumer": Key("broker", "subscribe_rate", _whole),
+    "subscribeRatePeriodPerConsumerInSecond": Key("broker", "subscribe_period_s", _whole),
+    "backlogQuotaDefaultLimitBytes": Key("broker", "backlog_limit_bytes", _whole),
+    "backlogQuotaDefaultLimitSecond": Key("broker", "backlog_limit_s", _whole),
+    "backlogQuotaDefaultRetentionPolicy": Key("broker", "backlog_policy", _text),
+    "backlogQuotaCheckIntervalInSeconds": Key("broker", "backlog_check_s", _number),
+    "delayedDeliveryEnabled": Key("broker", "delayed_delivery", _truth),
+    "delayedDeliveryTickTimeMillis": Key("broker", "delayed_delivery_tick_ms", _number),
+    "delayedDeliveryMaxDelayInMillis": Key("broker", "delayed_delivery_max_ms", _whole),
+    "schemaCompatibilityStrategy": Key("broker", "schema_strategy", _text),
+    "systemTopicSchemaCompatibilityStrategy": Key("broker", "system_schema_strategy", _text),
+    "isAllowAutoUpdateSchemaEnabled": Key("broker", "allow_auto_update_schema", _truth),
+    "isSchemaValidationEnforced": Key("broker", "enforce_schema_validation", _truth),
     "managedLedgerMaxEntriesPerLedger": Key("storage", "max_ledger_entries", _whole),
     "managedLedgerMaxSizePerLedgerMbytes": Key("storage", "max_ledger_bytes", _mebibytes),
     "managedLedgerMaxLedgerRolloverTimeMinutes": Key("storage", "max_ledger_age_s", _scaled(60)),
@@ -132,19 +140,6 @@ BROKER_KEYS: dict[str, Key] = {
     "journalSyncDelayMs": Key("storage", "sync_delay_s", _scaled(0.001)),
 }
 """Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
-
-
-def _only(accepted: Any, why: str) -> Callable[[Any], Any]:
-    """Read a key with a single supported value; refuse others with the reason."""
-
-    def read(value: Any) -> Any:
-        if type(value) is not type(accepted) or value != accepted:
-            raise ValueError(
-                f"only {str(accepted).lower() if isinstance(accepted, bool) else accepted} works here: {why}"
-            )
-        return value
-
-    return read
 
 
 STATE_KEYS: dict[str, Key] = {
@@ -169,6 +164,8 @@ WORKER_KEYS: dict[str, Key] = {
     "sparkMaster": Key("worker", "spark_master", _text),
     "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),
     "sparkSettings": Key("worker", "spark_settings", _spark_settings),
+    "sparkStartAhead": Key("worker", "spark_starts_ahead", _truth),
+    "sparkClassArchive": Key("worker", "spark_class_archive", _truth),
     "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "instanceLivenessCheckFreqMs": Key("worker", "liveness_check_ms", _whole),
@@ -176,49 +173,8 @@ WORKER_KEYS: dict[str, Key] = {
     "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
     "topicCompactionFrequencySec": Key("worker", "compaction_s", _number),
     "initialBrokerReconnectMaxRetries": Key("worker", "broker_wait_s", _number),
-    "numFunctionPackageReplicas": Key("worker", "", _only(1, "a package is a topic, replicated as the broker does it")),
-    "useCompactedMetadataTopic": Key("worker", "", _only(True, "the metadata topic keeps one record a function")),
-    "functionsWorkerEnablePackageManagement": Key("worker", "", _only(False, "packages are topics of the workers")),
-    "schedulerClassName": Key(
-        "worker", "",
-        _only("org.apache.pulsar.functions.worker.scheduler.RoundRobinScheduler", "there is one scheduler"),
-    ),
-    "functionRuntimeFactoryClassName": Key(
-        "worker", "",
-        _only(
-            "org.apache.pulsar.functions.runtime.process.ProcessRuntimeFactory",
-            "each function chooses, by --runtime thread, process or spark",
-        ),
-    ),
-    "authenticationEnabled": Key("worker", "", _only(False, "workers do not check who asks; keep their port private")),
-    "authorizationEnabled": Key("worker", "", _only(False, "workers do not check who asks; keep their port private")),
-    "tlsEnabled": Key("worker", "", _only(False, "workers do not speak TLS; put a proxy in front")),
-    "useTls": Key("worker", "", _only(False, "brokers are reached without TLS so far")),
-}  # fmt: skip
-"""Keys of functions_worker.yml; one without a field has one value here, which is what always happens. Those that begin
-with ``spark`` are ours."""
-
-REFUSED_WORKER_KEYS: dict[str, str] = {
-    "workerListProbeIntervalSec": "the leader looks who is there every failureCheckFreqMs",
-    "assignmentWriteMaxRetries": "a leader that cannot write is replaced by the next",
-    "workerPortTls": "workers do not speak TLS; put a proxy in front",
-    "downloadDirectory": "packages are kept below --data-dir",
-    "connectorsDirectory": "there are no connectors in this version",
-    "functionsDirectory": "there are no built-in functions; send each with functions create",
-    "configurationMetadataStoreUrl": "a worker keeps everything in topics; the broker has metadataStoreUrl",
-    "configurationStoreServers": "a worker keeps everything in topics; the broker has metadataStoreUrl",
-    "functionWebServiceUrl": "workers reach each other by workerHostname and workerPort",
-    "functionRuntimeFactoryConfigs": "logs are kept below --data-dir, runtimes are chosen by --runtime",
-    "numHttpServerThreads": "requests are served without threads",
-    "brokerClientAuthenticationEnabled": "brokers are reached without authentication so far",
-    "brokerClientAuthenticationPlugin": "brokers are reached without authentication so far",
-    "brokerClientAuthenticationParameters": "brokers are reached without authentication so far",
-    "tlsCertificateFilePath": "workers do not speak TLS; put a proxy in front",
-    "tlsKeyFilePath": "workers do not speak TLS; put a proxy in front",
-    "tlsTrustCertsFilePath": "workers do not speak TLS; put a proxy in front",
-    "superUserRoles": "workers do not check who asks; keep their port private",
 }
-"""Keys of Pulsar's functions_worker.yml that nothing here corresponds to, and why."""
+"""Keys of functions_worker.yml that have an effect. Those that begin with ``spark`` are ours."""
 
 ELSEWHERE = (
     "host",
@@ -237,32 +193,3 @@ STANDALONE_KEYS: dict[str, Key] = (
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
 """What standalone takes: its worker's address, broker, state store and cluster are its own."""
-
-
-def read_server_file(path: str | None, keys: Mapping[str, Key]) -> dict[str, dict[str, Any]]:
-    """Return the settings of a file by record: ``{"broker": {field: value}, …}``; without a file nothing.
-
-    Raises:
-        Failure: the file is unreadable, or holds an unknown key or a value of the wrong type.
-    """
-    found: dict[str, dict[str, Any]] = {"broker": {}, "storage": {}, "worker": {}, "state": {}}
-    if path is None:
-        return found
-    content = read_yaml(path, "--config") or {}
-    if not isinstance(content, dict):
-        raise Failure(f"--config {path} must hold `key: value` lines, such as `brokerServicePort: 6650`")
-    for name, value in content.items():
-        key = keys.get(str(name))
-        if key is None and keys is not BROKER_KEYS and name in REFUSED_WORKER_KEYS:
-            raise Failure(f"--config {path}: {name} is not supported: {REFUSED_WORKER_KEYS[name]}; remove the line")
-        if key is None:
-            raise Failure(
-                f"--config {path}: unknown key {name}{nearest(str(name), keys)}; known keys stand in docs/cli.md"
-            )
-        try:
-            setting = key.read(value)
-            if key.field:
-                found[key.record][key.field] = setting
-        except ValueError as exc:
-            raise Failure(f"--config {path}: {name}: {value!r} is refused: {exc}") from exc
-    return found

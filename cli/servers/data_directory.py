@@ -54,6 +54,22 @@ class DataDirectory:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         return cls(path.absolute(), lock)
 
+    @staticmethod
+    def is_in_use(path: Path) -> bool:
+        """Return whether a server holds the directory at this moment."""
+        try:
+            lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(lock)
+
     def wipe(self, names: tuple[str, ...]) -> None:
         """Remove what earlier runs left under the given names; nothing else in the directory is touched."""
         for name in names:

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from .broker import broker_configs, broker_options, open_directory
-from .config_file import STANDALONE_KEYS, read_server_file
+from .config_file import STANDALONE_KEYS
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
+from .server_file import read_server_file
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
 
@@ -37,7 +38,7 @@ def standalone(
     """Run broker, state store and worker on this machine, until SIGTERM or Ctrl-C."""
     die_with_parent()
     log_to_stderr("broker")
-    in_file = read_server_file(config_file, STANDALONE_KEYS)
+    in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     config, storage_config = broker_configs(flags, in_file)
     port, state_port = flags["worker_port"], flags["state_port"]
     if port is None:

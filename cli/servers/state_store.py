@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from .config_file import STATE_KEYS, read_server_file
+from .config_file import STATE_KEYS
 from .data_directory import DataDirectory
 from .lifetime import STOP_S, announce, check_port, die_with_parent, log_to_stderr, port_failure
+from .server_file import read_server_file
 
 DEFAULT_STATE_PORT = 4181
 
@@ -20,7 +21,7 @@ DEFAULT_STATE_PORT = 4181
 @click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Where the tables are kept.")
 @click.option("--state-port", type=int, help="Port of the service (default: 4181, 0: a free one).")
 @click.option("--host", help="Address to listen on (default: 127.0.0.1).")
-@click.option("--config", "config_file", metavar="FILE", help="YAML with Pulsar's key names; flags win.")
+@click.option("--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win.")
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 def state_store(
     data_dir: str, state_port: int | None, host: str | None, config_file: str | None, ready_file: str | None

@@ -14,9 +14,10 @@ import click
 
 from ..failure import Failure
 from ..settings import current
-from .config_file import WORKER_KEYS, allowed_hosts_option, read_server_file
+from .config_file import WORKER_KEYS, allowed_hosts_option
 from .data_directory import DataDirectory
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
+from .server_file import read_server_file
 
 
 @click.command()
@@ -30,7 +31,9 @@ from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port
 @click.option(
     "--state-storage-service-url", "state_url", metavar="URL", help="The state store, bk://host:port (default: none)."
 )
-@click.option("--config", "config_file", metavar="FILE", help="YAML with the keys of functions_worker.yml; flags win.")
+@click.option(
+    "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags win."
+)
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 @click.option("--addresses-from-stdin", is_flag=True, hidden=True)
 @click.pass_context
@@ -48,7 +51,7 @@ def worker(
     log_to_stderr("worker")
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
-    values |= read_server_file(config_file, WORKER_KEYS)["worker"]
+    values |= read_server_file(config_file, WORKER_KEYS, "worker")["worker"]
     values |= {name: value for name, value in flags.items() if value is not None}
     check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
     from ...runtime.process.forked import can_fork

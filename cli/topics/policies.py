@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ..failure import Failure, Group
+from ..failure import Failure
 from ..rest import Admin, Call, Setting, Subject, rest_command
 from .subscriptions import topic_argument, topic_path
 
@@ -77,14 +77,38 @@ def when(threshold_bytes: int) -> str:
     return f"once more than {threshold_bytes} bytes wait" if threshold_bytes else "on request only"
 
 
-@click.group("topicPolicies", cls=Group)
-def topic_policies() -> None:
-    """Show and change policies of single topics, with all their partitions."""
+STRATEGIES = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)  # fmt: skip
+"""What a new schema may have to be able to do."""
+
+
+@rest_command(None, "set-schema-compatibility-strategy")
+@topic_argument
+@click.option("-s", "--strategy", required=True, type=click.Choice(STRATEGIES), help="See docs/broker.md.")
+def set_schema_strategy(rest: Admin, topic: str, strategy: str) -> str:
+    """Set what a new schema of a topic must be able to do; it overrides the namespace."""
+    rest.put(f"{topic_path(topic)}/schemaCompatibilityStrategy", strategy)
+    return f"New schemas of {topic} must be {strategy}"
+
+
+@rest_command(None, "set-schema-validation-enforce")
+@topic_argument
+@enable_option
+@disable_option
+def set_schema_validation(rest: Admin, topic: str, enable: bool, disable: bool) -> str:
+    """Refuse producers without a schema where the topic has one, or let them in; it overrides the namespace."""
+    is_on = on_or_off(enable, disable)
+    rest.post(f"{topic_path(topic)}/schemaValidationEnforced", is_on)
+    return f"Validation of schemas of {topic} is {'enforced' if is_on else 'not enforced'}"
 
 
 COMMANDS = (
     set_deduplication,
     set_compaction_threshold,
+    set_schema_strategy,
+    set_schema_validation,
     *Subject(topic_path, [topic_argument]).commands(
         None,
         Call(
@@ -107,8 +131,20 @@ COMMANDS = (
             "Remove a topic's compaction threshold; the namespace's applies.",
             "Its namespace says when {topic} is compacted",
         ),
+        Call(
+            "get-schema-compatibility-strategy", "GET", "/schemaCompatibilityStrategy",
+            "Show what a new schema of a topic must be able to do; nothing if it has no setting of its own.",
+            show=Setting, flags=[APPLIED],
+        ),
+        Call(
+            "remove-schema-compatibility-strategy", "DELETE", "/schemaCompatibilityStrategy",
+            "Remove a topic's strategy for schemas; the namespace's applies.",
+            "What new schemas of {topic} must be able to do is up to its namespace",
+        ),
+        Call(
+            "get-schema-validation-enforce", "GET", "/schemaValidationEnforced",
+            "Show whether producers without a schema are refused where the topic has one.",
+            show=Setting, flags=[APPLIED],
+        ),
     ),
 )  # fmt: skip
-
-for _command in COMMANDS:
-    topic_policies.add_command(_command)

@@ -9,26 +9,23 @@ import click
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure, Group
 from ..output import Table
+from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Line, Names, Record, Subject, rest_command, segment
 from . import policies as topic_policies
 from . import subscriptions as topic_actions
+from .level_policies import ONLY_TOPICS, TOPIC_POLICIES
+from .permissions import permission_commands
+from .policy_commands import policy_commands
 from .subscriptions import parse_duration, print_messages, split_entry, topic_argument, topic_path
 
 DOMAINS = ("persistent", "non-persistent")
 
 
-NOT_HERE = (
-    "analyze-backlog clear-all-delayed-messages create-shadow-topic"
-    " get-backlog-quotas get-message-id get-message-ttl get-retention"
-    " grant-permission offload offload-status permissions remove-backlog-quota remove-message-ttl remove-retention"
-    " revoke-permission set-backlog-quota set-dispatch-rate"
-    " set-max-consumers set-max-producers set-message-ttl set-publish-rate set-replicated-subscription-status"
-    " set-retention set-schema-compatibility-strategy update-properties update-subscription-properties"
-)
-"""Commands of Pulsar that this version refuses by name."""
+NOT_HERE = (*PULSAR_COMMANDS["topics"], "clear-all-delayed-messages")
+"""Commands of Pulsar, or of later versions; those that are missing here are refused by name."""
 
 
-@click.group(cls=Group, not_here=NOT_HERE.split())
+@click.group(cls=Group, not_here=NOT_HERE)
 def topics() -> None:
     """Create, inspect and change topics and their subscriptions.
 
@@ -230,5 +227,10 @@ Subject(
     ),
 )  # fmt: skip
 
-for _command in (*topic_actions.COMMANDS, *topic_policies.COMMANDS):
+for _command in (
+    *topic_actions.COMMANDS,
+    *topic_policies.COMMANDS,
+    *policy_commands((*TOPIC_POLICIES, *ONLY_TOPICS), "topic", topic_path),
+    *permission_commands("topic", topic_path),
+):
     topics.add_command(_command)

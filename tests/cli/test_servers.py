@@ -209,7 +209,7 @@ def test_config_file_sets_what_flags_do_not(tmp_path: Path) -> None:
         ("brokerServicePort: many\n", ("brokerServicePort", "'many'", "whole number")),
         ("allowAutoTopicCreation: 1\n", ("allowAutoTopicCreation", "true or false")),
         ("keepAliveIntervalSeconds: 0\n", ("keep_alive_s=0", "range")),
-        ("pulsarServiceUrl: pulsar://x:1\n", ("unknown key pulsarServiceUrl",)),
+        ("pulsarServiceUrl: pulsar://x:1\n", ("pulsarServiceUrl", "run magnetar worker")),
         ("- a\n", ("key: value",)),
     ],
 )

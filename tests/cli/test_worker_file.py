@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from magnetar.cli.failure import Failure
-from magnetar.cli.servers.config_file import REFUSED_WORKER_KEYS, WORKER_KEYS, read_server_file
+from magnetar.cli.servers.config_file import WORKER_KEYS
+from magnetar.cli.servers.server_file import read_server_file
 from magnetar.errors import InvalidConfig
 from magnetar.worker.config import WorkerConfig
 
@@ -27,6 +28,8 @@ failureCheckFreqMs: 500
 instanceLivenessCheckFreqMs: 20000
 sparkMaster: spark://a:7077
 sparkDriverMemory: 512m
+sparkStartAhead: false
+sparkClassArchive: false
 sparkIdleTimeoutSec: 60
 sparkSettings: {spark.cores.max: 4, spark.ui.enabled: true, spark.executor.memory: 512m}
 rescheduleTimeoutMs: 3000
@@ -34,22 +37,28 @@ rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
 stateStorageServiceUrl: bk://broker:4181
 initialBrokerReconnectMaxRetries: 5
+"""
+
+IN_FORCE = """
 numFunctionPackageReplicas: 1
 useCompactedMetadataTopic: true
 functionsWorkerEnablePackageManagement: false
 schedulerClassName: org.apache.pulsar.functions.worker.scheduler.RoundRobinScheduler
 functionRuntimeFactoryClassName: org.apache.pulsar.functions.runtime.process.ProcessRuntimeFactory
+functionRuntimeFactoryConfigs: {logDirectory: logs/, javaInstanceJarLocation: }
 authenticationEnabled: false
 authorizationEnabled: false
 tlsEnabled: false
 useTls: false
+superUserRoles: []
+properties: {}
 """
 
 
 def read(tmp_path: Path, text: str) -> dict[str, Any]:
     path = tmp_path / "functions_worker.yml"
     path.write_text(text)
-    return read_server_file(str(path), WORKER_KEYS)["worker"]
+    return read_server_file(str(path), WORKER_KEYS, "worker")["worker"]
 
 
 def refusal(tmp_path: Path, text: str) -> str:
@@ -69,23 +78,31 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
     assert config.liveness_check_ms == 20000
     assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
+    assert (config.spark_starts_ahead, config.spark_class_archive) == (False, False)
+    assert not config.spark().starts_ahead
+    assert not config.spark().session().class_archive
     assert config.spark_settings == {
         "spark.cores.max": "4", "spark.ui.enabled": "true", "spark.executor.memory": "512m"
     }  # fmt: skip
     assert (config.rebalance_check_s, config.compaction_s, config.broker_wait_s) == (60, 900, 5)
 
 
-@pytest.mark.parametrize("key", sorted(REFUSED_WORKER_KEYS))
-def test_key_of_pulsar_without_a_meaning_here_is_refused_with_the_reason(tmp_path: Path, key: str) -> None:
-    assert refusal(tmp_path, f"{key}: 1") == f"{key} is not supported: {REFUSED_WORKER_KEYS[key]}; remove the line"
+def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
+    assert read(tmp_path, IN_FORCE) == {}
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("workerID: x", "unknown key workerID; did you mean workerId?; known keys stand in docs/cli.md"),
-        ("tlsEnabled: true", "tlsEnabled: True is refused: only false works here: workers do not speak TLS"),
-        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: a package is"),
+        ("tlsEnabled: true", "tlsEnabled: True is refused: only false works here: nothing here speaks TLS"),
+        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: packages are"),
+        (
+            "functionRuntimeFactoryConfigs: {logDirectory: /x}",
+            "functionRuntimeFactoryConfigs: {'logDirectory': '/x'} is refused: only logs/ works here: logs are kept",
+        ),
+        ("superUserRoles: [admin]", "superUserRoles: ['admin'] is refused: it is not supported: who asks is not"),
+        ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: -1 is refused: reschedule_timeout_ms -1 must be positive"),
         ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
     ],

@@ -1,0 +1,87 @@
+"""``magnetar backup`` and ``magnetar restore``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+
+import click
+
+from ... import __version__
+from ..failure import Failure
+from ..servers.data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
+
+STATE_FOLDER = "state"
+
+
+@click.command()
+@click.argument("directory", metavar="BACKUP")
+@click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="The broker's (or standalone's).")
+@click.option("--state-dir", metavar="DIR", help="The state store's (default: `state` in --data-dir, if there is one).")
+def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
+    """Copy broker and state store to a new directory, while they run or when they do not."""
+    from ...state.database import FILE
+    from .databases import is_locked
+    from .files import write_manifest
+    from .taking import Backup
+
+    data, target = Path(data_dir), Path(directory)
+    if not (data / STORAGE_FOLDER / "catalogue").exists():
+        raise Failure(f"--data-dir {data} is no data directory of a broker: it has no {STORAGE_FOLDER}/catalogue")
+    metadata = data / METADATA_FILE
+    if not metadata.exists() or (DataDirectory.is_in_use(data) and not is_locked(metadata)):
+        raise Failure(f"the broker of --data-dir {data} does not keep its metadata there: no copy of one moment can be"
+                      " made; stop the broker and copy both")  # fmt: skip
+    state = Path(state_dir) if state_dir else data / STATE_FOLDER
+    has_state = (state / FILE).exists()
+    if state_dir and not has_state:
+        raise Failure(f"--state-dir {state_dir} has no {FILE}")
+    _take_empty(target, "a backup is made in")
+    began_s = time.time()
+    taken = Backup(data, state if has_state else None, target)
+    try:
+        taken.take()
+        write_manifest(target, {"version": __version__, "beganMs": int(began_s * 1000), "state": has_state})
+    except (OSError, sqlite3.Error) as exc:
+        name = getattr(exc, "filename", None) or target
+        raise Failure(f"the backup was not finished: {name}: {getattr(exc, 'strerror', None) or exc}") from exc
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    click.echo(f"{target}: {size} bytes in {time.time() - began_s:.1f} s, at attempt {taken.attempts}")
+
+
+@click.command()
+@click.argument("directory", metavar="BACKUP")
+@click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Empty, or to be made.")
+def restore(directory: str, data_dir: str) -> None:
+    """Check a backup and make a data directory of it, for standalone, or for broker and (in `state`) state store."""
+    from .files import checked_manifest, sync_tree, sync_tree_names
+
+    source, target = Path(directory), Path(data_dir)
+    manifest = checked_manifest(source)
+    _take_empty(target, "a backup is restored into")
+    unfinished = target.absolute().with_name(f"{target.absolute().name}.restoring-{os.getpid()}")
+    try:
+        for name in manifest["files"]:
+            (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, unfinished / name)
+        sync_tree(unfinished)
+        unfinished.rename(target)  # over the empty directory: it is whole, or still empty
+        sync_tree_names(target.absolute().parent)
+    except OSError as exc:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise Failure(f"the backup was not restored: {exc.filename or target}: {exc.strerror}") from exc
+    click.echo(f"{target}: {len(manifest['files'])} files")
+
+
+def _take_empty(directory: Path, purpose: str) -> None:
+    """Make a directory, or refuse one that holds anything."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        held = next(iter(sorted(directory.iterdir())), None)
+    except OSError as exc:
+        raise Failure(f"{directory} cannot be used: {exc.strerror}") from exc
+    if held is not None:
+        raise Failure(f"{directory} holds {held.name}; {purpose} an empty directory only")

@@ -1,0 +1,106 @@
+"""Files of a backup: copied durably, listed with length and checksum in a manifest, and checked against it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..failure import Failure, Faults
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""Of the manifest; a later one is refused."""
+_PIECE_BYTES = 1 << 20
+
+
+def copy_bytes(old: int, new: int, length: int) -> None:
+    """Copy bytes from the beginning of a descriptor to another one; stops early where the source ends."""
+    offset = 0
+    while offset < length:
+        data = os.pread(old, min(_PIECE_BYTES, length - offset), offset)
+        if not data:
+            return
+        view = memoryview(data)
+        while view:
+            view = view[os.write(new, view) :]
+        offset += len(data)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a whole file, as long as it is when the end is reached; raises FileNotFoundError if it is gone."""
+    with source.open("rb") as old, target.open("wb", buffering=0) as new:
+        copy_bytes(old.fileno(), new.fileno(), 1 << 62)
+
+
+def sync_tree(directory: Path) -> None:
+    """Return when all files and names below a directory, and its own name, are on the disk."""
+    for path in (*directory.rglob("*"), directory, directory.absolute().parent):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def digest(path: Path) -> dict[str, Any]:
+    """Return length and SHA-256 of a file."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": found}
+
+
+def write_manifest(directory: Path, about: dict[str, Any]) -> None:
+    """Say what a finished backup holds; a directory without this is none."""
+    files = {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
+    sync_tree(directory)
+    temporary = directory / f"{MANIFEST}.new"
+    with temporary.open("w") as file:
+        json.dump({"format": FORMAT, **about, "files": files}, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / MANIFEST)
+    sync_tree_names(directory)
+
+
+def sync_tree_names(directory: Path) -> None:
+    """Return when the names in a directory are on the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def checked_manifest(directory: Path) -> dict[str, Any]:
+    """Return the manifest of a backup of which every file is as it was written.
+
+    Raises:
+        Failure: there is no backup, it was not finished, or later software made it.
+        Faults: files that are missing or differ, a line each.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+        files = dict(manifest["files"])
+    except FileNotFoundError as exc:
+        raise Failure(f"{directory} has no {MANIFEST}: it is no backup, or one that was not finished") from exc
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise Failure(f"{directory}/{MANIFEST} cannot be read: {exc}; take another backup") from exc
+    if manifest.get("format") != FORMAT:
+        raise Failure(f"{directory} is a backup of format {manifest.get('format')!r}, not {FORMAT}; restore it with the"
+                      " version that made it, or a later one")  # fmt: skip
+    faults = []
+    for name, expected in files.items():
+        path = directory / name
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            faults.append(f"{name} is outside of the backup")
+        elif not path.is_file():
+            faults.append(f"{name} is missing")
+        elif digest(path) != expected:
+            faults.append(f"{name} is not as it was written: its length or checksum differs")
+    if faults:
+        raise Faults(f"{directory}: {fault}; take another backup" for fault in faults)
+    return manifest

@@ -1,0 +1,106 @@
+"""Readers of the values of a server's file: what YAML or a ``key=value`` line gives becomes a setting.
+
+A line of a ``.conf`` file is always text, so numbers and truth values are taken as text, too. A reader raises
+ValueError, whose text says what is expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import InvalidConfig
+from ...web.same_site import host_name
+
+MIB = 1024 * 1024
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]{0,19})?([eE][+-]?[0-9]{1,2})?")
+_STORES_OF_PULSAR = ("zk:", "memory:", "rocksdb:", "etcd:", "oxia:", "sqlite:")
+
+
+def whole(value: Any) -> int:
+    """Return a whole number."""
+    if type(value) is int:
+        return value
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    raise ValueError("a whole number is expected")
+
+
+def number(value: Any) -> float:
+    """Return a number."""
+    if type(value) in (int, float):
+        return float(value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)
+    raise ValueError("a number is expected")
+
+
+def truth(value: Any) -> bool:
+    """Return true or false."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError("true or false is expected")
+
+
+def text(value: Any) -> str:
+    """Return a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text is expected")
+    return value
+
+
+def one_of(*allowed: str) -> Callable[[Any], str]:
+    """Return a reader of one of these words."""
+
+    def read(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"{' or '.join(allowed)} is expected")
+        return str(value)
+
+    return read
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """Return the words of a list, or of one text with commas between."""
+    given = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
+        raise ValueError("a list of words is expected")
+    return tuple(given)
+
+
+def scaled(factor: float) -> Callable[[Any], float]:
+    """Return a reader of a number that is multiplied by a factor, such as 0.001 for milliseconds."""
+    return lambda value: number(value) * factor
+
+
+def mebibytes(value: Any) -> int:
+    """Return a whole number of mebibytes as bytes."""
+    return whole(value) * MIB
+
+
+def store_url(value: Any) -> str:
+    """Return the URL of a metadata store; servers without a scheme are ZooKeeper's, as Pulsar has it."""
+    url = text(value)
+    return url if url.startswith(_STORES_OF_PULSAR) or "://" in url else f"zk:{url}"
+
+
+def host_names(value: Any) -> tuple[str, ...]:
+    """Return names of hosts from a list, or from one text with commas between."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+        raise ValueError("names of hosts are expected, without ports, such as [magnetar.example.com]")
+    try:
+        return tuple(host_name(name) for name in given)
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from error
+
+
+def spark_settings(value: Any) -> dict[str, str]:
+    """Return Spark's own settings by name; Spark writes truth as YAML does."""
+    if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):
+        raise ValueError("names of Spark's settings with their values are expected, such as spark.cores.max: 4")
+    return {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}

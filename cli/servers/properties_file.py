@@ -1,0 +1,63 @@
+"""Pulsar's ``.conf`` files: Java properties, as text of keys and values.
+
+A line is ``key=value``, ``key: value`` or ``key value``; blanks around the separator do not count. ``#`` or ``!``
+begins a comment line. A line that ends in an odd number of backslashes goes on in the next one, whose leading blanks
+are dropped. A backslash before ``t``, ``n``, ``r``, ``f`` or ``uXXXX`` makes that character, before any other one that
+character itself. Of two lines with the same key the later counts. All this is as `java.util.Properties` does it; blanks
+at the end of a value are dropped as Pulsar drops them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_BREAK = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(u)|(.)|$)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Return the values of a file by key, in the order of their first lines.
+
+    Raises:
+        ValueError: a backslash and ``u`` without four hexadecimal digits.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None  # it matches nothing, too
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None
+        found[_unescaped(key[0])] = _unescaped(line[separator.end() :]).strip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield what lines make together, without comments, empty lines and leading blanks."""
+    begun: list[str] = []
+    for natural in _BREAK.split(text):
+        line = natural.lstrip(_BLANKS)
+        if not begun and (not line or line[0] in "#!"):
+            continue
+        slashes = len(line) - len(line.rstrip("\\"))
+        if slashes % 2:
+            begun.append(line[:-1])
+            continue
+        yield "".join((*begun, line))
+        begun = []
+    if any(begun):
+        yield "".join(begun)
+
+
+def _unescaped(text: str) -> str:
+    def meant(escape: re.Match[str]) -> str:
+        code, bad, character = escape.groups()
+        if bad:
+            raise ValueError(f"\\u must be followed by four hexadecimal digits: {text!r}")
+        return chr(int(code, 16)) if code else _CONTROLS.get(character or "", character or "")
+
+    return _ESCAPE.sub(meant, text) if "\\" in text else text

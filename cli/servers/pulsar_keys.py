@@ -1,0 +1,166 @@
+"""The keys of Pulsar 4.0's own files that have no effect here: accepted at Pulsar's default, refused otherwise.
+
+``pulsar_keys.json`` has the facts: for each key of broker.conf, standalone.conf and functions_worker.yml the values
+that these files and the classes behind them have, as texts; an empty one stands for "not set". So a file of Pulsar that
+was not touched starts a server, and a line that somebody changed is never ignored: it has an effect here
+(`config_file`) or is refused with the reason below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any
+
+Table = dict[str, tuple[str, ...]]
+
+IN_FORCE: Table = {
+    "loadBalancerEnabled": ("false",),
+    "loadBalancerSheddingEnabled": ("false",),
+    "loadBalancerAutoBundleSplitEnabled": ("false",),
+    "journalSyncData": ("true",),
+    "useCompactedMetadataTopic": ("true",),
+    "uploadBuiltinSinksSources": ("false",),
+    "enableReplicatedSubscriptions": ("false",),
+    "metadataStoreBatchingEnabled": ("false",),
+    "preciseTimeBasedBacklogQuotaCheck": ("true",),
+    "exposePreciseBacklogInPrometheus": ("true",),
+    "loadManagerClassName": ("org.apache.pulsar.broker.loadbalance.NoopLoadManager",),
+}
+"""Values that are not Pulsar's default, and name what always happens here."""
+
+_TLS = "nothing here speaks TLS; put a proxy in front"
+_ACCESS = "who asks is not checked; keep the ports private"
+_BOOKIES = "there are no bookies: entries are kept below --data-dir"
+_BUNDLES = "one broker serves all topics, and no bundle moves"
+_POLICY = "namespaces have no such policy in this version"
+_PLUGINS = "Java classes cannot be loaded"
+_WEB = "the web ports have limits of their own, see docs/cli.md"
+_ADDRESS = "clients are told the address that they reach; give bindAddress or --host"
+_THREADS = "there is one event loop and no pool of threads to size"
+_METRICS = "statistics and metrics are always the same ones"
+_STANDALONE = "standalone's worker has standalone's own address, broker and state store; run magnetar worker"
+_WORKER_STORE = "a worker keeps everything in topics; the broker has metadataStoreUrl"
+_PACKAGES = "packages are topics of the workers, replicated as the broker does it"
+
+_REASONS: tuple[tuple[str, str], ...] = (
+    (r"bookkeeper.*|dbStorage_.*|bookie.*|enableRunBookie.*|strictBookieAffinityEnabled", _BOOKIES),
+    (r"ledgerStorageClass|nettyMaxFrameSizeBytes|flushInterval|diskUsage.*", _BOOKIES),
+    (r"journalMaxGroupWaitMSec|journalSyncData|allowLoopback|gcWaitTime", _BOOKIES),
+    (r"managedLedger(Default|Max)(EnsembleSize|WriteQuorum|AckQuorum)|managedLedger(DigestType|Password)", _BOOKIES),
+    (r".*Offload.*|offloadersDirectory|fileSystem.*|managedLedgerDataReadPriority", "ledgers are not offloaded"),
+    (r"managed(Ledger|Cursor).*|lazyCursorRecovery|schemaLedgerForceRecovery|autoSkipNonRecoverableData"
+     r"|persistentUnackedRanges.*|cacheEviction.*|dispatcherPauseOnAckState.*|retentionCheckIntervalInSeconds",
+     "the storage has no such setting; those it has stand in docs/cli.md"),
+    (r"load(Balance|Manager).*|.*Shedding.*|flowOrQps.*|m(in|ax)Unload.*|topicBundleAssignment.*|.*Bundle(Split|s|U).*"
+     r"|preferLaterVersions|failureDomainsEnabled|resourceUsageTransport.*|enableNamespaceIsolation.*", _BUNDLES),
+    (r".*[tT]ransaction.*", "there are no transactions"),
+    (r"webSocket.*", "there is no WebSocket interface"),
+    (r".*[rR]eplicat(ion|or|edSub).*|clusterMigration.*", "nothing is replicated to other clusters"),
+    (r".*[tT]ls.*|use?Tls|.*Ssl.*|sslFactory.*|brokerClient(Trust|Key|Certificate).*", _TLS),
+    (r"auth(entic|oriz).*|.*(superUser|proxy|anonymousUser)Roles?|athenz.*|basicAuthConf|token.*|sasl.*|kinit.*"
+     r"|.*[sS]aslContext.*|brokerClient.*|allowAcl.*|clientAuthentication.*|functionAuthProvider.*", _ACCESS),
+    (r"num.*Threads?|num.*Pool.*|.*ThreadPool(?!Queue).*|.*ThreadNum|enableBusyWait|numWorkerThreads.*"
+     r"|dispatcherDispatchMessagesInSubscriptionThread", _THREADS),
+    (r"http.*|maxConcurrentHttpRequests|maxHttpServerConnections|disableHttpDebugMethods", _WEB),
+    (r"(ha|webServiceHa)Proxy.*|webService(TrustX|LogDetailed).*", "addresses are those of the connections"),
+    (r"advertised.*|internalListenerName|bindAddresses", _ADDRESS),
+    (r".*Throttling.*|maxPublishRate.*|subscribeRate.*|dispatchRateLimiter.*|preciseTopicPublish.*",
+     "rates are limited for topics, subscriptions and consumers only"),
+    (r"(d|isD)elayedDelivery.*", "delayed delivery has no settings in this version"),
+    (r"keySharedUnblocking.*|subscriptionKeySharedEnable|subscription(Key)?SharedUse.*",
+     "Key_Shared works this way only; subscriptionTypesEnabled says whether there is any"),
+    (r".*[sS]chema.*", "schemas have no settings of the broker in this version"),
+    (r"expose(?!AdminClient|ingBroker).*|metrics.*|jvmGC.*|split.*|aggregate.*|healthCheckMetrics.*|include.*"
+     r"|statsUpdateInitial.*|allowedTopicPropertyKeys.*", _METRICS),
+    (r"(brokerInterceptor|brokerEntry|entryFilter|protocol|additionalServlet|narExtraction|topicFactory).*|.*EntryFilters"
+     r"|(compactionService|topicPoliciesService).*|messagingProtocols|disableBrokerInterceptors|exposingBrokerEntry.*"
+     r"|useSeparateThreadPool.*|functionsWorkerService.*|runtimeCustomizer.*|secretsProvider.*|additionalJava.*"
+     r"|stateStorageProvider.*|dispatcherEntryFilter.*", _PLUGINS),
+    (r"(zoo[kK]eeper|metadata(Store|Sync)|configuration(Store|Metadata)|globalZookeeper).*",
+     "of a metadata store, metadataStoreUrl and metadataStoreOperationTimeoutSeconds are read"),
+    (r"(packages?M|enableP|packagesR).*|functionsWorkerEnablePackageManagement|numFunctionPackageReplicas", _PACKAGES),
+    (r"functionsWorkerEnabled", "run magnetar standalone, or magnetar worker beside this broker"),
+    (r"backlogQuota.*|preciseTimeBasedBacklog.*",
+     "backlog quotas are always looked at, by bytes and exact times; give backlogQuotaDefaultLimitBytes or …Second"),
+    (r"ttlDuration.*|messageExpiry.*|additionalSystemCursorNames", _POLICY),
+    (r"brokerDeleteInactive.*|brokerServicePurge.*|subscriptionExp.*|max(Tenants|NamespacesPer|TopicsPer).*", _POLICY),
+    (r"max(SameAddress)?(Producers|Consumers|Subscriptions)Per.*|maxNumPartitions.*|defaultRetention.*", _POLICY),
+    (r"subscriptionTypesEnabled|encryptionRequire.*|brokerMaxConnections.*|maxMessageSizeCheck.*", _POLICY),
+    (r"forceDelete.*", "a tenant or namespace is deleted when it is empty; delete its topics first"),
+    (r"maxUnackedMessagesPer.*Broker.*|unblockStuck.*|preciseDispatcher.*|dispatcher(Read|Retry|Min).*"
+     r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*|maxMessagePublishBuffer.*"
+     r"|messagePublishBuffer.*|maxConcurrent(Lookup|Topic|Non).*|maxConsumerMetadataSize|topic(Load|Fencing).*",
+     "the broker works this way only"),
+    (r"enable(Persistent|NonPersistent)Topics|systemTopicEnabled|topicLevelPoliciesEnabled|strict.*|topicNameCache.*"
+     r"|maxSecondsToClear.*|topicsPattern.*|enableBrokerSide.*|subscriptionPattern.*|allowAutoTopicCreationWith.*"
+     r"|bootstrapNamespaces|isRunningStandalone|clientLibraryVersionCheck.*|statusFilePath|lookupPropertyPrefix"
+     r"|broker(ShutdownTimeout|ServiceCompactionPhase).*|skipBrokerShutdown.*|topicCompactionRetain.*|statsUpdate.*",
+     "the broker works this way only"),
+)  # fmt: skip
+"""Patterns of names, of which the first that fits whole counts, and why another value is refused."""
+
+_WORKER_REASONS: tuple[tuple[str, str], ...] = (
+    (r"configuration(Store|Metadata).*|metadataStore.*|zooKeeper.*", _WORKER_STORE),
+    (r"workerHostname|pulsar(Web)?ServiceUrl|pulsarFunctionsCluster|stateStorageServiceUrl|initialBroker.*"
+     r"|clusterCoordinationTopicName", _STANDALONE),
+    (r"workerListProbeIntervalSec", "the leader looks who is there every failureCheckFreqMs"),
+    (r"assignmentWriteMaxRetries", "a leader that cannot write is replaced by the next"),
+    (r"downloadDirectory", "packages are kept below --data-dir"),
+    (r"connectorsDirectory|.*Connector.*", "connectors are Python modules that are installed or sent with --archive"),
+    (r"functionsDirectory|.*Functions(Urls?|Directory).*",
+     "there are no built-in functions; send each with functions create"),
+    (r"functionWebServiceUrl", "workers reach each other by workerHostname and workerPort"),
+    (r"functionRuntimeFactory.*",
+     "logs are kept below --data-dir, and each function chooses: --runtime thread, process or spark"),
+    (r"useCompactedMetadataTopic", "the metadata topic keeps one record a function"),
+    (r"schedulerClassName", "there is one scheduler"),
+    (r"initializedDlogMetadata|bookkeeperClient.*", _BOOKIES),
+    (r"functionInstance.*", "resources are limited by the machine's own means"),
+    (r"enableClassloading.*|validate.*|uploadBuiltin.*|exposeAdminClient.*|maxPendingAsync.*|forwardSource.*|ignoreUnknown.*",
+     "workers work this way only"),
+)  # fmt: skip
+"""The same for functions_worker.yml, before the patterns that both have."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
+PREFIXES = ("bookkeeper_", "brokerClient_", "dbStorage_")
+"""Keys that begin so are passed on by Pulsar to a library that is not here."""
+
+
+@cache
+def pulsar_keys(file: str) -> Table:
+    """Return the keys of ``broker`` (with standalone) or ``worker`` with the values that are accepted.
+
+    Read once, when the first file asks for a key without an effect.
+    """
+    from importlib import resources  # here: a server without a file needs none
+
+    table = json.loads(resources.files(__package__).joinpath("pulsar_keys.json").read_text())[file]
+    return {name: (*values, *IN_FORCE.get(name, ())) for name, values in table.items()}
+
+
+def reason_of(name: str, file: str) -> str | None:
+    """Return why a key of ``broker`` or ``worker`` has no effect; None for one that Pulsar does not have."""
+    reasons = (*_WORKER_REASONS, *_REASONS) if file == "worker" else _REASONS
+    return next((reason for pattern, reason in reasons if re.fullmatch(pattern, name)), None)
+
+
+def as_text(value: Any) -> str:
+    """Return a value of YAML as a line of a ``.conf`` file has it; nothing is an empty text."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(as_text(one) for one in value)
+    return str(value).strip()
+
+
+def is_same(given: str, accepted: str) -> bool:
+    """Return whether two texts are one setting: numbers by value, truth in any case, lists in any order."""
+    if given == accepted or given.lower() == accepted.lower() in ("true", "false"):
+        return True
+    if _NUMBER.fullmatch(given) and _NUMBER.fullmatch(accepted):
+        return float(given) == float(accepted)
+    return "," in accepted and sorted(map(str.strip, given.split(","))) == sorted(accepted.split(","))

@@ -1,0 +1,89 @@
+"""What ``set-…`` commands send: flags of policies turned into the JSON of Pulsar's classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..failure import Failure
+from .policies import on_or_off, parse_bytes
+from .subscriptions import parse_duration
+
+MIB = 1024 * 1024
+
+
+def number(value: int) -> int:
+    """Return what is sent for a number."""
+    return value
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration; -1 is none."""
+    return -1 if text == "-1" else parse_duration(text)
+
+
+def dispatch_rate(msg: int, byte: int, period: int, relative: bool) -> dict[str, Any]:
+    """Return a dispatch rate."""
+    return {
+        "dispatchThrottlingRateInMsg": msg,
+        "dispatchThrottlingRateInByte": byte,
+        "ratePeriodInSecond": period,
+        "relativeToPublishRate": relative,
+    }
+
+
+def retention(time: str, size: str) -> dict[str, int]:
+    """Return a retention policy; sizes are whole megabytes."""
+    bytes_ = -1 if size == "-1" else parse_bytes(size)
+    return {
+        "retentionTimeInMinutes": -1 if time == "-1" else -(-parse_duration(time) // 60),
+        "retentionSizeInMB": bytes_ if bytes_ < 0 else bytes_ // MIB,
+    }
+
+
+def quota(limit: str | None, limit_time: str | None, policy: str) -> dict[str, Any]:
+    """Return a backlog quota."""
+    return {
+        "limitSize": -1 if limit in (None, "-1") else parse_bytes(limit),
+        "limitTime": -1 if limit_time is None else seconds(limit_time),
+        "policy": policy,
+    }
+
+
+def persistence(ensemble: int, writes: int, acks: int, rate: float) -> dict[str, Any]:
+    """Return a persistence policy."""
+    return {
+        "bookkeeperEnsemble": ensemble,
+        "bookkeeperWriteQuorum": writes,
+        "bookkeeperAckQuorum": acks,
+        "managedLedgerMaxMarkDeleteRate": rate,
+    }
+
+
+def inactive(enable: bool, disable: bool, duration: str, mode: str) -> dict[str, Any]:
+    """Return when inactive topics are deleted."""
+    return {
+        "inactiveTopicDeleteMode": mode,
+        "maxInactiveDurationSeconds": parse_duration(duration),
+        "deleteWhileInactive": on_or_off(enable, disable),
+    }
+
+
+def delayed(enable: bool, disable: bool, time: str, longest: str) -> dict[str, Any]:
+    """Return a policy of delayed delivery."""
+    return {
+        "active": on_or_off(enable, disable),
+        "tickTime": parse_duration(time) * 1000,
+        "maxDeliveryDelayInMillis": parse_duration(longest) * 1000,
+    }
+
+
+def auto_topics(enable: bool, disable: bool, kind: str, partitions: int | None) -> dict[str, Any]:
+    """Return how topics are created on first use."""
+    body: dict[str, Any] = {"allowAutoTopicCreation": on_or_off(enable, disable)}
+    if body["allowAutoTopicCreation"]:
+        body["topicType"] = kind
+        if kind == "partitioned":
+            body["defaultNumPartitions"] = 1 if partitions is None else partitions
+        elif partitions is not None:
+            raise Failure("--num-partitions is for --type partitioned")
+    return body
