@@ -13,6 +13,7 @@ class Table(Enum):
 
     PULSAR = "Beside Apache Pulsar"
     OFFICIAL = "On input of the official client"
+    COMPILED = "Compiled beside pure Python"
     OWN = "On input of our own encoder"
     OTHER = "Start, memory, latency and the rest"
 
@@ -32,6 +33,8 @@ class Figure:
         more_is_better: direction of the unit.
         note: what else was seen, for example CPU time.
         table: where it stands.
+        size: of how many it is a figure; it stands in GROWTH.md then, and no table.
+        counted: what there were so many of.
     """
 
     name: str
@@ -44,6 +47,8 @@ class Figure:
     more_is_better: bool = True
     note: str = ""
     table: Table = Table.OTHER
+    size: int | None = None
+    counted: str = ""
 
     @property
     def factor(self) -> float | None:
@@ -71,7 +76,7 @@ class Figure:
         if self.target_factor is not None:
             target = f"{self.target_factor:g}×"
         return (
-            self.name,
+            self.name if self.size is None else f"{self.size:,} {self.counted}: {self.name}",
             number(self.ours),
             self.unit,
             f"{number(self.peer)} ({self.peer_name})" if self.peer is not None else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .client_rates import measure_consume, measure_publish
+from .compiled_rates import measure_compiled
 from .connector_rates import measure_connectors
 from .exact_rates import measure_exact
 from .failover import measure_failover
@@ -12,12 +13,17 @@ from .figure import Figure
 from .footprint import measure_idle, measure_start, measure_threads
 from .function_rates import measure_functions
 from .group_commit import measure_group_commit
+from .growth_functions import measure_growth_functions
+from .growth_partitions import measure_growth_consumers, measure_growth_partitions
+from .growth_state import measure_growth_state
+from .growth_topics import measure_growth_topics
 from .jdbc_rates import measure_jdbc
 from .kafka_rates import measure_kafka
 from .latency import measure_latency
 from .plan import Plan
 from .spark_function import measure_spark_function
 from .spark_read import measure_spark
+from .spark_start import measure_spark_start
 from .state_rates import measure_state
 from .state_size import measure_state_size
 
@@ -26,10 +32,11 @@ Benchmark = Callable[[Plan], Iterator[Figure]]
 MINUTES_MAX = 20
 GROUPS: dict[str, dict[str, Benchmark]] = {
     "functions": {"functions": measure_functions, "latency": measure_latency},
+    "compiled": {"compiled": measure_compiled},
     "exactly": {"exactly": measure_exact},
     "state": {"state": measure_state, "state-size": measure_state_size},
     "clients": {"publish": measure_publish, "consume": measure_consume, "group-commit": measure_group_commit},
-    "spark": {"spark": measure_spark, "spark-function": measure_spark_function},
+    "spark": {"spark": measure_spark, "spark-function": measure_spark_function, "spark-start": measure_spark_start},
     "footprint": {
         "start": measure_start,
         "idle": measure_idle,
@@ -37,6 +44,13 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
         "failover": measure_failover,
     },
     "connectors": {"connectors": measure_connectors, "kafka": measure_kafka, "jdbc": measure_jdbc},
+    "growth-functions": {"growth-functions": measure_growth_functions},
+    "growth-topics": {"growth-topics": measure_growth_topics},
+    "growth-state": {"growth-state": measure_growth_state},
+    "growth-partitions": {
+        "growth-partitions": measure_growth_partitions,
+        "growth-consumers": measure_growth_consumers,
+    },
 }
 BENCHMARKS = {name: measure for group in GROUPS.values() for name, measure in group.items()}
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from magnetar.compiled import is_compiled
 
 
 def describe(directory: Path) -> list[str]:
     """Lines for the head of a report; `directory` is where the broker keeps its data."""
     return [
         f"{processor()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB memory",
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, "
+        f"magnetar {'with compiled modules' if is_compiled() else 'as pure Python'}",
         f"write and fdatasync of 4 KiB into a preallocated file: {sync_us(directory):.0f} µs (median of 200)",
     ]
 

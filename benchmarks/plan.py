@@ -20,11 +20,13 @@ class Plan:
         seconds: of load in one measurement.
         repeats: of each measurement; the median counts.
         directory: below which brokers keep their data.
+        is_quick: a look is wanted, no figure: the smaller sizes are enough.
     """
 
     seconds: float
     repeats: int
     directory: Path
+    is_quick: bool = False
 
     @contextlib.contextmanager
     def server(self, kind: str, *flags: str) -> Iterator[Server]:

@@ -1,6 +1,6 @@
 """Where the time goes: a sampling profile of a server process under each kind of load, for PROFILES.md.
 
-`python -m benchmarks.profiles [NAME …] [--write]`. Needs py-spy and the right to trace own processes.
+`make profiles ARGS='[NAME …] [--write]'`. Needs py-spy and the right to trace own processes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,12 @@ TOP = 18
 Report = list[str]
 
 
+def py_spy() -> Path:
+    """Return the program, wherever the environment's libraries come from."""
+    package = distribution("py-spy")
+    return next(Path(str(package.locate_file(file))).resolve() for file in package.files or () if file.name == "py-spy")
+
+
 class Sampler:
     """py-spy on one process, from `start` to `stop`; only samples that hold a CPU count."""
 
@@ -45,7 +52,7 @@ class Sampler:
             f"record --pid {pid} --format raw --output {self._file} --rate {SAMPLES_PER_S} --duration 600 --threads"
         )
         self._process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "py-spy"), *command.split()],
+            [str(py_spy()), *command.split()],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -172,9 +179,10 @@ def main() -> int:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     text = (
-        "# Where the time goes\n\nWritten by `python -m benchmarks.profiles --write`: samples of py-spy, all threads, "
+        "# Where the time goes\n\nWritten by `make profiles ARGS=--write`: samples of py-spy, all threads, only those\n"
+        "that hold a CPU. Compiled modules have no frames of their own: their time counts for the caller.\n\n"
     )
-    text += "only those that hold a CPU.\n\n" + "\n".join(report)
+    text += "\n".join(report)
     print(text)
     if arguments.write:
         PROFILES.write_text(text)

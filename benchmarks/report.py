@@ -16,7 +16,8 @@ HEAD = """\
 # Results of the benchmarks
 
 Written by the commands below, each of which replaces its own rows. Do not edit: run them again. Where a target is
-missed, [PROFILES.md](PROFILES.md) says where the time goes.
+missed, [PROFILES.md](PROFILES.md) says where the time goes. What thousands of functions, topics, keys, partitions and
+consumers cost is in [GROWTH.md](GROWTH.md).
 
 {groups}
 {machines}
@@ -39,6 +40,10 @@ Pulsar's ExclamationFunction in a JVM of its own, on the same entries. Publishin
 client.
 """,
     Table.OFFICIAL: "What applications send.\n",
+    Table.COMPILED: """\
+One wheel in turn with its compiled modules and without (`MAGNETAR_PURE=1`); the names are those of `bench-against`. All
+other tables are of the compiled one where the machine's lines say so.
+""",
     Table.OWN: "The same with our own client's encoder, and publishing by our own client.\n",
 }
 
@@ -48,7 +53,9 @@ def text(runs: Mapping[str, Run]) -> str:
     repeats = " or ".join(str(number) for number in sorted({run.repeats for run in runs.values()}))
     parts = [HEAD.format(groups=_groups(runs), machines=_machines(runs), repeats=repeats)]
     for one in Table:
-        figures = [figure for run in runs.values() for figure in run.figures if figure.table is one]
+        figures = [
+            figure for run in runs.values() for figure in run.figures if figure.table is one and figure.size is None
+        ]
         if figures:
             parts.append(f"## {one.value}\n\n" + (ABOUT[one] + "\n" if one in ABOUT else "") + table(figures))
     return "\n".join(parts)

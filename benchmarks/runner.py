@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import machine, report, results
+from . import growth_report, machine, report, results
 from .figure import Figure, table
 from .groups import BENCHMARKS, MINUTES_MAX, Benchmark
 from .plan import Plan
@@ -45,7 +45,7 @@ def commissioned(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         print("\n".join(description), flush=True)
         seconds, repeats = (QUICK_SECONDS, 1) if arguments.quick else (SECONDS, REPEATS)
         written_in = Path(__file__).parent if arguments.write else None
-        yield Commission(Plan(seconds, repeats, directory), tuple(description), written_in)
+        yield Commission(Plan(seconds, repeats, directory, arguments.quick), tuple(description), written_in)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -97,6 +97,7 @@ class Commission:
             merged = results.merge(runs, self.written_in / results.FILE_NAME)
             ordered = {name: merged[name] for name in ORDER if name in merged}
             (self.written_in / report.FILE_NAME).write_text(report.text(ordered))
+            _write_growth(ordered, self.written_in)
         took_s = time.monotonic() - began
         print(f"\n{table(shown)}\n{group}: {took_s:.0f} s" + (f"; failed: {', '.join(failed)}" if failed else ""))
         if took_s > MINUTES_MAX * 60:
@@ -115,3 +116,14 @@ class Commission:
             seconds=seconds,
             figures=tuple(figures),
         )
+
+
+def _write_growth(runs: Mapping[str, results.Run], directory: Path) -> None:
+    text = growth_report.text(runs)
+    if not text:
+        return
+    (directory / growth_report.FILE_NAME).write_text(text)
+    plots = directory / growth_report.PLOTS
+    plots.mkdir(exist_ok=True)
+    for name, drawn in growth_report.plots(runs).items():
+        (plots / name).write_text(drawn)

@@ -149,6 +149,8 @@ ROWS = {
     "function-application-1000": Row(STANDALONE, "messages/s", _function(1000, 4, APPLICATION)),
     "function-application-50": Row(STANDALONE, "messages/s", _function(50, 5, APPLICATION)),
     "function-application-1": Row(STANDALONE, "messages/s", _function(1, 6, APPLICATION)),
+    "function-plain-50": Row(STANDALONE, "messages/s", _function(50, 7, PLAIN)),
+    "function-plain-1": Row(STANDALONE, "messages/s", _function(1, 8, PLAIN)),
     "function-1000": Row(STANDALONE, "messages/s", _function(1000, 0)),
     "function-50": Row(STANDALONE, "messages/s", _function(50, 1)),
     "function-1": Row(STANDALONE, "messages/s", _function(1, 2)),

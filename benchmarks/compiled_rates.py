@@ -1,0 +1,75 @@
+"""The same wheel with its compiled modules and without, in turn: what compiling is worth.
+
+Each measurement is a process of its own, with its server: `MAGNETAR_PURE=1` tells both to take the sources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from magnetar.compiled import is_compiled
+
+from .figure import Figure, Table
+from .plan import Plan
+from .short_rows import ROWS
+
+COMPARED = (
+    "function-application-1000",
+    "function-application-50",
+    "function-application-1",
+    "function-plain-1000",
+    "function-plain-50",
+    "function-plain-1",
+    "consume-application",
+    "consume-plain-single",
+    "publish-single",
+    "publish-official-single",
+)
+"""The rows of `short_rows` in which messages are taken apart or put together."""
+TIMEOUT_S = 300
+
+
+def measure_compiled(plan: Plan) -> Iterator[Figure]:
+    """Rates compiled, with those of pure Python as their peer.
+
+    Raises:
+        RuntimeError: nothing is compiled here.
+    """
+    if not is_compiled():
+        raise RuntimeError(
+            "no compiled modules here; `make bench` compiles them where a C compiler is: install gcc and python3-dev"
+        )
+    for row in COMPARED:
+        compiled, pure = [], []
+        for _ in range(plan.repeats):
+            pure.append(_measure(plan, row, pure=True))
+            compiled.append(_measure(plan, row, pure=False))
+        yield Figure(
+            name=row,
+            ours=statistics.median(compiled),
+            unit=ROWS[row].unit,
+            peer=statistics.median(pure),
+            peer_name="pure Python",
+            table=Table.COMPILED,
+        )
+
+
+def _measure(plan: Plan, row: str, *, pure: bool) -> float:
+    command = [sys.executable, "-m", "benchmarks.short_rows"]
+    command += ["--seconds", f"{plan.seconds:g}", "--directory", str(plan.directory), row]
+    environment = {**os.environ, "MAGNETAR_PURE": "1" if pure else "0"}
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent.parent, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S,
+        check=False,
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"row"')]
+    if not found or "value" not in found[0]:
+        why = found[0]["error"] if found else done.stderr.strip().rpartition("\n")[2]
+        raise RuntimeError(f"{row}: {why or f'exit code {done.returncode}'}")
+    return float(found[0]["value"])

@@ -1,0 +1,204 @@
+"""The course of a soak: the maximum, half of it with a kill a minute, and the count in the end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from magnetar.instance.unit import HELD_MESSAGES_MAX
+
+from tests.support.waiting import wait_for
+
+from ..plan import Plan
+from ..real_input import APPLICATION, BATCHES, official_input
+from .minutes import Minute, Watch
+from .servers import DEAD, EXACT, INPUT, KINDS, LEAST, OUTPUTS, PARALLELISM, PARTITIONS, Servers
+from .traffic import Traffic
+from .verdict import Counts, Outcome
+
+SECONDS = 1800.0
+SECONDS_MIN = 20.0
+MINUTE_S = 60.0
+MINUTES_MIN = 8
+"""In a short soak a minute is an eighth of it."""
+MAXIMUM_SHARE = 0.5
+MAXIMUM_S, MAXIMUM_SHORT_SHARE = 45.0, 0.2
+"""How long the maximum is measured; in a short soak a share of it."""
+WARM_SHARE = 0.3
+"""Of this time that does not count: connections are made, caches fill. It begins when both put something out."""
+STARTED_S = 60.0
+TICK_S = 0.25
+LOOK_S = 2.0
+DRAINED_S = 240.0
+"""Until all input is acknowledged in the end; a message that failed comes again after 60 s."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long, and which moments.
+
+    Attributes:
+        seconds: at half of the maximum.
+        seed: of the moments of kills, and of the instances and workers that are killed.
+        kills: whether any.
+    """
+
+    seconds: float
+    seed: int
+    kills: bool = True
+
+    @property
+    def minute_s(self) -> float:
+        """How long one line lasts."""
+        return min(MINUTE_S, self.seconds / MINUTES_MIN)
+
+
+def settings_of(environment: Mapping[str, str]) -> Settings:
+    """Read the settings.
+
+    Raises:
+        ValueError: one cannot be.
+    """
+    given = environment.get("MAGNETAR_SOAK_S") or str(SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        raise ValueError(f"MAGNETAR_SOAK_S={given} is no number of seconds") from None
+    if not SECONDS_MIN <= seconds < 1e6:
+        raise ValueError(f"MAGNETAR_SOAK_S={given} is too short or too long; give {SECONDS_MIN:g} at least")
+    seed = environment.get("MAGNETAR_SOAK_SEED") or str(random.randrange(2**32))
+    if not seed.isdecimal():
+        raise ValueError(f"MAGNETAR_SOAK_SEED={seed} is no whole number")
+    kills = environment.get("MAGNETAR_SOAK_KILLS") or "1"
+    if kills not in ("0", "1"):
+        raise ValueError(f"MAGNETAR_SOAK_KILLS={kills} is neither 0 nor 1")
+    return Settings(seconds, int(seed), kills == "1")
+
+
+class Soak:
+    """One run; see `run`."""
+
+    def __init__(self, settings: Settings, directory: Path, rng: random.Random) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._rng = rng
+        self._servers = Servers(directory / "servers", rng)
+        self._watch = Watch()
+        self._kills: list[str] = []
+
+    def run(self) -> Outcome:
+        """Run to the end and count.
+
+        Raises:
+            Exception: something ended or never came; the first line says what.
+        """
+        plan = Plan(1.0, 1, self._directory)
+        given = [official_input(plan, APPLICATION, batch) for batch in BATCHES]
+        with self._servers.running():
+            traffic = Traffic(
+                self._servers.broker.service_url,
+                given,
+                [f"persistent://public/default/{INPUT}-partition-{number}" for number in range(PARTITIONS)],
+                {LEAST: [OUTPUTS[LEAST]], EXACT: [OUTPUTS[EXACT], DEAD]},
+            )
+            traffic.start()
+            try:
+                return self._measure(traffic)
+            finally:
+                traffic.close()
+
+    def _measure(self, traffic: Traffic) -> Outcome:
+        maximum = self._maximum(traffic)
+        wait_for(lambda: min(traffic.processed().values()) >= traffic.published * 0.99, "end of the backlog", DRAINED_S)
+        rate = maximum * MAXIMUM_SHARE
+        print(f"maximum {maximum:,.0f} messages/s through both functions; from now on {rate:,.0f}/s", flush=True)
+        traffic.pace(rate)
+        self._watch.look(self._servers.processes(), time.time())
+        self._watch.memory_mib()
+        minutes = []
+        for number in range(round(self._settings.seconds / self._settings.minute_s)):
+            minutes.append(self._minute(traffic, number))
+            print(minutes[-1], flush=True)
+        again = self._maximum(traffic)
+        return Outcome(rate, maximum, again, minutes, list(self._watch.lives.values()), self._count(traffic))
+
+    def _maximum(self, traffic: Traffic) -> float:
+        """Messages a second through the slower function while there is always more input."""
+        seconds = min(MAXIMUM_S, self._settings.seconds * MAXIMUM_SHORT_SHARE)
+        before = traffic.processed()
+        traffic.pace(None)
+        for name in before:
+            wait_for(lambda name=name: traffic.processed()[name] > before[name], f"output of {name}", STARTED_S)  # type: ignore[misc]
+        self._pass(traffic, seconds * WARM_SHARE)
+        began, before = time.monotonic(), traffic.processed()
+        self._pass(traffic, seconds * (1 - WARM_SHARE))
+        took_s = time.monotonic() - began
+        rates = [(after - before[name]) / took_s for name, after in traffic.processed().items()]
+        traffic.pace(0)
+        if min(rates) <= 0:
+            raise RuntimeError("a function put nothing out while the maximum was measured")
+        return min(rates)
+
+    def _pass(self, traffic: Traffic, seconds: float) -> None:
+        """Let the time pass, with a look at everything now and then."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            traffic.check()
+            time.sleep(TICK_S)
+
+    def _minute(self, traffic: Traffic, number: int) -> Minute:
+        length_s = self._settings.minute_s
+        began, before = time.monotonic(), traffic.processed()
+        cpu_s, others_s = self._watch.cpu_s(), self._watch.others_s()
+        kill_at = began + self._rng.uniform(0, length_s) if self._settings.kills else float("inf")
+        disk_mib, kills, next_look = 0.0, [], began
+        while (now := time.monotonic()) < began + length_s or kill_at < began + length_s:
+            traffic.check()
+            if now >= kill_at:
+                kill_at = float("inf")
+                kills.append(self._servers.kill(KINDS[number % len(KINDS)]))
+            elif now >= next_look:
+                next_look = now + LOOK_S
+                self._watch.look(self._servers.processes(), time.time())
+                disk_mib = max(disk_mib, self._servers.disk_mib())
+            else:
+                time.sleep(TICK_S)
+        after, published = traffic.processed(), traffic.published
+        took_s = time.monotonic() - began
+        self._kills += kills
+        return Minute(
+            number,
+            took_s,
+            {name: after[name] - before[name] for name in after},
+            {name: published - after[name] for name in after},
+            self._watch.memory_mib(),
+            self._watch.cpu_s() - cpu_s,
+            max(0.0, self._watch.others_s() - others_s) / took_s / (psutil.cpu_count() or 1),
+            disk_mib,
+            kills,
+        )
+
+    def _count(self, traffic: Traffic) -> Counts:
+        """Wait until everything is processed, and read all that came out of it."""
+        traffic.finish()
+        began = time.monotonic()
+        wait_for(lambda: traffic.is_stored, "receipts of all input", DRAINED_S)
+        wait_for(self._servers.is_drained, "end of the backlog", DRAINED_S)
+        wait_for(self._servers.is_read, "end of what the functions put out", DRAINED_S)
+        traffic.check()
+        took_s = time.monotonic() - began
+        print(f"all {traffic.published:,} messages are processed, {took_s:.0f} s after the last was published")
+        payloads, keys = traffic.expected()
+        # What an instance held when something was killed may be processed again, and no more.
+        again = len(self._kills) * PARALLELISM * HELD_MESSAGES_MAX
+        return Counts(
+            payloads,
+            keys,
+            {topic: dict(counts) for topic, counts in traffic.payloads.items()},
+            {name: self._servers.state(name, [*keys, "dead letters"]) for name in OUTPUTS},
+            again,
+        )
