@@ -3,11 +3,14 @@
 #
 #   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
-#   make test-slow       many rounds of crashes                make bench [GROUP=…]   rates, latency, memory
-#   make race            orders of events, 15 minutes          make fuzz    hostile frames, 15 minutes
+#   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
+#   make test-crash      all rounds of crashes, half an hour   make fuzz    hostile frames, 15 minutes
+#   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
+#   make test-clients    the official Java, Go and Python clients, on our broker and an Apache Pulsar
+#   make profiles        where the time goes
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
 #   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
 #   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
@@ -30,7 +33,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow race fuzz test-spark test-connectors test-compiled test-pulsar pulsar-given check fmt bench bench-against bench-pulsar generate docs-connectors wheel clean tools
+.PHONY: help demo test test-slow test-crash race fuzz soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -39,11 +42,24 @@ demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
 test: $(DEV_STAMP)
-	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" $(ARGS)
 
-# Spark's rounds of kills are among them where the extra is installed, which make test-spark does.
+# A sample of all rounds, another in each run: a share in percent of the rounds of each test, at least one, chosen by a seed
+# that is printed, with which races and hostile frames begin as well. Spark's are among them where the extra is installed,
+# which make test-spark does.
+CRASHES = $(PYTEST) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800
+test-slow: export MAGNETAR_CRASH_SHARE ?= 30
+test-slow: export MAGNETAR_CRASH_SEED := $(or $(MAGNETAR_CRASH_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+test-slow: export MAGNETAR_RACE_S ?= 60
+test-slow: export MAGNETAR_RACE_FIRST ?= $(MAGNETAR_CRASH_SEED)
+test-slow: export MAGNETAR_FUZZ_S ?= 60
+test-slow: export MAGNETAR_FUZZ_SEED ?= $(MAGNETAR_CRASH_SEED)
 test-slow: $(DEV_STAMP)
-	$(PYTEST) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800 $(ARGS)
+	$(CRASHES) $(PARALLEL) $(ARGS)
+
+test-crash: export MAGNETAR_CRASH_SHARE := 100
+test-crash: $(DEV_STAMP)
+	$(CRASHES) $(ARGS)
 
 # Seeded schedules of everything that the broker waits for; a seed that fails is printed with its last steps.
 race: export MAGNETAR_RACE_S ?= 900
@@ -52,9 +68,13 @@ race: $(DEV_STAMP)
 
 # Prints its seed; MAGNETAR_FUZZ_SEED repeats it.
 fuzz: export MAGNETAR_FUZZ_S ?= 900
-fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(shell od -An -N4 -tu4 /dev/urandom))
+fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
 fuzz: $(DEV_STAMP)
 	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
+
+# Prints its seed; MAGNETAR_SOAK_SEED repeats the moments of its kills, MAGNETAR_SOAK_S says for how many seconds.
+soak-functions: $(DEV_STAMP)
+	$(BIN)/python -m benchmarks.soak
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)
@@ -69,7 +89,13 @@ test-connectors: $(CONNECTORS_STAMP)
 # that runs. Spark's tests are among them where the extra is installed (make test-spark does that), else they are skipped.
 test-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-pulsar: pulsar-given $(DEV_STAMP)
-	$(PYTEST) -m "pulsar and not crash" -rs $(ARGS)
+	$(PYTEST) -m "pulsar and not crash and not clients" -rs $(ARGS)
+
+# The same scenarios by programs on the official Java, Go and Python clients, on our broker and, where PULSAR or the two
+# variables name one, on an Apache Pulsar. What needs Java, Maven or Go is skipped where these are missing.
+test-clients: export MAGNETAR_TEST_PULSAR := $(PULSAR)
+test-clients: $(DEV_STAMP)
+	$(PYTEST) tests/clients -m "clients$(if $(PULSAR)$(MAGNETAR_TEST_PULSAR_URL),, and not pulsar)" -rs --timeout 600 $(ARGS)
 
 # One page for each connector, of its options.
 docs-connectors: $(DEV_STAMP)
@@ -91,14 +117,19 @@ fmt: $(DEV_STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# All groups, each of 20 minutes at most; GROUP=<name> runs one of them. ARGS=--write puts the rows into RESULTS.md.
-bench: $(DEV_STAMP)
-	$(BIN)/python -m benchmarks $(if $(GROUP),--group "$(GROUP)") $(ARGS)
+# What a user gets: the wheel, compiled where there is a compiler. All groups, each of 20 minutes at most; GROUP=<name> runs
+# one of them. ARGS=--write puts the rows into RESULTS.md.
+bench: compiled
+	$(COMPILED)/bin/python -m benchmarks $(if $(GROUP),--group "$(GROUP)") $(ARGS)
+
+# Where the time goes, into PROFILES.md with ARGS=--write; ARGS=functions takes one of them.
+profiles: compiled
+	$(COMPILED)/bin/python -m benchmarks.profiles $(ARGS)
 
 # Apache Pulsar, named as for test-pulsar, and we in turn; Java, Maven and Go are needed.
 bench-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
-bench-pulsar: pulsar-given $(DEV_STAMP)
-	$(BIN)/python -m benchmarks.beside_pulsar $(ARGS)
+bench-pulsar: pulsar-given compiled
+	$(COMPILED)/bin/python -m benchmarks.beside_pulsar $(ARGS)
 
 # Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)
@@ -113,14 +144,16 @@ wheel: $(DEV_STAMP)
 
 # An environment with the wheel instead of the checkout, and with the libraries of the other one.
 COMPILED := .compiled
-test-compiled: wheel
-	rm -rf $(COMPILED)
-	$(BIN)/python -m venv --without-pip $(COMPILED)
-	site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
+compiled: wheel
+	@rm -rf $(COMPILED)
+	@$(BIN)/python -m venv --without-pip $(COMPILED)
+	@site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
 	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$site/libraries.pth && \
 	  $(BIN)/python -m zipfile -e dist/magnetar-*.whl $$site
+
+test-compiled: compiled
 	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"
-	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors" \
+	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" \
 	  tests/wire tests/client tests/instance $(ARGS)
 
 generate: $(DEV_STAMP)

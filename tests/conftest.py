@@ -1,4 +1,4 @@
-"""What tests of several folders share: the Apache Pulsar of a session, and those that tests kill."""
+"""What tests of several folders share: the Apache Pulsar of a session, those that tests kill, and samples of rounds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.pulsar import URL, ApachePulsar, running_pulsar, what_is_wrong
+from tests.support.sample import Sample, sample_of
 
 # The same examples each time, however long a busy machine takes for them; MAGNETAR_TEST_EXPLORE looks for new ones.
 settings.register_profile(
@@ -18,11 +19,41 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 SHARED = pytest.StashKey[ApachePulsar]()
+SAMPLE = pytest.StashKey[Sample | None]()
+SAMPLED = pytest.StashKey[tuple[int, int]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := what_is_wrong(os.environ):
         pytest.exit(wrong, returncode=pytest.ExitCode.USAGE_ERROR)
+    try:
+        config.stash[SAMPLE] = sample_of(os.environ)
+    except ValueError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out rounds of crashes, where a sample is asked for; after `-m` and `-k`, which choose first."""
+    if not (sample := config.stash[SAMPLE]):
+        return
+    rounds = [item.nodeid for item in items if item.get_closest_marker("crash")]
+    left_out = set(rounds) - sample.chosen(rounds)
+    config.stash[SAMPLED] = (len(rounds) - len(left_out), len(rounds))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name the sample before anything runs; with xdist it is taken by each process for itself, always the same."""
+    return [f"a sample of the rounds of crashes: {sample}"] if (sample := config.stash[SAMPLE]) else []
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    if not (sampled := config.stash.get(SAMPLED, None)):
+        return []
+    return [f"{sampled[0]} of {sampled[1]} rounds of crashes are in the sample"]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

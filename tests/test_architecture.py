@@ -36,11 +36,12 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "client": (
-        ("checks", "outgoing_message"),
-        ("connections",),
+        ("checks", "outgoing_message", "receiving", "schemas", "statistics"),
+        ("connections", "interceptors"),
         ("config",),
         ("producers", "consumers"),
-        ("deploy", "deduplication", "lock"),
+        ("typed",),
+        ("deploy", "deduplication", "lock", "table_view", "listener_threads"),
         ("client",),
         ("blocking", ""),
     ),
@@ -59,16 +60,20 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("journal",),
         ("ledgers", "cursors"),
         ("catalogue",),
-        ("compacted_view", "core", "topic_log"),
-        ("recovery", "checkpoint"),
+        ("compacted_view", "core", "topic_log", "volatile_log"),
+        ("recovery", "checkpoint", "journal_cut"),
         ("store",),
         ("",),
     ),
     "broker.admin": (
-        ("bodies", "call", "routing"),
+        ("bodies", "call", "routing", "dynamic_settings"),
+        ("policy_bodies",),
+        ("backlog_quotas",),
         ("topics",),
+        ("permissions", "resource_quotas"),
         ("namespaces",),
-        ("brokers", "clusters", "tenants", "metrics", "forward"),
+        ("brokers", "clusters", "tenants", "schemas", "metrics", "forward"),
+        ("absent",),
         ("app",),
     ),
     "instance": (
@@ -81,7 +86,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "spark": (
         ("source",),
-        ("java", "cluster", "task_killer"),
+        ("java", "cluster", "task_killer", "class_archive"),
         ("session_config",),
         ("session",),
         ("jobs",),
@@ -89,7 +94,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "runtime": (
         ("interface", "control"),
-        ("process", "thread"),
+        ("process", "thread", "socket_directory"),
         ("spark",),
         ("supervisor",),
         ("manager",),
@@ -104,11 +109,11 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("failure", "settings", "rest", "output", "config_flags", "instance_logs", "local_run"),
+        ("failure", "settings", "rest", "output", "config_flags", "instance_logs", "local_run", "pulsar_commands"),
         ("main",),
         ("topics",),
         ("functions", "messages", "servers"),
-        ("cluster", "connectors"),
+        ("backup", "cluster", "connectors"),
         ("demo",),
         ("__main__",),
     ),
@@ -417,7 +422,7 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (
         "from magnetar.cli.servers import broker_process, standalone; import uvloop",
-        WIRE | HTTP_SERVER | {"click", "uvloop"},
+        WIRE | HTTP_SERVER | {"avro", "click", "uvloop"},
     ),
     "the worker": (
         "from magnetar.cli.servers import worker; from magnetar.web.httpx_import import import_httpx;"

@@ -33,7 +33,7 @@ def set_database(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (set_storage, "data/storage has format 9, this version reads formats up to 2"),
+        (set_storage, "data/storage has format 9, this version reads formats up to 3"),
         (lambda data: set_database(data / "metadata.sqlite"), "metadata.sqlite has format 9, ours is 1"),
         (lambda data: set_database(data / "state" / "state.sqlite"), "state.sqlite has format 9, ours is 2"),
     ],

@@ -159,7 +159,7 @@ def test_plan_of_a_spark_function_is_read_back(opened: Opened) -> None:
 
 def test_directory_has_the_format_of_this_version_and_a_copy_of_what_was_rewritten(opened: Opened) -> None:
     storage = opened.directory / "storage"
-    assert (storage / "catalogue").read_bytes().startswith(b"MAGNETAR-CATALOGUE-2 ")
-    head = json.loads((storage / "before-format-2" / "catalogue").read_bytes().splitlines()[1])
+    assert (storage / "catalogue").read_bytes().startswith(b"MAGNETAR-CATALOGUE-3 ")
+    head = json.loads((storage / "before-format-3" / "catalogue").read_bytes().splitlines()[1])
     assert "journal_key" not in head
-    assert "had format 1 and has format 2 now" in opened.server.log_file.read_text()
+    assert "had format 1 and has format 3 now" in opened.server.log_file.read_text()

@@ -1,0 +1,67 @@
+"""Samples of the rounds of crashes, `tests/support/sample.py`, as `make test-slow` takes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.sample import SEED, SHARE, Sample, sample_of
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = [f"tests/a.py::test_a[{number}]" for number in range(10)] + ["tests/b.py::test_b[x]", "tests/c.py::test_c"]
+
+
+@pytest.mark.parametrize(("percent", "of_ten"), [(1, 1), (10, 1), (25, 3), (50, 5), (99, 10), (100, 10)])
+def test_sample_has_its_share_of_each_test_and_at_least_one(percent: int, of_ten: int) -> None:
+    chosen = Sample(percent, 7).chosen(ROUNDS)
+    assert {"tests/b.py::test_b[x]", "tests/c.py::test_c"} <= chosen
+    assert len(chosen) == of_ten + 2
+
+
+def test_sample_depends_on_the_seed_alone() -> None:
+    assert Sample(30, 1).chosen(ROUNDS) == Sample(30, 1).chosen(ROUNDS[:11]) | {"tests/c.py::test_c"}
+    found = {frozenset(Sample(30, seed).chosen(ROUNDS)) for seed in range(20)}
+    assert len(found) > 10
+    assert set().union(*found) == set(ROUNDS)
+
+
+def test_nothing_is_left_out_unless_it_is_asked_for() -> None:
+    assert sample_of({}) is None
+    assert sample_of({SHARE: "", SEED: "3"}) is None
+    assert sample_of({SHARE: "40", SEED: "3"}) == Sample(40, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({SHARE: "0"}, "MAGNETAR_CRASH_SHARE=0 is no whole number from 1 to 100"),
+        ({SHARE: "101"}, "MAGNETAR_CRASH_SHARE=101 is no whole number from 1 to 100"),
+        ({SHARE: "half"}, "MAGNETAR_CRASH_SHARE=half is no whole number from 1 to 100"),
+        ({SHARE: "40", SEED: "x"}, "MAGNETAR_CRASH_SEED=x is no whole number"),
+    ],
+)
+def test_wrong_settings_of_a_sample_are_refused_by_name(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        sample_of(given)
+
+
+@pytest.mark.slow
+def test_pytest_leaves_rounds_out_and_names_the_sample() -> None:
+    arguments = ["--collect-only", "-v", "-p", "no:cacheprovider", "tests/metadata/test_metadata_log.py"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=ROOT,
+        env={**os.environ, SHARE: "10", SEED: "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "a sample of the rounds of crashes: MAGNETAR_CRASH_SHARE=10 MAGNETAR_CRASH_SEED=3" in ran.stdout
+    assert "7 of 65 rounds of crashes are in the sample" in ran.stdout
+    assert ran.stdout.count("test_every_accepted_request_is_applied_once_and_all_workers_agree[") == 3 + 5
+    assert ran.stdout.count("test_the_same_holds_on_the_real_broker[") == 2 + 2
