@@ -21,6 +21,7 @@ from magnetar.client.consumers.merged import MergedConsumer
 from tests.support.servers import Server
 
 TOPIC = "persistent://public/default/keys"
+STATS = "admin/v2/persistent/public/default/keys/stats"
 NAMESPACE = "admin/v2/namespaces/public/default"
 KEYS = 50
 BURST = 40
@@ -47,7 +48,6 @@ class Keys:
         self.seen: dict[int, int] = defaultdict(int)  # how many of a key were given out for the first time
         self.first = 0
         self.again = 0
-        self.acknowledged: set[tuple[int, int]] = set()
 
     def on_delivery(self, key: int, number: int) -> None:
         expected = self.seen[key]
@@ -133,12 +133,7 @@ class Crowd:
             if keys.rng.random() < REFUSED_SHARE:
                 consumer.negative_ack(message)
                 continue
-            done = consumer.ack(message)
-            done.add_done_callback(lambda done, at=(key, number): self._on_confirmation(at, done))  # type: ignore[misc]
-
-    def _on_confirmation(self, at: tuple[int, int], done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            self._keys.acknowledged.add(at)
+            consumer.ack(message)
 
     def check(self) -> None:
         """Raise what a task died of."""
@@ -154,15 +149,25 @@ class Crowd:
                 self.check()
                 await asyncio.sleep(0.01)
 
-    async def finish(self) -> None:
-        """Stop publishing, and wait until all that was published has been given out and acknowledged."""
+    async def finish(self, http: httpx.AsyncClient) -> None:
+        """Stop publishing, and wait until all that was published has been given out and acknowledged.
+
+        The broker says what is acknowledged: a receipt may be lost with the connection of what it confirms.
+        """
         self._stopping.set()
         keys = self._keys
-        async with asyncio.timeout(PROGRESS_TIMEOUT_S):
-            await asyncio.gather(*self._tasks)
-            while len(keys.acknowledged) < sum(keys.published.values()):
-                self.check()
-                await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(PROGRESS_TIMEOUT_S):
+                await asyncio.gather(*self._tasks)
+                while dict(keys.seen) != dict(keys.published) or await _backlog(http):
+                    self.check()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            stats = (await http.get(STATS)).text
+            behind = {key: (seen, keys.published[key]) for key, seen in keys.seen.items() if seen < keys.published[key]}
+            raise AssertionError(
+                f"not all is given out and acknowledged: by key {behind}; the broker: {stats}"
+            ) from None
 
     async def cancel(self) -> None:
         for task in (*self._tasks, *self._members.values()):
@@ -170,12 +175,20 @@ class Crowd:
         await asyncio.gather(*self._tasks, *self._members.values(), return_exceptions=True)
 
 
+async def _backlog(http: httpx.AsyncClient) -> int:
+    answer = await http.get(STATS)
+    return int(answer.json()["subscriptions"]["s"]["msgBacklog"])
+
+
 async def rounds(broker: Server, kills: int, seed: int) -> None:
     keys = Keys(seed)
     rng = random.Random(seed + 1)
     async with httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http:
         assert (await http.post(f"{NAMESPACE}/deduplication", json=True)).status_code == 204
-    async with AsyncClient(broker.service_url) as client:
+    async with (
+        AsyncClient(broker.service_url) as client,
+        httpx.AsyncClient(base_url=broker.web_url, timeout=60) as http,
+    ):
         crowd = Crowd(client, keys)
         await crowd.start()
         try:
@@ -185,7 +198,7 @@ async def rounds(broker: Server, kills: int, seed: int) -> None:
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.restart)
             await crowd.progress()
-            await crowd.finish()
+            await crowd.finish(http)
         finally:
             await crowd.cancel()
     assert dict(keys.seen) == dict(keys.published)
