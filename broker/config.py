@@ -92,6 +92,8 @@ class BrokerConfig:
         inactive_check_s: `brokerDeleteInactiveTopicsFrequencySeconds`.
         inactive_after_s: `brokerDeleteInactiveTopicsMaxInactiveDurationSeconds`; 0 takes `inactive_check_s`.
         inactive_mode: `brokerDeleteInactiveTopicsMode`; without subscriptions, or with all of them caught up.
+        unload_idle_after_s: `brokerUnloadIdleTopicsAfterSeconds` (not one of Pulsar's); how long a topic that nobody
+            uses stays in memory; 0 is for ever.
         max_tenants: `maxTenants`; 0 is no limit, here and in the other ones.
         max_namespaces_per_tenant: `maxNamespacesPerTenant`.
         max_topics_per_namespace: `maxTopicsPerNamespace`; each partition is a topic.
@@ -179,6 +181,7 @@ class BrokerConfig:
     inactive_check_s: float = 60.0
     inactive_after_s: float = 0.0
     inactive_mode: str = INACTIVE_MODES[0]
+    unload_idle_after_s: float = 600.0
     max_tenants: int = 0
     max_namespaces_per_tenant: int = 0
     max_topics_per_namespace: int = 0
@@ -291,6 +294,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("subscription_expiry_check_s", 0.05, 1 << 31),
     ("inactive_check_s", 0.05, 1 << 31),
     ("inactive_after_s", 0, 1 << 31),
+    ("unload_idle_after_s", 0, 1 << 31),
     ("max_tenants", 0, 1 << 31),
     ("max_namespaces_per_tenant", 0, 1 << 31),
     ("max_topics_per_namespace", 0, 1 << 31),

@@ -28,6 +28,7 @@ from .topics.maintenance import Maintenance, Work
 from .topics.rates import Rates
 from .topics.topic import Topic
 from .topics.topic_watches import TopicWatches
+from .topics.unloading import LOOKS, Unloading
 
 if TYPE_CHECKING:
     from .policies.namespaces import Namespaces
@@ -125,6 +126,10 @@ class BrokerService:
         self._every(self.config.subscription_expiry_check_s, inactivity.expire_subscriptions, "subscriptions")
         self._every(self.config.backlog_check_s, self.check_backlogs, "backlog quotas")
         self._every(self.config.message_expiry_check_s, inactivity.expire_messages, "expiry of messages")
+        if self.config.unload_idle_after_s:
+            unloading = Unloading(self, self._incarnations, lambda topic: self._retention(topic)[0])
+            self._every(self.config.unload_idle_after_s / LOOKS, unloading.unload_idle, "idle topics")
+            self.tasks.start(unloading.load_due(), "loading what policies wait for")
 
     def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Do periodic work, for the first time after a period."""

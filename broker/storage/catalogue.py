@@ -97,12 +97,12 @@ class Catalogue:
 
     Attributes:
         head: see there.
-        logs: state of each log, as `TopicLog.snapshot` wrote it.
+        lines: of each log, as `TopicLog.snapshot` wrote it.
         format: of the directory.
     """
 
     head: Head
-    logs: tuple[dict[str, Any], ...] = field(repr=False)
+    lines: tuple[bytes, ...] = field(repr=False)
     format: int
 
 
@@ -166,10 +166,11 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
         raise DamagedFile(path, 0, "the first line is not whole")
     if words[1] != str(len(body)) or words[2] != f"{google_crc32c.value(body):08x}":
         raise DamagedFile(path, len(first) + 1, f"wrong length ({len(body)} bytes) or checksum")
-    head, *logs = (json.loads(line) for line in body.splitlines())
+    first_line, *lines = body.splitlines(keepends=True)
+    head = json.loads(first_line)
     key = JournalKey(bytes.fromhex(head["journal_key"]), head["journal_key_since"]) if "journal_key" in head else None
     start = JournalEnd(**head["start"])
-    return Catalogue(Head(start, head["next_ledger"], head["next_object"], key), tuple(logs), int(number))
+    return Catalogue(Head(start, head["next_ledger"], head["next_object"], key), tuple(lines), int(number))
 
 
 def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
@@ -178,7 +179,7 @@ def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
 
 
 class CatalogueLines:
-    """All lines; its methods belong to the loop lane.
+    """The lines of the logs that are used; its methods belong to the loop lane.
 
     Attributes:
         changed: logs that the next capture looks at.
@@ -190,13 +191,19 @@ class CatalogueLines:
         self.open_ledgers: dict[int, Ledger] = {}
         self._lines: dict[int, Captured] = {}
 
-    def restore(self, log: LogPort, state: dict[str, Any]) -> None:
+    def restore(self, log: LogPort, line: bytes) -> None:
         """Take the line of a log as the catalogue has it: nothing changed since."""
-        self._lines[log.id] = Image(partial(bytes, encode_line(state)))
+        self._lines[log.id] = Image(partial(bytes, line))
         self.changed.discard(log)
 
+    def forget(self, log: LogPort) -> None:
+        """Say nothing more of a log, of which somebody else does."""
+        self._lines.pop(log.id, None)
+        for ledger_id in log.ledgers_by_id:
+            self.open_ledgers.pop(ledger_id, None)
+
     def capture(self, now_ms: int, *, is_last: bool = False) -> list[Captured]:
-        """Return the lines of all durable logs, as they are at this moment.
+        """Return the lines of the durable ones, as they are at this moment.
 
         Args:
             now_ms: wall time; ledgers that are too old are closed before.

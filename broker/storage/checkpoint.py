@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from ...errors import StorageError
 from .catalogue import Head, write_catalogue
@@ -38,7 +39,8 @@ class _Plan:
 
     Attributes:
         ids: the counters of the catalogue.
-        lines: the catalogue's lines.
+        lines: the catalogue's lines of logs that are used.
+        resting: those of the others.
         ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
             meanwhile: a crash may come before the record of that is on the disk, and the catalogue names the ledger.
         covered_bytes: what the journal had written when it began.
@@ -49,6 +51,7 @@ class _Plan:
 
     ids: tuple[int, int]
     lines: list[Captured]
+    resting: list[bytes]
     ledgers: list[tuple[Ledger, list[bytes]]]
     covered_bytes: int
     unrecorded: int
@@ -136,7 +139,15 @@ class Checkpoint:
             core.file_of(ledger)
             ledgers.append((ledger, ledger.moving))
         ids = core.ids.next_ledger, core.ids.next_object
-        return _Plan(ids, lines, ledgers, core.journal.written_bytes, core.unrecorded, heals=core.has_journal_failed)
+        return _Plan(
+            ids,
+            lines,
+            list(core.logs.lines),
+            ledgers,
+            core.journal.written_bytes,
+            core.unrecorded,
+            heals=core.has_journal_failed,
+        )
 
     def _move(self, plan: _Plan, end: JournalEnd) -> None:
         """Write ledgers and catalogue and report; on the background lane."""
@@ -160,9 +171,8 @@ class Checkpoint:
             path = f"{core.directory}/ledgers"
             with disk_action("sync the directory", path):
                 core.disk.sync_directory(path)
-        write_catalogue(
-            core.disk, core.directory, Head(end, *plan.ids, core.journal_key), (line.encode() for line in plan.lines)
-        )
+        lines = chain(plan.resting, (line.encode() for line in plan.lines))
+        write_catalogue(core.disk, core.directory, Head(end, *plan.ids, core.journal_key), lines)
 
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core

@@ -148,7 +148,7 @@ def begin_view(log: TopicLog) -> TopicLog:
     core = log.core
     id_ = core.ids.new_object()
     hidden = type(log)(core, id_, f"{HIDDEN}{log.id}:{id_}")
-    core.logs[hidden.name] = hidden
+    core.logs.add(hidden)
     return hidden
 
 
@@ -170,7 +170,7 @@ def drop_hidden(hidden: TopicLog, done: Done) -> None:
     core = hidden.core
     if core.refuses(done):
         return  # it stays one of the stale ones
-    core.logs.pop(hidden.name, None)
+    core.logs.pop(hidden.name)
     ledgers = hidden.drop()
     core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": hidden.id}))
 
@@ -179,7 +179,7 @@ def stale_views(log: TopicLog) -> list[TopicLog]:
     """Return hidden logs of ``log`` that are not its view: dropping them failed, or was not reached."""
     begin = f"{HIDDEN}{log.id}:"
     current = log.view.log if log.view is not None else None
-    return [each for name, each in log.core.logs.items() if name.startswith(begin) and each is not current]
+    return [each for name, each in log.core.logs.used.items() if name.startswith(begin) and each is not current]
 
 
 def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[int, TopicLog]) -> None:
@@ -193,6 +193,7 @@ def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[in
 
 def forget_unreferenced(core: StorageCore) -> None:
     """Drop, during recovery, the hidden logs that no log has as its view; their files go with the strays."""
-    wanted = {log.view.log.name for log in core.logs.values() if log.view is not None}
-    for name in [name for name in core.logs if name.startswith(HIDDEN) and name not in wanted]:
-        core.logs.pop(name).drop()
+    wanted = {log.view.log.name for log in core.logs.used.values() if log.view is not None}
+    for log in [log for name, log in core.logs.used.items() if name.startswith(HIDDEN) and name not in wanted]:
+        core.logs.pop(log.name)
+        log.drop()

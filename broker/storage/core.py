@@ -26,6 +26,7 @@ from .journal.journal import Batch, Journal, JournalEnd
 from .ledgers.ledger import EntryMemory, Ledger
 from .ledgers.ledger_file import LedgerFile
 from .ledgers.read_cache import ReadCache
+from .logs import Logs
 from .ports import Done
 from .topic_log import TopicLog
 
@@ -63,8 +64,8 @@ class StorageCore:
         self.journal_key: JournalKey
         self.unrecorded = 0
         self.covered = 0
-        self.logs: dict[str, TopicLog] = {}
         self.lines = CatalogueLines()
+        self.logs = Logs(self.lines, partial(TopicLog.from_line, self))
         self.touched: set[TopicLog] = set()
         self.memory = EntryMemory(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)

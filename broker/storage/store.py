@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ...errors import ClosedError, DataDirectoryInUse, StorageError
@@ -161,12 +161,14 @@ class Storage:
 
     def log_names(self) -> list[str]:
         """Return the names of all durable logs."""
-        return [name for name, log in self._core.logs.items() if log.is_created and not name.startswith(HIDDEN)]
+        logs = self._core.logs
+        return [name for name in logs if not name.startswith(HIDDEN) and self.has_log(name)]
 
     def has_log(self, name: str) -> bool:
         """Return whether there is a durable log of that name."""
-        log = self._core.logs.get(name)
-        return log is not None and log.is_created
+        logs = self._core.logs
+        log = logs.used.get(name)
+        return logs.is_at_rest(name) if log is None else log.is_created
 
     def open_log(self, name: str) -> TopicLog:
         """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`).
@@ -179,7 +181,8 @@ class Storage:
         log = self._core.logs.get(name)
         if log is None:
             check_text("a topic's name", name)
-            log = self._core.logs[name] = TopicLog(self._core, self._core.ids.new_object(), name)
+            log = TopicLog(self._core, self._core.ids.new_object(), name)
+            self._core.logs.add(log)
         return log
 
     def volatile_log(self, name: str) -> VolatileLog:
@@ -190,6 +193,23 @@ class Storage:
         """
         check_text("a topic's name", name)
         return VolatileLog(self._core, 0, name)
+
+    def used_names(self) -> list[str]:
+        """Return the names of the logs that take the memory of a log in use, for `lay_to_rest`."""
+        return list(self._core.logs.used)
+
+    def lay_to_rest(self, names: Iterable[str]) -> int:
+        """Keep of logs no more than the catalogue says of them, until somebody asks for them; returns of how many.
+
+        Those stay as they are of which something is not on the disk yet, or that have a compacted view. Safe for logs
+        that somebody uses: they take more time the next time, and no more.
+        """
+        core = self._core
+        logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]
+        core.memory.release([ledger for log in logs for ledger in log.ledgers_by_id.values()])
+        for log in logs:
+            core.logs.lay_to_rest(log, log.snapshot().encode())
+        return len(logs)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log with its cursors; returns when that is durable. None is fine, too.
@@ -206,7 +226,7 @@ class Storage:
         """Delete a log and tell ``done`` when that is durable."""
         if self._core.refuses(done):
             return
-        log = self._core.logs.pop(name, None)
+        log = self._core.logs.pop(name)
         if log is None or not log.is_created:
             self._core.record(done)
             return
@@ -214,7 +234,7 @@ class Storage:
         changes = encode_change({"do": "delete_log", "log": log.id})
         if log.view is not None:
             hidden = log.view.log
-            self._core.logs.pop(hidden.name, None)
+            self._core.logs.pop(hidden.name)
             ledgers += hidden.drop()
             changes += encode_change({"do": "delete_log", "log": hidden.id})
         self._core.record_removal(ledgers, done, changes)

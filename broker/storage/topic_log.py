@@ -9,15 +9,16 @@ entries.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
 from ...wire.position import EARLIEST, Position
 from .catalogue import encode_log
-from .compacted_view import CompactedView
+from .compacted_view import HIDDEN, CompactedView
 from .cursors.cursor import Cursor
 from .cursors.image import Image
 from .cursors.names import check_name, check_properties, refuse_internal
@@ -204,6 +205,7 @@ class TopicLog(LedgerList):
         """
         if self._is_quiet:
             self._is_quiet = False
+            self.core.logs.changed(self)
             self.core.lines.changed.add(self)
             self.core.touched.add(self)
 
@@ -523,9 +525,26 @@ class TopicLog(LedgerList):
             head["delayed"] = sorted(self.delayed_ledgers)
         return Image(partial(encode_log, head, [cursor.snapshot() for cursor in self.cursors.values()]))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its line in the catalogue says all about it, and nothing will change by itself."""
+        core = self.core
+        return (
+            self._is_quiet
+            and self not in core.lines.changed
+            and self not in core.touched
+            and self.is_created
+            and self._open is None
+            and self.view is None
+            and not self.name.startswith(HIDDEN)
+            and not self.is_compacting
+            and all(ledger.moved == ledger.appended for ledger in self.ledgers_by_id.values())
+        )
+
     @classmethod
-    def from_state(cls, core: StorageCore, state: dict[str, Any]) -> TopicLog:
+    def from_line(cls, core: StorageCore, line: bytes) -> TopicLog:
         """Return the log that a line of the catalogue describes."""
+        state = json.loads(line)
         log = cls(core, state["log"], state["name"])
         log.is_created = True
         for ledger_id, entries, created_ms, messages, size, oldest_ms, newest_ms, *closed_ms in state["ledgers"]:
@@ -538,7 +557,8 @@ class TopicLog(LedgerList):
         log.delayed_ledgers.update(state.get("delayed", ()))
         for cursor in state["cursors"]:
             log.add_cursor(Cursor.from_snapshot(log, cursor))
-        core.lines.restore(log, state)
+        core.lines.restore(log, line)
+        core.touched.discard(log)
         log.looked_at()
         return log
 

@@ -24,6 +24,7 @@ from ...errors import ConsumerBusy, MagnetarError, NotAllowed, TopicNotFound
 from ..policies.policies import Retention
 from ..storage.cursors.names import is_internal
 from .limits import is_limited
+from .maintenance import TOPICS_PER_TURN
 
 if TYPE_CHECKING:
     from .incarnations import TopicIncarnations
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 NO_RETENTION = Retention(0, 0)
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
-TOPICS_PER_TURN = 100
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +75,17 @@ def is_unused(topic: Topic, mode: str) -> bool:
     if mode == CAUGHT_UP:
         return not any(one.cursor.backlog_entries for one in subscriptions)
     return not subscriptions
+
+
+async def loaded_topics(broker: BrokerPort) -> AsyncIterator[Topic]:
+    """Yield all loaded topics of a broker, with rests, as long as its storage takes changes."""
+    for number, topic in enumerate(list(broker.topics.values())):
+        if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if broker.storage.failure is not None:
+            return  # it says so itself
+        if not topic.is_closed:
+            yield topic
 
 
 class Inactivity:
@@ -162,12 +173,8 @@ class Inactivity:
                     await self._alone(what, partial(subscription.expire, ttl_s))
 
     async def _loaded(self) -> AsyncIterator[Topic]:
-        for number, topic in enumerate(list(self._broker.topics.values())):
-            if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-                await asyncio.sleep(0)
-            if self._broker.storage.failure is not None:
-                return  # it says so itself
-            if not topic.is_closed and is_limited(topic.name):
+        async for topic in loaded_topics(self._broker):
+            if is_limited(topic.name):
                 yield topic
 
     async def _alone(self, what: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -99,6 +99,7 @@ BROKER_KEYS: dict[str, Key] = {
     "brokerDeleteInactiveTopicsFrequencySeconds": Key("broker", "inactive_check_s", _number),
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Key("broker", "inactive_after_s", _number),
     "brokerDeleteInactiveTopicsMode": Key("broker", "inactive_mode", _text),
+    "brokerUnloadIdleTopicsAfterSeconds": Key("broker", "unload_idle_after_s", _number),
     "maxTenants": Key("broker", "max_tenants", _whole),
     "maxNamespacesPerTenant": Key("broker", "max_namespaces_per_tenant", _whole),
     "maxTopicsPerNamespace": Key("broker", "max_topics_per_namespace", _whole),

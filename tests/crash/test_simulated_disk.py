@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import gc
 import os
 import random
 from collections.abc import Callable
@@ -124,10 +125,12 @@ class Workload:
         self.model = model
         self.rng = rng
         self.serial = rng.getrandbits(40)
+        self.still_held: list[TopicLog] = []
+        self.laid_to_rest = 0
         self.acts = [
             (self.append, 30), (self.acknowledge, 14), (self.acknowledge_up_to, 4), (self.acknowledge_partly, 6),
             (self.open_cursor, 5), (self.delete_cursor, 1), (self.reset, 1), (self.trim, 3), (self.create_log, 4),
-            (self.delete_log, 1), (self.checkpoint, 3), (self.run_lanes, 30),
+            (self.delete_log, 1), (self.checkpoint, 3), (self.run_lanes, 30), (self.lay_to_rest, 10),
         ]  # fmt: skip
 
     def act(self) -> None:
@@ -140,7 +143,32 @@ class Workload:
 
     def log(self) -> TopicLog | None:
         names = self.storage.log_names()
-        return self.storage.open_log(self.rng.choice(names)) if names else None
+        if not names:
+            return None
+        name = self.rng.choice(names)
+        for log in self.still_held:
+            if log.name == name and not log.is_deleted and self.rng.random() < 0.7:
+                return log  # of a log at rest: who still holds it may go on
+        return self.storage.open_log(name)
+
+    def lay_to_rest(self) -> None:
+        for name in self.storage.used_names():
+            log = self.storage.open_log(name)
+            if self.rng.random() < 0.3:
+                log.close_ledger()
+            if self.rng.random() < 0.3:
+                self.still_held = [log for log in self.still_held if log.name != name]
+                self.still_held.append(log)
+        if self.rng.random() < 0.3:  # else seldom all of a log is on the disk
+            self.checkpoint()
+            self.stepper.run()
+        self.storage.take_touched()
+        names = self.storage.used_names()
+        self.laid_to_rest += self.storage.lay_to_rest(self.rng.sample(names, self.rng.randint(0, len(names))))
+        if self.rng.random() < 0.3:
+            self.still_held.clear()
+        if self.rng.random() < 0.1:
+            gc.collect()
 
     def cursor(self) -> Any:
         log = self.log()

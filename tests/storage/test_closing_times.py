@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
 
 import pytest
 from magnetar.broker.storage import EARLIEST, Storage, StorageConfig, TopicLog
@@ -102,8 +101,8 @@ def test_ledgers_of_an_older_catalogue_count_from_their_creation() -> None:
     machine = Machine()
     machine.append(7)
     line = json.loads(machine.log.snapshot().encode())
-    old: dict[str, Any] = line | {"ledgers": [ledger[:7] for ledger in line["ledgers"]], "name": "u", "log": 99}
-    log = TopicLog.from_state(machine.storage._core, old)
+    old = line | {"ledgers": [ledger[:7] for ledger in line["ledgers"]], "name": "u", "log": 99}
+    log = TopicLog.from_line(machine.storage._core, json.dumps(old).encode())
     log.open_cursor("sub", EARLIEST)
     assert [ledger.closed_ms for ledger in log.ledgers_by_id.values()] == [machine.now_ms] * 3
     assert log.entry_count == 7

@@ -9,6 +9,7 @@ Invariant: moved <= confirmed <= appended, and memory holds every entry from ``m
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ....wire.position import Position
@@ -264,6 +265,17 @@ class EntryMemory:
             self.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
         ledger.moving = []
         self.bytes -= ledger.drop_all()
+
+    def release(self, ledgers: Collection[Ledger]) -> None:
+        """Evict all of ledgers whose entries are moved."""
+        held = {ledger for ledger in ledgers if ledger.held}
+        if not held:
+            return
+        for ledger in held:
+            self.bytes -= ledger.evict(ledger.appended)
+        self._runs = deque(run for run in self._runs if run.ledger not in held)
+        if self._last is not None and self._last.ledger in held:
+            self._last = None
 
     def shrink(self) -> None:
         """Evict, oldest first, until the limit holds or the oldest entries are not moved yet."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 
-from ..catalogue import FORMAT, Catalogue, Head, encode_line, write_catalogue
+from ..catalogue import FORMAT, Catalogue, Head, write_catalogue
 from ..disk.disk import Disk
 from ..disk.failures import disk_action
 
@@ -37,7 +37,7 @@ def migrate(disk: Disk, directory: str, catalogue: Catalogue, head: Head) -> Non
         DiskFailure: the disk refused; the directory has one format or the other, and the next start goes on.
     """
     copies = keep_copies(disk, directory, ("catalogue",))
-    write_catalogue(disk, directory, head, map(encode_line, catalogue.logs))
+    write_catalogue(disk, directory, head, catalogue.lines)
     logger.warning(
         "%s had format %d and has format %d now; what was rewritten is kept in %s", directory, catalogue.format, FORMAT,
         copies,

@@ -16,6 +16,7 @@ be undone by a power failure: the directories are synced first.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import struct
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 from ....errors import StorageError
 from ..catalogue import FORMAT, JournalKey, read_catalogue, write_catalogue
-from ..compacted_view import restore_view
+from ..compacted_view import HIDDEN, restore_view
 from ..core import StorageCore
 from ..disk.disk import Disk
 from ..disk.failures import DamagedFile, UnknownLogs, disk_action
@@ -34,9 +35,10 @@ from ..journal import format as layout
 from ..journal.journal import JournalEnd, JournalFiles, file_sequence
 from ..topic_log import TopicLog
 from .migration import migrate
-from .replay import Replay, UnknownLog
+from .replay import Replay, RestingIds, UnknownLog
 
 _NEVER = 2**63  # number of a journal file that no directory reaches
+_CLOSED_MS = 7  # index of the time when a ledger was closed, in its part of a line
 _SHOWN = 3  # unknown logs that an error describes
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
         with disk_action("sync the directory", path):
             disk.sync_directory(path)
     catalogue = read_catalogue(disk, directory)
+    at_rest = RestingIds()
     start = JournalEnd(1, layout.PAGE, 1, None)
     core.journal_key = JournalKey(rng.randbytes(layout.KEY_BYTES), start.sequence)
     if catalogue is not None:
@@ -80,10 +83,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
         start = head.start
         core.journal_key = head.journal_key or JournalKey(core.journal_key.key, _NEVER)
         core.ids.saw(ledger=head.next_ledger - 1, an_object=head.next_object - 1)
-        for state in catalogue.logs:
-            log = core.logs[state["name"]] = TopicLog.from_state(core, state)
-            log.close_ledger()
-        _restore_views(core, catalogue.logs)
+        at_rest = _restore_logs(core, catalogue.lines)
     elif _names(disk, journal) or _names(disk, ledgers):
         raise StorageError(
             f"{directory} holds data but no catalogue; restore {directory}/catalogue from a copy, "
@@ -92,7 +92,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
     else:
         write_catalogue(disk, directory, core.catalogue_head(start), ())
     files = JournalFiles(journal, core.journal_key.key)
-    replay = Replay(core)
+    replay = Replay(core, at_rest)
     reader = _JournalReader(disk, files, start, core.journal_key)
     for path, offset, group in reader.groups():
         try:
@@ -111,7 +111,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
             end = reader.end
             core.journal_key = JournalKey(files.key, end.sequence if end.file_id is None else end.sequence + 1)
         migrate(disk, directory, catalogue, core.catalogue_head(start))
-    _remove_strays(core, ledgers)
+    _remove_strays(core, at_rest, ledgers)
     return Recovered(files, reader.end, salvaged)
 
 
@@ -126,12 +126,31 @@ def _explain(directory: str, unknown: Sequence[UnknownLog]) -> str:
     )
 
 
-def _restore_views(core: StorageCore, states: Sequence[Mapping[str, Any]]) -> None:
-    by_id = {log.id: log for log in core.logs.values()}
-    for state in states:
-        view = state.get("view")  # absent in what was written before there was compaction
-        if view is not None:
-            restore_view(by_id[state["log"]], view, by_id)
+def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
+    """Take up the logs of the catalogue; returns the ids of those that stay at rest."""
+    at_rest = RestingIds()
+    used: dict[int, TopicLog] = {}
+    views: dict[int, Mapping[str, Any]] = {}
+    for line in lines:
+        state = json.loads(line)
+        if _may_rest(state):
+            core.logs.add_line(state["name"], line)
+            at_rest.add(state)
+            continue
+        log = used[state["log"]] = TopicLog.from_line(core, line)
+        core.logs.add(log)
+        log.close_ledger()
+        if state.get("view") is not None:  # absent in what was written before there was compaction
+            views[log.id] = state["view"]
+    for log_id, view in views.items():
+        restore_view(used[log_id], view, used)
+    return at_rest
+
+
+def _may_rest(state: Mapping[str, Any]) -> bool:
+    # A ledger that was open counts from now on as closed, which the log has to note.
+    are_closed = all(len(ledger) > _CLOSED_MS and ledger[_CLOSED_MS] is not None for ledger in state["ledgers"])
+    return are_closed and state.get("view") is None and not state["name"].startswith(HIDDEN)
 
 
 def _names(disk: Disk, directory: str) -> list[str]:
@@ -139,9 +158,10 @@ def _names(disk: Disk, directory: str) -> list[str]:
         return disk.list(directory)
 
 
-def _remove_strays(core: StorageCore, directory: str) -> None:
+def _remove_strays(core: StorageCore, at_rest: RestingIds, directory: str) -> None:
     """Remove files of ledgers that no log has any more: their removal was cut short."""
-    wanted = {f"{ledger_id}.ledger" for log in core.logs.values() for ledger_id in log.ledgers_by_id}
+    wanted = {f"{ledger_id}.ledger" for log in core.logs.used.values() for ledger_id in log.ledgers_by_id}
+    wanted.update(f"{ledger_id}.ledger" for ledger_id in at_rest.ledgers)
     for name in _names(core.disk, directory):
         if name not in wanted and name.endswith(".ledger"):
             if (number := name.removesuffix(".ledger")).isdecimal():

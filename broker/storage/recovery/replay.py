@@ -10,8 +10,9 @@ Ids found in any record, known or not, count as used: a position never names two
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ....wire.position import Position
 from ..compacted_view import COMPACTION_CURSOR, forget_unreferenced, restore_view
@@ -19,6 +20,7 @@ from ..core import StorageCore
 from ..cursors.cursor import Cursor
 from ..entry import StoredEntry
 from ..journal.format import MARKED, AckRecord, EntryRecord, decode_records
+from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
 SALVAGED = "persistent://public/default/salvaged-"
@@ -26,6 +28,7 @@ SALVAGED = "persistent://public/default/salvaged-"
 
 _INTERNAL_CURSORS = {COMPACTION_CURSOR, "pulsar.dedup"}
 _BEGINS = {"begin_ledger", "open_cursor"}  # changes that only a log which exists can have
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -50,14 +53,46 @@ class UnknownLog:
         return f"log {self.log.id} with {self.records} records ({entries} entries{named}) in {self.place}"
 
 
-class Replay:
-    """Takes records in the journal's order."""
+class RestingIds:
+    """The ids of the logs at rest, of their cursors and of their ledgers, each with the name of the log."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self) -> None:
+        self.logs: dict[int, str] = {}
+        self.cursors: dict[int, str] = {}
+        self.ledgers: dict[int, str] = {}
+
+    def add(self, state: Mapping[str, Any]) -> None:
+        """Note the ids in a line of the catalogue."""
+        name = state["name"]
+        self.logs[state["log"]] = name
+        self.cursors.update((cursor["id"], name) for cursor in state["cursors"])
+        self.ledgers.update((ledger[0], name) for ledger in state["ledgers"])
+
+    def remove(self, log: TopicLog) -> None:
+        """Forget the ids of a log that does not rest any more."""
+        del self.logs[log.id]
+        for cursor in log.cursors.values():
+            del self.cursors[cursor.id]
+        for ledger_id in log.ledgers_by_id:
+            del self.ledgers[ledger_id]
+
+
+class Replay:
+    """Takes records in the journal's order.
+
+    Args:
+        core: what they are applied to.
+        at_rest: ids of logs at rest; those with records are used from then on, and their ids are taken out.
+    """
+
+    def __init__(self, core: StorageCore, at_rest: RestingIds) -> None:
         self._core = core
-        self._logs = {log.id: log for log in core.logs.values()}
-        self._cursors = {cursor.id: cursor for log in core.logs.values() for cursor in log.cursors.values()}
-        self._ledgers = {ledger.id: ledger for log in core.logs.values() for ledger in log.ledgers_by_id.values()}
+        self._at_rest = at_rest
+        self._logs: dict[int, TopicLog] = {}
+        self._cursors: dict[int, Cursor] = {}
+        self._ledgers: dict[int, Ledger] = {}
+        for log in core.logs.used.values():
+            self._take(log)
         self._deleted_logs: set[int] = set()
         self._deleted_ledgers: set[int] = set()
         self._unknown: dict[int, UnknownLog] = {}
@@ -66,6 +101,20 @@ class Replay:
         self._deleted_cursors: set[int] = set()
         self._lost_cursors: dict[int, int] = {}
         self._place = ""
+
+    def _take(self, log: TopicLog) -> None:
+        self._logs[log.id] = log
+        self._cursors.update((cursor.id, cursor) for cursor in log.cursors.values())
+        self._ledgers.update(log.ledgers_by_id)
+
+    def _find(self, found: Mapping[int, T], at_rest: Mapping[int, str], id_: int) -> T | None:
+        """Return what has an id, and wake its log if that is at rest."""
+        if (name := at_rest.get(id_)) is not None:
+            log = self._core.logs.get(name)
+            assert log is not None
+            self._at_rest.remove(log)
+            self._take(log)
+        return found.get(id_)
 
     def apply(self, body: bytes, place: str) -> None:
         """Apply the records of one group.
@@ -104,14 +153,14 @@ class Replay:
         log = unknown.log
         while log.name in self._core.logs:
             log.name += "-again"
-        self._core.logs[log.name] = log
+        self._core.logs.add(log)
         log.has_changed()
         logger.warning("salvaged %s as %s", unknown.describe(), log.name)
         return log
 
     def finish(self) -> None:
         """Leave nothing half begun: a ledger without entries was never seen by anybody."""
-        for log in self._core.logs.values():
+        for log in self._core.logs.used.values():
             log.close_ledger()
             if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
                 log.drop_pending()
@@ -123,7 +172,7 @@ class Replay:
             )  # fmt: skip
 
     def _append(self, record: EntryRecord) -> None:
-        ledger = self._ledgers.get(record.ledger_id)
+        ledger = self._find(self._ledgers, self._at_rest.ledgers, record.ledger_id)
         if ledger is None:
             self._core.ids.saw(ledger=record.ledger_id)
             if record.ledger_id not in self._deleted_ledgers:
@@ -153,7 +202,7 @@ class Replay:
         cursor.log.has_changed()
 
     def _cursor(self, cursor_id: int) -> Cursor | None:
-        cursor = self._cursors.get(cursor_id)
+        cursor = self._find(self._cursors, self._at_rest.cursors, cursor_id)
         if cursor is not None:
             if self._unknown:
                 self._count(cursor.log.id)
@@ -194,7 +243,7 @@ class Replay:
 
     def _log(self, log_id: int, what: str) -> TopicLog | None:
         """Return the log that a change is about; None if it is deleted."""
-        log = self._logs.get(log_id)
+        log = self._find(self._logs, self._at_rest.logs, log_id)
         if log is None:
             if what == "delete_log":
                 self._deleted_logs.add(log_id)
@@ -213,7 +262,8 @@ class Replay:
         log.name = name
         log.is_created = True
         log.has_changed()
-        self._core.logs[name] = self._logs[log_id] = log
+        self._logs[log_id] = log
+        self._core.logs.add(log)
 
     def _change_log(self, log: TopicLog, what: str, change: dict[str, Any]) -> None:
         if what == "begin_ledger":
@@ -258,4 +308,4 @@ class Replay:
         self._deleted_logs.add(log.id)
         del self._logs[log.id]
         if self._unknown.pop(log.id, None) is None and self._core.logs.get(log.name) is log:
-            del self._core.logs[log.name]
+            self._core.logs.pop(log.name)

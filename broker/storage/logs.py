@@ -1,0 +1,98 @@
+"""The logs of a storage by name: objects of those that are used, the lines of the catalogue of the others.
+
+Design: a directory may hold far more logs than anybody uses. A log at rest is its line in the catalogue and nothing
+else, which takes a tenth of the memory; it becomes an object again when somebody asks for it. Whoever still has the
+object of a log that was laid to rest is given no trouble: of one name there is never a second object as long as the
+first one lives, and a change to it makes it one of the used logs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from .catalogue import CatalogueLines
+    from .topic_log import TopicLog
+
+
+class Logs:
+    """All logs of one storage.
+
+    Args:
+        lines: what the catalogue says of those that are used.
+        wake: makes the object of a log from its line in the catalogue.
+
+    Attributes:
+        used: the logs that are objects; change it by the methods here.
+    """
+
+    def __init__(self, lines: CatalogueLines, wake: Callable[[bytes], TopicLog]) -> None:
+        self.used: dict[str, TopicLog] = {}
+        self._lines = lines
+        self._wake = wake
+        self._at_rest: dict[str, bytes] = {}
+        self._alive: WeakValueDictionary[str, TopicLog] = WeakValueDictionary()  # objects of logs at rest
+
+    def __len__(self) -> int:
+        return len(self.used) + len(self._at_rest)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.used or name in self._at_rest
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.used
+        yield from self._at_rest
+
+    @property
+    def lines(self) -> Collection[bytes]:
+        """The lines of the logs at rest, each with its end of line."""
+        return self._at_rest.values()
+
+    def is_at_rest(self, name: str) -> bool:
+        """Return whether there is a log of that name, and it is at rest."""
+        return name in self._at_rest
+
+    def get(self, name: str) -> TopicLog | None:
+        """Return the log of that name, which is one of the used ones from now on; None if there is none."""
+        log = self.used.get(name)
+        if log is not None or name not in self._at_rest:
+            return log
+        log = self._alive.get(name)
+        if log is None:
+            log = self._wake(self._at_rest[name])
+        self._use(log)
+        return log
+
+    def add(self, log: TopicLog) -> None:
+        """Take a log that is used."""
+        self.used[log.name] = log
+
+    def pop(self, name: str) -> TopicLog | None:
+        """Take out and return the log of that name; None if there is none."""
+        log = self.get(name)
+        if log is not None:
+            del self.used[name]
+        return log
+
+    def add_line(self, name: str, line: bytes) -> None:
+        """Take a log at rest that nobody has used yet."""
+        self._at_rest[name] = line
+
+    def lay_to_rest(self, log: TopicLog, line: bytes) -> None:
+        """Keep of a used log nothing but its line."""
+        del self.used[log.name]
+        self._lines.forget(log)
+        self._at_rest[log.name] = line
+        self._alive[log.name] = log
+
+    def changed(self, log: TopicLog) -> None:
+        """Note that a log changed: it does not rest any more."""
+        if self._alive.get(log.name) is log:
+            self._use(log)
+
+    def _use(self, log: TopicLog) -> None:
+        self.used[log.name] = log
+        self._lines.restore(log, self._at_rest.pop(log.name))
+        self._alive.pop(log.name, None)

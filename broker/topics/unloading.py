@@ -1,0 +1,151 @@
+"""Unloading of idle topics: what memory holds depends on the topics that are used, not on those that there are.
+
+Design: all loaded topics are looked at in turn. One that nobody is connected to, and in which nothing happened for a
+while, is unloaded, unless time by itself would still change something in it: as long as it has messages that expire or
+that retention lets go, or subscriptions that expire, or is to be deleted as inactive, it stays loaded. Storage then
+keeps of its log no more than the line of the catalogue. Whoever uses the topic has it loaded again.
+
+Nothing is loaded at a start. So that policies hold for topics that nobody uses any more, those with a policy that works
+by time are loaded once after the start, and unloaded at once where it has nothing to do.
+
+An unloaded topic is a cycle of objects, which only the garbage collector gives back; it is called when there are many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...errors import MagnetarError
+from ...wire.topic_name import parse_topic_name
+from ..policies.effective import EVICTION
+from ..storage.cursors.names import is_internal
+from .inactivity import Idleness, is_unused, loaded_topics
+from .limits import is_limited
+from .maintenance import TOPICS_PER_TURN
+
+if TYPE_CHECKING:
+    from ..policies.effective import EffectivePolicies
+    from .incarnations import TopicIncarnations
+    from .ports import BrokerPort
+    from .topic import Topic
+
+log = logging.getLogger(__name__)
+
+LOOKS = 4
+"""How often a topic is looked at before it counts as idle: it is unloaded later than it could be by a quarter."""
+FEWEST_COLLECTED = 1000
+COLLECTED_SHARE = 0.25
+"""Of the topics in use, how many may have been unloaded before the garbage collector looks through all of them."""
+
+
+def works_by_time(policies: EffectivePolicies) -> bool:
+    """Return whether a policy that somebody set changes a topic without anybody using it."""
+    return (
+        policies.message_ttl_s > 0
+        or policies.subscription_expiration_s > 0
+        or policies.inactivity.is_deleted
+        or policies.retention.time_ms > 0
+        or (policies.age_quota.limit_s > 0 and policies.age_quota.policy == EVICTION)
+    )
+
+
+class Unloading:
+    """Looks through the topics of a broker.
+
+    Args:
+        broker: whose topics.
+        incarnations: loads and unloads them.
+        retention_ms: returns how long a topic keeps what everybody is past; -1 for ever.
+    """
+
+    def __init__(
+        self, broker: BrokerPort, incarnations: TopicIncarnations, retention_ms: Callable[[Topic], int]
+    ) -> None:
+        self._broker = broker
+        self._incarnations = incarnations
+        self._retention_ms = retention_ms
+        self._idle = Idleness()
+        self._garbage = 0
+
+    async def unload_idle(self) -> None:
+        """Unload the topics that were idle for long enough.
+
+        Cancellation: safe.
+        """
+        wait_ms = self._broker.config.unload_idle_after_s * 1000
+        names = []
+        async for topic in loaded_topics(self._broker):
+            if not topic.name.is_persistent:
+                continue  # it goes as an inactive one
+            name = str(topic.name)
+            names.append(name)
+            state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
+            now_ms = self._broker.now_ms()
+            since_ms = self._idle.since(name, state if self._is_idle(topic) else None, now_ms)
+            # Nothing is awaited from the last question on: whoever comes now finds the topic unloaded.
+            if now_ms - since_ms >= wait_ms and self._is_at_rest(topic):
+                self._unload(topic)
+        self._idle.keep_only(names)
+        topics = self._broker.topics
+        storage = self._broker.storage
+        self._garbage += storage.lay_to_rest([name for name in storage.used_names() if name not in topics])
+        if self._garbage >= max(FEWEST_COLLECTED, COLLECTED_SHARE * len(topics)):
+            log.debug("looking for the garbage of %d unloaded topics and logs", self._garbage)
+            self._garbage = 0
+            gc.collect()
+
+    async def load_due(self) -> None:
+        """Load, once after a start, the topics of which policies have to change something though nobody uses them.
+
+        Cancellation: safe.
+        """
+        for number, name in enumerate(self._broker.storage.log_names()):
+            if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            topic_name = parse_topic_name(name)
+            if name in self._broker.topics or not is_limited(topic_name):
+                continue
+            try:
+                if not works_by_time(self._broker.namespaces.effective(topic_name)):
+                    continue
+                topic = await self._incarnations.load(topic_name, create=False)
+                if not topic.joins and self._is_idle(topic) and self._is_at_rest(topic):
+                    self._unload(topic)
+            except MagnetarError as error:
+                log.warning("%s could not be loaded, which its policies wait for: %s", name, error)
+            except Exception:  # whatever it is, the other topics have to go on
+                log.exception("%s could not be loaded, which its policies wait for", name)
+
+    def _unload(self, topic: Topic) -> None:
+        self._incarnations.unload(topic.name)
+        self._garbage += 1
+
+    def _is_idle(self, topic: Topic) -> bool:
+        """Return whether nobody is connected and nothing is being done."""
+        return (
+            not topic.producers
+            and not topic.producers.waiting
+            and not topic.compaction.is_running
+            and not any(one.consumers or one.creation is not None for one in topic.subscriptions.values())
+        )
+
+    def _is_at_rest(self, topic: Topic) -> bool:
+        """Return whether an idle topic stays as it is however much time passes; closes its ledger, which may be old."""
+        policies = topic.policies
+        own = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
+        if policies.inactivity.is_deleted and is_unused(topic, policies.inactivity.mode):
+            return False
+        if own and policies.subscription_expiration_s:
+            return False
+        is_evicted = policies.age_quota.limit_s > 0 and policies.age_quota.policy == EVICTION
+        if (policies.message_ttl_s or is_evicted) and any(one.cursor.backlog_entries for one in own):
+            return False
+        threshold = self._broker.namespaces.compaction_threshold(topic.name)
+        if threshold and topic.compaction.waiting_bytes > threshold:
+            return False
+        topic.log.close_ledger()
+        return topic.log.next_trim_ms(self._retention_ms(topic)) is None
