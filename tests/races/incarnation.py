@@ -12,6 +12,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from magnetar.broker.config import BrokerConfig
@@ -41,6 +42,7 @@ STORAGE = StorageConfig(
     tail_cache_bytes=200,
     read_cache_bytes=1000,
 )
+CONFIG = BrokerConfig(broker_port=0, failover_delay_s=0.05)
 MAX_STEPS = 200_000
 SETTLING_S = 45.0
 """Longer than the slowest answer takes: a few checks of a peer's liveness, one after the other."""
@@ -71,6 +73,7 @@ class Incarnation:
         records: what the metadata store holds.
         facts: what clients were promised, by topic; goes on from one to the next.
         faults: whether the metadata store and the disk fail now and then.
+        settings: of the broker, other than `CONFIG` has them.
 
     Attributes:
         peers: the clients, those that are gone too.
@@ -86,6 +89,7 @@ class Incarnation:
         records: dict[str, Record],
         facts: dict[str, Facts],
         faults: Faults,
+        **settings: Any,
     ) -> None:
         self.rng = rng
         self.facts = facts
@@ -100,7 +104,7 @@ class Incarnation:
         journal = self.storage._core.journal
         self.lanes = HeldLanes(self.loop, journal.hand_over, journal.write_turn)
         self.storage.use(self.lanes)
-        config = BrokerConfig(broker_port=0, failover_delay_s=0.05)
+        config = replace(CONFIG, **settings)
         namespaces = Namespaces(self.store, config)
         self._run(namespaces.start())
         if not namespaces.has_namespace(NAMESPACE):

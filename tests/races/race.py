@@ -34,7 +34,11 @@ def race(seed: int, faults: Faults | None = None) -> dict[str, Any]:
             (Faults(), Faults(), Faults(metadata=True), Faults(disk=True), Faults(metadata=True, disk=True))
         )
     for _ in range(INCARNATIONS):
-        incarnation = Incarnation(rng, disk, records, facts, faults)
+        incarnation = Incarnation(
+            rng, disk, records, facts, faults,
+            unload_idle_after_s=rng.choice((0.05, 1.0, 600.0)),
+            stats_period_s=rng.choice((0.2, 60.0)),  # a log rests once the broker has looked at its changes
+        )  # fmt: skip
         try:
             incarnation.play(rng.choice((10, 40, 120)))
             if rng.random() < 0.7:
