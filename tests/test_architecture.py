@@ -60,7 +60,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("journal",),
         ("ledgers", "cursors"),
         ("catalogue",),
-        ("compacted_view", "core", "topic_log", "volatile_log"),
+        ("compacted_view", "core", "logs", "topic_log", "volatile_log"),
         ("recovery", "checkpoint", "journal_cut"),
         ("store",),
         ("",),
