@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import InvalidConfig
 from ..wire.message_id import MessageId
+from ..wire.topic_name import TopicName, parse_topic_name
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -127,6 +128,12 @@ def as_bytes(payload: object) -> bytes:
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise InvalidConfig(f"the payload of a message is bytes, not {_kind(payload)}; encode it")
+
+
+def as_topic_name(topic: str) -> TopicName:
+    """Return the name of a topic; refuse what the protocol cannot carry."""
+    check_text("topic", topic)
+    return parse_topic_name(topic)
 
 
 def _kind(value: object) -> str:

@@ -5,9 +5,16 @@ Counters begin with the producer or consumer; rates are of the last interval tha
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakSet
 
 from ..errors import InvalidConfig
+from ..tasks import TaskSet
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +172,52 @@ class ConsumerCounts:
             messages_per_s=self.received.messages_per_s,
             bytes_per_s=self.received.bytes_per_s,
         )
+
+
+class Counting(Protocol):
+    """A producer or consumer that counts."""
+
+    @property
+    def counts(self) -> ProducerCounts | ConsumerCounts | None:
+        """What is counted; None if it does not."""
+
+    def statistics(self) -> ProducerStatistics | ConsumerStatistics:
+        """Return what was counted."""
+
+
+class Intervals:
+    """The intervals of a client's rates: each ends for all its producers and consumers at once, with a line in the log.
+
+    Attributes:
+        interval_s: seconds; 0 if nothing is counted.
+    """
+
+    def __init__(self, interval_s: float, tasks: TaskSet) -> None:
+        """Begin with the first producer or consumer that is added.
+
+        Args:
+            interval_s: seconds; 0 counts nothing.
+            tasks: of the client.
+        """
+        self.interval_s = interval_s
+        self._tasks = tasks
+        self._counting: WeakSet[Counting] = WeakSet()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, counting: Counting) -> None:
+        """End the intervals of one more producer or consumer, if anything is counted."""
+        if not self.interval_s:
+            return
+        self._counting.add(counting)
+        if self._task is None:
+            self._task = self._tasks.keep(self._end_intervals, "statistics", longest_pause_s=self.interval_s)
+
+    async def _end_intervals(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            await asyncio.sleep(self.interval_s)
+            for one in list(self._counting):
+                if (counts := one.counts) is not None:
+                    counts.end_interval(loop.time() - began_s)
+                    log.info("%r: %r", one, one.statistics())

@@ -347,7 +347,7 @@ async def test_memory_limit_is_shared_by_the_producers_of_a_client() -> None:
             assert not blocked.done()
             await one.close()  # what it had is given up
             await until(lambda: two.pending_messages == 2)
-            shared: Any = client._shared
+            shared: Any = client._producers.shared
             await two.close()
             assert shared.memory.used_bytes == 0
             results = await asyncio.gather(*pending, blocked, return_exceptions=True)

@@ -1,0 +1,59 @@
+"""What one client has opened and closes at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+from weakref import WeakSet
+
+
+class Closable(Protocol):
+    """A producer, consumer or view."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+class Openable(Closable, Protocol):
+    """A producer or consumer of one topic."""
+
+    async def open(self) -> None:
+        """Have the broker create it."""
+
+
+class Opened:
+    """Producers, consumers and views of one client.
+
+    They are held weakly: what is attached is held by its connection, the rest needs no closing once it is not used any
+    more.
+    """
+
+    def __init__(self) -> None:
+        self._closables: WeakSet[Closable] = WeakSet()
+
+    def add(self, closables: Iterable[Closable]) -> None:
+        """See that they are closed with the client."""
+        self._closables.update(closables)
+
+    async def open_all(self, parts: Sequence[Openable]) -> None:
+        """Open all producers or consumers of a topic, or none: if one is refused, those that succeeded are closed.
+
+        Cancellation: they are closed.
+        """
+        self.add(parts)
+        try:
+            results = await asyncio.gather(*(part.open() for part in parts), return_exceptions=True)
+            errors = [result for result in results if isinstance(result, BaseException)]
+            if errors:
+                raise errors[0]
+        except BaseException:
+            await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
+            raise
+
+    async def close(self) -> None:
+        """Close them all; the failure of one is no other's.
+
+        Cancellation: those that are not closed yet lose their connections with the client.
+        """
+        await asyncio.gather(*(one.close() for one in list(self._closables)), return_exceptions=True)

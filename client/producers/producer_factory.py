@@ -1,0 +1,126 @@
+"""Creates the producers of a client: which class, one per partition, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...wire.topic_name import TopicName
+from ..checks import as_topic_name
+from ..config import ProducerConfig
+from ..connections.cluster import Cluster
+from ..connections.opened import Opened
+from ..schemas.schema import SchemaInfo
+from ..statistics import Intervals
+from .chunking import ChunkingProducer, InterceptedChunkingProducer
+from .intercepted import InterceptedPartitionedProducer, InterceptedProducer
+from .memory import MemoryLimit
+from .observed_queue import Shared
+from .partitioned import PartitionedProducer
+from .producer import Producer
+
+_CLASSES: dict[tuple[bool, bool], type[Producer]] = {
+    (False, False): Producer,
+    (True, False): InterceptedProducer,
+    (False, True): ChunkingProducer,
+    (True, True): InterceptedChunkingProducer,
+}
+"""By whether there are interceptors, and whether large messages go in chunks."""
+
+
+class ProducerFactory:
+    """Creates producers.
+
+    Attributes:
+        shared: what all producers have in common, if anything.
+    """
+
+    def __init__(self, cluster: Cluster, opened: Opened, intervals: Intervals):
+        self._cluster = cluster
+        self._opened = opened
+        self._intervals = intervals
+        limit_bytes = cluster.config.memory_limit_bytes
+        self.shared: Shared | None = None
+        if limit_bytes or intervals.interval_s:
+            self.shared = Shared(MemoryLimit(limit_bytes) if limit_bytes else None)
+
+    async def create(
+        self, topic: str, config: ProducerConfig | None, schema: SchemaInfo | None = None
+    ) -> Producer | PartitionedProducer:
+        """Return a producer of a topic whose messages have that schema; raises as `AsyncClient.create_producer`.
+
+        Cancellation: safe; what was created on the broker is closed.
+        """
+        config = config or ProducerConfig()
+        name = as_topic_name(topic)
+        parts = await self._cluster.parts(name)
+        is_whole = parts == [name]
+        producers = self._producers(parts, config, schema, is_intercepted=is_whole and bool(config.interceptors))
+        if is_whole:
+            await self._opened.open_all(producers)
+            (producer,) = producers
+            if isinstance(producer, InterceptedProducer):
+                producer.intercept(config.interceptors)
+            return producer
+        return await self._partitioned(name, producers, config, schema)
+
+    async def _partitioned(
+        self, name: TopicName, producers: Sequence[Producer], config: ProducerConfig, schema: SchemaInfo | None
+    ) -> PartitionedProducer:
+        make = InterceptedPartitionedProducer if config.interceptors else PartitionedProducer
+        partitioned = make(name.text, producers, config, self._cluster.rng)
+        self._opened.add([partitioned])
+        is_lazy = config.lazy_start_partitioned_producers
+        try:
+            if is_lazy:
+                self._opened.add(producers)
+                partitioned.be_lazy(Producer.open)
+                await partitioned.open_one()
+            else:
+                await self._opened.open_all(producers)
+        except BaseException:
+            await partitioned.close()
+            raise
+        if config.partition_update_s:
+            partitioned.keep_updated(
+                config.partition_update_s,
+                lambda known: self._new_producers(name, known, config, schema),
+                Producer.open if is_lazy else None,
+            )
+        return partitioned
+
+    def _producers(
+        self,
+        parts: Sequence[TopicName],
+        config: ProducerConfig,
+        schema: SchemaInfo | None,
+        *,
+        is_intercepted: bool = False,
+    ) -> list[Producer]:
+        """Return producers of topics, not yet open."""
+        make = _CLASSES[is_intercepted, config.chunking_enabled]
+        cluster = self._cluster
+        producers = [
+            make(
+                part,
+                next(cluster.producer_ids),
+                config,
+                cluster.attachment(part, config.guard),
+                cluster.clock,
+                self.shared,
+            )
+            for part in parts
+        ]
+        for producer in producers:
+            producer.declare(schema)
+            self._intervals.add(producer)
+        return producers
+
+    async def _new_producers(
+        self, name: TopicName, known: int, config: ProducerConfig, schema: SchemaInfo | None
+    ) -> list[Producer]:
+        producers = self._producers((await self._cluster.parts(name))[known:], config, schema)
+        if config.lazy_start_partitioned_producers:
+            self._opened.add(producers)
+        else:
+            await self._opened.open_all(producers)
+        return producers
