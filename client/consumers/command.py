@@ -11,6 +11,7 @@ from ...wire import pulsar_api_pb2 as pb
 from ...wire.message_id import MessageId, from_data, to_data
 from ..config import ConsumerConfig, ConsumerKeySharedPolicy
 from ..connections.connection import Connection
+from .start import StartPosition
 
 
 def subscribe_command(
@@ -61,6 +62,13 @@ def redeliver(
         message_ids=[to_data(MessageId(*position)) for position in positions],
         consumer_epoch=epoch,
     )
+
+
+def seek(consumer_id: int, target: StartPosition | int) -> pb.CommandSeek:
+    """Return SEEK to a message, or to a publish time in milliseconds, without the id of the request."""
+    if isinstance(target, int):
+        return pb.CommandSeek(consumer_id=consumer_id, message_publish_time=target)
+    return pb.CommandSeek(consumer_id=consumer_id, message_id=target.entry_data())
 
 
 def ack_damaged(consumer_id: int, position: tuple[int, int], error: int) -> pb.CommandAck:

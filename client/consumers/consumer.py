@@ -14,9 +14,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ...errors import ClosedError, ConnectionLost, InvalidConfig, MagnetarError
+from ...errors import ClosedError, InvalidConfig, MagnetarError
 from ...wire import pulsar_api_pb2 as pb
-from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.runs import MessageRow
 from ...wire.topic_name import TopicName
@@ -27,13 +26,15 @@ from ..connections.connection import Connection
 from ..receiving import Receiving
 from ..schemas.schema import SchemaInfo
 from ..statistics import ConsumerStatistics, statistics_refusal
-from .ack_tracker import bits_of, words_of
+from .ack_tracker import bits_of
 from .acknowledger import Acknowledger
-from .chunks import ChunkJoiner
-from .command import ack_damaged, ask_last, redeliver, subscribe_command
+from .arrivals import Arrivals
+from .chunked_messages import ChunkedMessages
+from .claims import claim_entries
+from .command import ack_damaged, ask_last, redeliver, seek, subscribe_command
 from .no_acks import NoAcks
 from .receive_queue import ReceiveQueue
-from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, open_entry, open_rows, position_of
+from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, position_of
 from .start import Resumption, StartPosition
 from .waiters import Waiters, next_message
 
@@ -76,24 +77,22 @@ class Consumer(Attachable, Receiving[Message]):
         self._id = consumer_id
         self._config = config
         self._attachment = attachment
-        self._is_seeking = False
         self._is_closed = False
         self._error: MagnetarError | None = None
         # What has no permit on a non-persistent topic is dropped: holding permits back by size would lose messages.
         queue_bytes = config.receiver_queue_bytes if topic.is_persistent else 0
         self._queue = ReceiveQueue(config.receiver_queue_size, queue_bytes)
-        self._queue.join = self._join
-        self._chunks: ChunkJoiner | None = None
         self.clock: Callable[[], float] = time.time
         self.creates_topic = True
         self._waiting = Waiters()
         self._waiting_for_broker = Waiters()
         acknowledge = Acknowledger if topic.is_persistent else NoAcks
         self._acks = acknowledge(consumer_id, config, self.topic, self._redeliver)
+        self._chunked = ChunkedMessages(self.topic, config, self._acks, lambda: self.clock())
+        self._queue.join = self._chunked.join
         self._resumption = Resumption(start if topic.is_persistent else None, self._acks)
+        self._arrivals = Arrivals(topic, self._queue, self._acks, self._resumption, self._release, self._name_damage)
         self._is_rewinding = config.type in ("Exclusive", "Failover")
-        self._epoch = 0
-        self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.on_arrival: Callable[[], None] | None = None
         self._schema: SchemaInfo | None = None
         self._on_attach: Callable[[], None] | None = None
@@ -181,96 +180,20 @@ class Consumer(Attachable, Receiving[Message]):
 
     def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
         """Handle an entry (called by the connection)."""
-        data = message.message_id
-        position = (data.ledgerId, data.entryId)
-        try:
-            entry = open_entry(message, payload, self.topic, self._partition, self._max_message_bytes)
-        except DamagedEntry as error:
-            self._name_damage(position, error)
-            self._release(error.permits)
-            return
-        if self._is_seeking or (
-            self._epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self._epoch
-        ):
-            self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
-            return
-        is_known = bool(entry.ack_set) or self._resumption.skip is not None or self._acks.tracker.is_busy
-        if is_known and not self._is_new(entry):
-            return
-        self._queue.push(entry)
-        if self._waiting:
-            self._waiting.wake()
-        if self.on_arrival is not None:
-            self.on_arrival()
+        if self._arrivals.take(message, payload):
+            self._announce()
 
     def handle_messages(self, rows: list[MessageRow]) -> None:
         """Handle entries that came together, in order (called by the connection)."""
-        if self._is_seeking or self._epoch:
-            rows = self._drop_stale(rows)
-        entries, damaged = open_rows(rows, self.topic, self._partition, self._max_message_bytes)
-        for position, error in damaged:
-            self._name_damage(position, error)
-            self._release(error.permits)
-        tracker = self._acks.tracker
-        if self._resumption.skip is not None or (entries and tracker.may_know(entries)):
-            entries = [entry for entry in entries if self._is_new(entry)]
-        if not entries:
-            return
-        self._queue.extend(entries)
+        if self._arrivals.take_rows(rows):
+            self._announce()
+
+    def _announce(self) -> None:
+        """Tell those who wait that there are new entries."""
         if self._waiting:
             self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
-
-    def _drop_stale(self, rows: list[MessageRow]) -> list[MessageRow]:
-        """Return the rows without those that were sent before the broker knew that it has to begin elsewhere."""
-        kept: list[MessageRow] = []
-        stale: list[MessageRow] = []
-        for row in rows:
-            (stale if self._is_seeking or -1 < row[3] < self._epoch else kept).append(row)
-        entries, damaged = open_rows(stale, self.topic, self._partition, self._max_message_bytes)
-        for position, error in damaged:
-            self._name_damage(position, error)
-            self._release(error.permits)
-        for entry in entries:
-            self._release(entry.permits)
-        return kept
-
-    def _join(self, entry: ReceivedEntry) -> ReceivedEntry | None:
-        """Take a chunk; return the whole message with its last one."""
-        config = self._config
-        if self._chunks is None:
-            self._chunks = ChunkJoiner(
-                config.max_pending_chunked_message,
-                config.expire_time_of_incomplete_chunked_message_ms / 1000,
-                config.max_chunked_message_bytes,
-                gives_up_oldest=config.auto_ack_oldest_chunked_message_on_queue_full,
-            )
-        now_s = asyncio.get_running_loop().time()
-        joined = self._chunks.add(entry, now_s, int(self.clock() * 1000))
-        for position in joined.done:
-            log.warning("%s: chunk %d:%d of no whole message is dropped", self.topic, *position)
-            self._acks.entry(position)
-        for position in joined.again:
-            log.info("%s: chunk %d:%d is asked for again, as its message is not whole", self.topic, *position)
-            self._acks.negative(position)
-        if joined.entry is not None:
-            self._acks.tracker.accompany(entry.position, joined.others)
-        return joined.entry
-
-    def _forget_chunks(self) -> None:
-        if self._chunks is not None:
-            self._chunks.clear()
-
-    def _is_new(self, entry: ReceivedEntry) -> bool:
-        """Take out of an entry what the application has had; return whether anything of it is left."""
-        wanted = self._resumption.new_messages(entry, entry.position)
-        if wanted == 0:
-            self._release(entry.permits)
-            return False
-        if wanted is not None:
-            entry.ack_set = words_of(wanted)
-        return True
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
         """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
@@ -325,24 +248,7 @@ class Consumer(Attachable, Receiving[Message]):
         the active one, are left out; where the broker has them still they come again.
         """
         self._check_open()
-        given = list(entries)
-        claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
-        claim = self._acks.claim([position_of(entry) for entry in given])
-        claim.add_done_callback(lambda done: self._claim_settled(given, done, claimed))
-        return claimed
-
-    def _claim_settled(
-        self, entries: list[ReceivedEntry], claim: asyncio.Future[None], claimed: asyncio.Future[list[ReceivedEntry]]
-    ) -> None:
-        error = claim.exception()
-        if claimed.done():
-            return
-        claimed.set_result([] if error is not None else entries)
-        if error is not None and not isinstance(error, ConnectionLost) and not self._is_closed:
-            # Still held here by the broker, which would deliver them again only with the next connection.
-            log.warning("%s: %d entries are not processed now: %s", self.topic, len(entries), error)
-            for entry in entries:
-                self._acks.negative(position_of(entry))
+        return claim_entries(self.topic, entries, self._acks, lambda: self._is_closed)
 
     def ack_batch_indexes(self, entry: ReceivedEntry | MessageId, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge all messages of an entry but those whose bits are set in ``still_wanted``; returns as `ack`.
@@ -421,10 +327,10 @@ class Consumer(Attachable, Receiving[Message]):
             return
         self._acks.flush()
         permits = self._queue.clear()
-        self._forget_chunks()
+        self._chunked.forget()
         if self._is_rewinding:
-            self._epoch += 1
-        connection.send_command(redeliver(self._id, (), self._epoch if self._is_rewinding else None))
+            self._arrivals.epoch += 1
+        connection.send_command(redeliver(self._id, (), self._arrivals.epoch if self._is_rewinding else None))
         self._release(permits)
 
     async def flush_acks(self) -> None:
@@ -463,22 +369,17 @@ class Consumer(Attachable, Receiving[Message]):
         else:
             check_integer("the publish time to seek to", target, 0)
         connection = await self._attached()
-        skip: StartPosition | None = None
-        if not isinstance(target, MessageId):
-            seek = pb.CommandSeek(consumer_id=self._id, message_publish_time=target)
-        else:
-            begin = StartPosition(target, inclusive)
-            skip = begin if target not in (EARLIEST, LATEST) else None
-            seek = pb.CommandSeek(consumer_id=self._id, message_id=begin.entry_data())
-        self._is_seeking = True
+        begin = StartPosition(target, inclusive) if isinstance(target, MessageId) else target
+        skip = begin if isinstance(begin, StartPosition) and target not in (EARLIEST, LATEST) else None
+        self._arrivals.is_seeking = True
         permits = self._queue.clear()
-        self._forget_chunks()
+        self._chunked.forget()
         self._acks.clear()
         try:
-            await connection.request(f"seek {self.topic} to {target}", seek)
+            await connection.request(f"seek {self.topic} to {target}", seek(self._id, begin))
             self._resumption.sought(target, skip)
         finally:
-            self._is_seeking = False
+            self._arrivals.is_seeking = False
             self._queue.clear()
             if self._connection is None and not self._is_closed:
                 self._attachment.reopen(self, at_once=True)
@@ -569,7 +470,7 @@ class Consumer(Attachable, Receiving[Message]):
             self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
 
     def _on_attached(self, connection: Connection, answer: None) -> None:
-        self._max_message_bytes = connection.max_message_bytes
+        self._arrivals.max_message_bytes = connection.max_message_bytes
         if self._on_attach is not None:
             self._on_attach()
         self._acks.attach(connection)
@@ -591,7 +492,7 @@ class Consumer(Attachable, Receiving[Message]):
         if self._schema is not None and (said := self._schema.to_proto()) is not None:
             command.schema.CopyFrom(said)
         if self._is_rewinding:
-            command.consumer_epoch = self._epoch
+            command.consumer_epoch = self._arrivals.epoch
         return command
 
     def handle_active_change(self, is_active: bool) -> None:
@@ -600,7 +501,7 @@ class Consumer(Attachable, Receiving[Message]):
             # Another consumer gets what is queued, from the first entry that is not acknowledged on. Kept until this
             # consumer is active again, it would come before what it belongs behind.
             self._release(self._queue.clear())
-            self._forget_chunks()
+            self._chunked.forget()
             self._acks.lose_claims("another consumer is the active one")
         self._set_active(is_active)
 
@@ -622,9 +523,9 @@ class Consumer(Attachable, Receiving[Message]):
         self._acks.detach()
         self._resumption.detached(self._queue.next_position())
         self._queue.clear()
-        self._forget_chunks()
+        self._chunked.forget()
         self._set_active(False)
-        if not self._is_closed and not self._is_seeking:
+        if not self._is_closed and not self._arrivals.is_seeking:
             log.info("%s: consumer of %s is detached: %s", self.topic, self.subscription, reason)
             self._attachment.reopen(self)
 

@@ -1,0 +1,42 @@
+"""Claims of entries, which are acknowledged before they are processed: at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from ...errors import ConnectionLost
+from .acknowledger import Acknowledger
+from .received import ReceivedEntry, position_of
+
+log = logging.getLogger(__name__)
+
+
+def claim_entries(
+    topic: str, entries: Sequence[ReceivedEntry], acks: Acknowledger, is_closed: Callable[[], bool]
+) -> asyncio.Future[list[ReceivedEntry]]:
+    """Acknowledge whole entries; return a future of all of them if the claim counts, and of none if not.
+
+    Args:
+        topic: full name, for the log.
+        entries: of one consumer.
+        acks: of the consumer.
+        is_closed: whether the consumer is closed.
+    """
+    given = list(entries)
+    claimed: asyncio.Future[list[ReceivedEntry]] = asyncio.get_running_loop().create_future()
+
+    def settle(claim: asyncio.Future[None]) -> None:
+        error = claim.exception()
+        if claimed.done():
+            return
+        claimed.set_result([] if error is not None else given)
+        if error is not None and not isinstance(error, ConnectionLost) and not is_closed():
+            # Still held here by the broker, which would deliver them again only with the next connection.
+            log.warning("%s: %d entries are not processed now: %s", topic, len(given), error)
+            for entry in given:
+                acks.negative(position_of(entry))
+
+    acks.claim([position_of(entry) for entry in given]).add_done_callback(settle)
+    return claimed
