@@ -1,0 +1,144 @@
+"""The blocking client itself: where blocking producers, consumers and readers come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import ClosedError
+from ...wire.message_id import MessageId
+from ..client import AsyncClient
+from ..config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from ..consumers.consumer import Consumer as AsyncConsumer
+from ..consumers.merged import MergedConsumer
+from ..consumers.received import Message
+from ..listener_threads import ListenerThreads
+from ..schemas.schema import Schema, SchemaInfo
+from ..typed.consumer import TypedConsumer
+from .consumer import Consumer
+from .loop_thread import LoopThread
+from .producer import Producer
+from .reader import Reader
+from .table_view import TableView
+
+if TYPE_CHECKING:
+    from ..deploy.functions import Functions
+
+
+class Client:
+    """A client of a cluster, for blocking code."""
+
+    def __init__(self, service_url: str, config: ClientConfig | None = None, *, admin_url: str | None = None):
+        """Start the client's thread; the first connection is made when it is needed.
+
+        Args:
+            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            config: settings.
+            admin_url: ``http://host:port`` of the REST interface, for `functions`; None: port 8080 beside a broker on
+                port 6650.
+        """
+        self._listeners = ListenerThreads((config or ClientConfig()).message_listener_threads)
+        self._thread = LoopThread()
+        try:
+            self._client = self._thread.call(_make_client(service_url, config, admin_url))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client stays with its thread and its connections")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def functions(self) -> Functions:
+        """The cluster's functions: deploy them from here, ask for them, remove them."""
+        from ..deploy.functions import Functions  # with it come httpx and cloudpickle
+
+        return Functions(self._thread, self._client.functions)
+
+    def create_producer(
+        self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
+    ) -> Producer:
+        """Return a producer, with a schema one that sends values; raises as `AsyncClient.create_producer`."""
+        if schema is None:
+            return Producer(self._thread, self._thread.call(self._client.create_producer(topic, config)))
+        typed = self._thread.call(self._client.create_producer(topic, config, schema=schema))
+        return Producer(self._thread, typed.producer, typed.schema)
+
+    def subscribe(
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        subscription_name: str,
+        config: ConsumerConfig | None = None,
+        *,
+        message_listener: Callable[[Consumer, Message], object] | None = None,
+        schema: Schema[Any] | None = None,
+    ) -> Consumer:
+        """Return a consumer; raises as `AsyncClient.subscribe`.
+
+        Args:
+            topic: name, or several, or a pattern of names.
+            subscription_name: name.
+            config: settings.
+            message_listener: is given the consumer and each message, one after the other, on a thread of the client's
+                listeners; it may use every call of the client. `Consumer.receive` is refused then.
+            schema: decodes messages, which have a `value` then.
+        """
+        inner: AsyncConsumer | MergedConsumer | TypedConsumer[Any]
+        if schema is None:
+            inner = self._thread.call(self._client.subscribe(topic, subscription_name, config))
+        else:
+            inner = self._thread.call(self._client.subscribe(topic, subscription_name, config, schema=schema))
+        consumer = Consumer(self._thread, inner)
+        if message_listener is not None:
+            consumer.listen(self._client, self._listeners.lane(), message_listener)
+        return consumer
+
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        config: ReaderConfig | None = None,
+        *,
+        schema: Schema[Any] | None = None,
+    ) -> Reader:
+        """Return a reader, with a schema one whose messages have a `value`; raises as `AsyncClient.create_reader`."""
+        call = self._thread.call
+        if schema is None:
+            return Reader(self._thread, call(self._client.create_reader(topic, start_message_id, config)))
+        return Reader(self._thread, call(self._client.create_reader(topic, start_message_id, config, schema=schema)))
+
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, *, schema: Schema[Any] | None = None
+    ) -> TableView:
+        """Return a view of a topic as a table; raises as `AsyncClient.create_table_view`."""
+        inner = self._thread.call(self._client.create_table_view(topic, subscription_name, schema=schema))
+        return TableView(self._thread, inner, self._listeners)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Return the full names of a topic's partitions, or of the topic itself if it has none."""
+        return self._thread.call(self._client.partitions(topic))
+
+    def get_schema_info(self, topic: str, version: bytes | None = None) -> SchemaInfo:
+        """Return the schema of a topic in one version, None for its newest; raises as `AsyncClient.topic_schema`."""
+        return self._thread.call(self._client.topic_schema(topic, version))
+
+    def close(self) -> None:
+        """Close everything that this client made, its connections and its thread; a second call does nothing."""
+        try:
+            self._thread.call(self._client.close())
+        except ClosedError:
+            return
+        finally:
+            self._thread.stop()
+            self._listeners.stop()
+
+
+async def _make_client(service_url: str, config: ClientConfig | None, admin_url: str | None) -> AsyncClient:
+    return AsyncClient(service_url, config, admin_url=admin_url)

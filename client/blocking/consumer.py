@@ -1,0 +1,141 @@
+"""The consumer of a blocking client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...errors import ClosedError, InvalidConfig, OperationTimeout
+from ...wire.message_id import MessageId
+from ..client import AsyncClient
+from ..consumers.consumer import Consumer as AsyncConsumer
+from ..consumers.merged import MergedConsumer
+from ..consumers.received import Message
+from ..listener_threads import Lane, deliver_on
+from ..statistics import ConsumerStatistics
+from ..typed.consumer import TypedConsumer
+from .part import Part
+
+
+class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
+    """Receives messages; made by `Client.subscribe`."""
+
+    @property
+    def subscription_name(self) -> str:
+        """Name of the subscription."""
+        return self._inner.subscription
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the broker delivers to this consumer now."""
+        return self._inner.is_active
+
+    def __iter__(self) -> Iterator[Message]:
+        """Take messages until the consumer is closed."""
+        while True:
+            try:
+                yield self.receive()
+            except ClosedError:
+                return
+
+    def listen(self, client: AsyncClient, lane: Lane, listener: Callable[[Consumer, Message], object]) -> None:
+        """Give all messages to a listener (called by the client)."""
+        inner = self._inner
+        deliver = deliver_on(lane, partial(listener, self), lambda: inner.is_closed or inner.is_listener_paused)
+        self._thread.run(lambda: client.listen(inner, deliver))
+
+    def pause_message_listener(self) -> None:
+        """Call the listener no more until `resume_message_listener`; a call that runs ends first.
+
+        Raises:
+            InvalidConfig: there is no listener.
+        """
+        self._thread.run(self._inner.pause_message_listener)
+
+    def resume_message_listener(self) -> None:
+        """Call the listener again; raises as `pause_message_listener`."""
+        self._thread.run(self._inner.resume_message_listener)
+
+    def statistics(self) -> ConsumerStatistics | dict[str, ConsumerStatistics]:
+        """Return what the consumer has done; of several topics or partitions, that of each.
+
+        Raises:
+            InvalidConfig: the client does not count.
+        """
+        return self._inner.statistics()
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """Return the next message.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_millis``.
+            InvalidConfig: the consumer has a listener.
+            MagnetarError: as the asyncio `Consumer.receive`.
+        """
+        if self._inner.has_listener:
+            raise InvalidConfig(f"the messages of {self.topic} go to its listener; subscribe without message_listener")
+        return self._thread.call(self._inner.receive(None if timeout_millis is None else timeout_millis / 1000))
+
+    def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
+        """Return up to ``max_messages``: what is there, waiting only for the first.
+
+        Returns: an empty list if none came within ``timeout_millis``.
+
+        Raises:
+            InvalidConfig: as `receive`.
+        """
+        if self._inner.has_listener:
+            raise InvalidConfig(f"the messages of {self.topic} go to its listener; subscribe without message_listener")
+        return self._thread.call(self._batch(max_messages, timeout_millis))
+
+    async def _batch(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
+        try:
+            messages = [await self._inner.receive(None if timeout_millis is None else timeout_millis / 1000)]
+        except OperationTimeout:
+            return []
+        while len(messages) < max_messages and (message := self._inner.poll()) is not None:
+            messages.append(message)
+        return messages
+
+    def acknowledge(self, message: Message | MessageId) -> None:
+        """Acknowledge a message; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.wait(lambda: self._inner.ack(message))
+
+    def acknowledge_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge many messages at once; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.call(self._ack_all(messages))
+
+    async def _ack_all(self, messages: Sequence[Message]) -> None:
+        await asyncio.gather(*map(self._inner.ack, messages))
+
+    def acknowledge_cumulative(self, message: Message | MessageId) -> None:
+        """Acknowledge everything up to a message; waits for the broker if ``ack_receipts`` is on."""
+        self._thread.wait(lambda: self._inner.ack_cumulative(message))
+
+    def negative_acknowledge(self, message: Message | MessageId) -> None:
+        """Ask for a message again after ``negative_ack_delay_ms``."""
+        self._thread.run(lambda: self._inner.negative_ack(message))
+
+    def reconsume_later(
+        self, message: Message, delay_millis: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Have a message come again by way of the retry letter topic; as the asyncio `Consumer.reconsume_later`."""
+        self._thread.call(self._inner.reconsume_later(message, delay_millis, properties))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+        self._thread.run(self._inner.redeliver_unacknowledged)
+
+    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription to a message or a publish time in milliseconds; as the asyncio `Consumer.seek`."""
+        self._thread.call(self._inner.seek(target, inclusive=inclusive))
+
+    def get_last_message_id(self) -> MessageId:
+        """Return the id of the newest message of the topic, which must be a single one."""
+        return self._thread.call(self._inner.last_message_id())
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription and close the consumer."""
+        self._thread.call(self._inner.unsubscribe())

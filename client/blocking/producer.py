@@ -1,0 +1,169 @@
+"""The producer of a blocking client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Unpack
+
+from ...errors import MagnetarError, QueueFull
+from ...tasks.supervised import TaskSet
+from ...wire.message_id import MessageId
+from ..checks import as_bytes, check_options
+from ..outgoing_message import NO_VALUE, SendOptions
+from ..producers.partitioned import PartitionedProducer
+from ..producers.producer import Producer as AsyncProducer
+from ..schemas.schema import Schema
+from ..statistics import ProducerStatistics
+from ..typed.producer import encode
+from .loop_thread import LoopThread
+from .part import Part
+
+_Callback = Callable[[MagnetarError | None, MessageId | None], None]
+
+log = logging.getLogger(__name__)
+
+
+class Producer(Part[AsyncProducer | PartitionedProducer]):
+    """Sends messages; made by `Client.create_producer`."""
+
+    def __init__(
+        self, thread: LoopThread, inner: AsyncProducer | PartitionedProducer, schema: Schema[Any] | None = None
+    ):
+        super().__init__(thread, inner)
+        self._schema = schema
+        self._handed_over: deque[tuple[bytes, SendOptions, _Callback | None]] = deque()
+        self._lock = threading.Lock()
+        self._tasks = TaskSet("blocking producer")
+        self._waiting_for_room: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the producer."""
+        return self._inner.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Sequence id of the last message that the broker has stored, -1 before the first."""
+        return self._inner.last_sequence_id
+
+    def send(self, content: Any, **options: Unpack[SendOptions]) -> MessageId:
+        """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`.
+
+        Args:
+            content: of the message: bytes, or a value where the producer has a schema.
+            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``.
+
+        Raises:
+            SchemaSerializationError: the value does not fit the schema; nothing was sent.
+        """
+        if self._schema is not None:
+            content, options = encode(self._schema, content, options)
+        return self._thread.call(self._inner.send(content, **options))
+
+    def send_async(self, content: Any, callback: _Callback | None = None, **options: Unpack[SendOptions]) -> None:
+        """Hand a message over and return.
+
+        Args:
+            content: as of `send`; a value is encoded on the thread that calls.
+            callback: gets the error or the id, on the client's thread.
+            **options: as of `send`.
+
+        Raises:
+            QueueFull: too much is pending and ``block_if_queue_full`` is off; otherwise the call waits for room.
+            ClosedError: the client is closed.
+            InvalidConfig: the protocol cannot carry what is given; says what and why.
+            SchemaSerializationError: as `send`.
+        """
+        if self._schema is not None:
+            content, options = encode(self._schema, content, options)
+        if type(content) is not bytes and content is not NO_VALUE:
+            content = as_bytes(content)
+        if options:
+            check_options(**options)
+        waiting = self._handed_over
+        if len(waiting) + self._inner.pending_messages >= self._inner.max_pending_messages:
+            if not self._inner.blocks_if_full:
+                raise QueueFull(
+                    f"{len(waiting) + self._inner.pending_messages} messages of producer {self.name} are pending,"
+                    f" the limit is max_pending_messages={self._inner.max_pending_messages};"
+                    " wait for callbacks or set block_if_queue_full"
+                )
+            self._thread.call(self._inner.ready())
+        with self._lock:
+            waiting.append((content, options, callback))
+            is_first = len(waiting) == 1
+        if is_first:
+            # Only the first one wakes the loop; what follows until it looks is taken along.
+            self._thread.soon(self._take_over)
+
+    def _take_over(self) -> None:
+        """Send what was handed over (on the client's thread)."""
+        waiting = self._handed_over
+        while waiting:
+            content, options, callback = waiting[0]
+            try:
+                future = self._inner.send_nowait(content, **options)
+            except Exception as error:  # noqa: BLE001  of a router of the user's, too; what follows is sent all the same
+                if isinstance(error, QueueFull) and self._inner.blocks_if_full:
+                    # Several threads saw the same last places: what is too much waits here, in order.
+                    self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")
+                    return
+                _call_back(callback, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)), None)
+            else:
+                future.add_done_callback(partial(_report, callback))
+            # Last, so that whoever hands over meanwhile sees the queue in use; the loop then takes that along too.
+            waiting.popleft()
+
+    async def _take_over_later(self) -> None:
+        with contextlib.suppress(MagnetarError):  # of a closed producer: sending says it to each message's callback
+            await self._inner.ready()
+        self._waiting_for_room = None
+        self._take_over()
+
+    async def _when_all_taken_over(self, call: Callable[[], Awaitable[None]]) -> None:
+        while self._waiting_for_room is not None:
+            await asyncio.shield(self._waiting_for_room)
+        await call()
+
+    def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
+        """Return what the producer has done; of a partitioned topic, that of each partition.
+
+        Raises:
+            InvalidConfig: the client does not count.
+        """
+        return self._inner.statistics()
+
+    def flush(self) -> None:
+        """Send what is open and wait until everything handed over before is stored."""
+        self._thread.call(self._when_all_taken_over(self._inner.flush))
+
+    def close(self) -> None:
+        """Close the producer; as the asyncio `Producer.close`."""
+        self._thread.call(self._when_all_taken_over(self._inner.close))
+
+
+def _report(callback: _Callback | None, done: asyncio.Future[MessageId]) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is None:
+        _call_back(callback, None, done.result())
+    else:
+        assert isinstance(error, MagnetarError)
+        _call_back(callback, error, None)
+
+
+def _call_back(callback: _Callback | None, error: MagnetarError | None, message_id: MessageId | None) -> None:
+    """Call user code and log what it raises."""
+    if callback is None:
+        return
+    try:
+        callback(error, message_id)
+    except Exception:
+        log.exception("the callback of send_async raised")

@@ -1,0 +1,32 @@
+"""The reader of a blocking client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...wire.message_id import MessageId
+from ..consumers.reader import Reader as AsyncReader
+from ..consumers.received import Message
+from ..typed.consumer import TypedReader
+from .part import Part
+
+
+class Reader(Part[AsyncReader | TypedReader[Any]]):
+    """Reads a topic from a chosen place; made by `Client.create_reader`."""
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Return the next message.
+
+        Raises:
+            OperationTimeout: none came within ``timeout_millis``.
+            MagnetarError: as the asyncio `Consumer.receive`.
+        """
+        return self._thread.call(self._inner.read_next(None if timeout_millis is None else timeout_millis / 1000))
+
+    def has_message_available(self) -> bool:
+        """Return whether there is a message that was not read yet."""
+        return self._thread.call(self._inner.has_message_available())
+
+    def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Go on reading elsewhere; as the asyncio `Consumer.seek`."""
+        self._thread.call(self._inner.seek(target, inclusive=inclusive))
