@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from ..errors import InvalidConfig
@@ -54,6 +55,14 @@ def check_integer(what: str, number: object, least: int, most: int = INT64_MAX) 
         raise InvalidConfig(f"{what}={_shown(number)} is outside of {least} to {most}")
 
 
+def check_delay(what: str, delay: object) -> None:
+    """Refuse what is no timedelta, or a negative one."""
+    if not isinstance(delay, timedelta):
+        raise InvalidConfig(f"{what}={_shown(delay)} is {_kind(delay)}; give a timedelta")
+    if delay < timedelta():
+        raise InvalidConfig(f"{what}={delay} is negative; give a timedelta from 0 on")
+
+
 def check_finite(what: str, number: float) -> None:
     """Refuse NaN and the infinities."""
     if not math.isfinite(number):
@@ -90,13 +99,14 @@ def check_name(name: str | None, remedy: str) -> None:
         raise InvalidConfig(f"name='' is empty; leave it out to {remedy}")
 
 
-def check_options(
+def check_options(  # noqa: PLR0913 - the keywords of `send`
     key: Any = None,
     ordering_key: Any = None,
     properties: Any = None,
     event_time_ms: Any = 0,
     sequence_id: Any = None,
     deliver_at_ms: Any = 0,
+    deliver_after: Any = None,
 ) -> None:
     """Refuse what a message cannot have beside its payload."""
     if key is not None and not isinstance(key, bytes):
@@ -111,6 +121,8 @@ def check_options(
         check_integer("sequence_id", sequence_id, 0)
     if deliver_at_ms:
         check_integer("deliver_at_ms", deliver_at_ms, 0)
+    if deliver_after is not None:
+        check_delay("deliver_after", deliver_after)
 
 
 def check_message_id(message_id: MessageId) -> None:

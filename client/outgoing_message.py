@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, TypedDict, cast
+
+from ..errors import InvalidConfig
+from .checks import check_delay
 
 
 class Base64Key(str):
@@ -30,6 +35,40 @@ class SendOptions(TypedDict, total=False):
     event_time_ms: int
     sequence_id: int | None
     deliver_at_ms: int
+    deliver_after: timedelta | None
+
+
+def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], float]) -> int:
+    """Return when a message is to be given out, in ms since 1970.
+
+    Args:
+        deliver_after: from now on.
+        deliver_at_ms: has to be 0, as a message has one time.
+        clock: wall time in seconds.
+
+    Raises:
+        InvalidConfig: a time is given as well, or the delay is none.
+    """
+    if deliver_at_ms:
+        raise InvalidConfig(
+            f"deliver_at_ms={deliver_at_ms!a} and deliver_after={deliver_after!a} are both given; give one"
+        )
+    check_delay("deliver_after", deliver_after)
+    return math.ceil((clock() + deliver_after.total_seconds()) * 1000)
+
+
+def with_time(options: SendOptions, clock: Callable[[], float]) -> SendOptions:
+    """Return what a message has beside its payload, with ``deliver_at_ms`` in place of ``deliver_after``.
+
+    For those who keep a message before they send it, as the delay begins with the call; raises as `due_ms`.
+    """
+    if "deliver_after" not in options:
+        return options
+    options = options.copy()
+    delay = options.pop("deliver_after")
+    if delay is not None:
+        options["deliver_at_ms"] = due_ms(delay, options.get("deliver_at_ms", 0), clock)
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +96,7 @@ class OutgoingMessage:
 
     @classmethod
     def of(cls, payload: bytes, options: SendOptions) -> OutgoingMessage:
-        """Return a message of a payload and what it has beside it."""
+        """Return a message of a payload and what it has beside it, with its time as `with_time` returns it."""
         if not options:
             return cls(payload)
         given: dict[str, Any] = {**options, "properties": options.get("properties") or {}}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,7 +16,7 @@ from ...errors import MagnetarError, QueueFull
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ..checks import as_bytes, check_options
-from ..outgoing_message import NO_VALUE, SendOptions
+from ..outgoing_message import NO_VALUE, SendOptions, with_time
 from ..producers.partitioned import PartitionedProducer
 from ..producers.producer import Producer as AsyncProducer
 from ..schemas.schema import Schema
@@ -57,7 +58,8 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
 
         Args:
             content: of the message: bytes, or a value where the producer has a schema.
-            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``.
+            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``,
+                ``deliver_after``.
 
         Raises:
             SchemaSerializationError: the value does not fit the schema; nothing was sent.
@@ -85,6 +87,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         if type(content) is not bytes and content is not NO_VALUE:
             content = as_bytes(content)
         if options:
+            options = with_time(options, time.time)
             check_options(**options)
         waiting = self._handed_over
         if len(waiting) + self._inner.pending_messages >= self._inner.max_pending_messages:

@@ -19,7 +19,7 @@ from ...wire.compression import compress
 from ...wire.message_id import MessageId
 from ...wire.payload import seal
 from ..checks import as_bytes
-from ..outgoing_message import NO_VALUE, SendOptions
+from ..outgoing_message import NO_VALUE, SendOptions, with_time
 from .intercepted import InterceptedProducer
 from .outgoing import delayed, describe
 from .pending_queue import PendingSend
@@ -40,6 +40,7 @@ class ChunkingProducer(Producer):
         if len(payload) <= limit // 2:
             return super().send_nowait(payload, **options)
         self._check_room()
+        options = with_time(options, self._clock)
         encoder = self._encoder
         metadata = encoder.metadata(0)
         describe(

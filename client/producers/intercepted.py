@@ -13,7 +13,7 @@ from ...errors import InvalidConfig, MagnetarError
 from ...wire.message_id import MessageId
 from ..config import ProducerConfig
 from ..interceptors import ProducerInterceptor
-from ..outgoing_message import OutgoingMessage, SendOptions
+from ..outgoing_message import OutgoingMessage, SendOptions, with_time
 from .outgoing import OutgoingEntry
 from .partitioned import PartitionedProducer
 from .producer import Producer
@@ -92,6 +92,7 @@ class InterceptedProducer(Producer):
         """Take a message; as `Producer.send_nowait`."""
         if self._interceptors is None:
             return super().send_nowait(payload, **options)
+        options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
@@ -112,17 +113,26 @@ class InterceptedProducer(Producer):
 class InterceptedPartitionedProducer(PartitionedProducer):
     """A producer of a partitioned topic with interceptors, which see messages before a partition is chosen."""
 
-    def __init__(self, topic: str, producers: Sequence[Producer], config: ProducerConfig, rng: Random):
-        super().__init__(topic, producers, config, rng)
+    def __init__(
+        self,
+        topic: str,
+        producers: Sequence[Producer],
+        config: ProducerConfig,
+        rng: Random,
+        clock: Callable[[], float],
+    ):
+        super().__init__(topic, producers, config, rng, clock)
         self._interceptors = Interceptors(self, config.interceptors)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
         """Take a message; as `PartitionedProducer.send_nowait`."""
+        options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id; as `PartitionedProducer.send`."""
         if self._config.block_if_queue_full:
+            options = with_time(options, self._clock)
             await self.ready()
         return await self.send_nowait(payload, **options)
 

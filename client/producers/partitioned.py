@@ -18,7 +18,7 @@ from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from ..checks import check_options
 from ..config import ProducerConfig
-from ..outgoing_message import OutgoingMessage, SendOptions
+from ..outgoing_message import OutgoingMessage, SendOptions, with_time
 from ..receiving import Closing
 from ..statistics import ProducerStatistics
 from .lazy import LazyProducer
@@ -39,11 +39,19 @@ class PartitionedProducer(Closing):
         producers: one per partition.
     """
 
-    def __init__(self, topic: str, producers: Sequence[Producer], config: ProducerConfig, rng: Random):
+    def __init__(
+        self,
+        topic: str,
+        producers: Sequence[Producer],
+        config: ProducerConfig,
+        rng: Random,
+        clock: Callable[[], float],
+    ):
         self.topic = topic
         self.producers = list(producers)
         self._config = config
         self._router = make_router(config, rng)
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._lazy: dict[Producer, LazyProducer] = {}  # those that are not open yet
         self._tasks = TaskSet(f"producer of {topic}")
@@ -108,6 +116,7 @@ class PartitionedProducer(Closing):
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message to the partition that the router chooses; as `Producer.send`."""
+        options = with_time(options, self._clock)
         message = OutgoingMessage.of(payload, options)
         chosen = self._choose(message)
         if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
@@ -119,6 +128,7 @@ class PartitionedProducer(Closing):
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
         """Take a message for the partition that the router chooses; as `Producer.send_nowait`."""
+        options = with_time(options, self._clock)
         message = OutgoingMessage.of(payload, options)
         chosen = self._choose(message)
         if self._lazy and (lazy := self._lazy.get(chosen)) is not None:

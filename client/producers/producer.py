@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Unpack
 
 from ... import errors
@@ -27,7 +28,7 @@ from ..checks import as_bytes, check_integer
 from ..config import ProducerConfig
 from ..connections.attachment import Attachable, Attachment
 from ..connections.connection import Connection, ProducerPort
-from ..outgoing_message import NO_VALUE, SendOptions
+from ..outgoing_message import NO_VALUE, SendOptions, due_ms, with_time
 from ..receiving import Closing
 from ..schemas.schema import BYTES, SchemaInfo
 from ..statistics import ProducerCounts, ProducerStatistics, statistics_refusal
@@ -130,8 +131,9 @@ class Producer(Attachable, Closing):
         """Send a message and return its id once the broker has stored it.
 
         A message with ``deliver_at_ms`` goes out alone and is given out at that time, in ms since 1970, by Shared and
-        Key_Shared subscriptions; others give it out at once. One has no value if its payload is `NO_VALUE`, and a key
-        of bytes if that is a `Base64Key`.
+        Key_Shared subscriptions; others give it out at once. ``deliver_after``, a timedelta, is the same counted from
+        this call by the client's clock. A message has no value if its payload is `NO_VALUE`, and a key of bytes if that
+        is a `Base64Key`.
 
         Cancellation: the message may be stored all the same.
 
@@ -141,8 +143,10 @@ class Producer(Attachable, Closing):
             OperationTimeout: not stored within ``send_timeout_ms``; it may still be.
             ClosedError: the producer is closed, or was before the message was stored.
             BrokerError: the broker refuses the message or the producer for good.
+            InvalidConfig: the protocol cannot carry what is given, or two times are.
         """
         if self._config.block_if_queue_full:
+            options = with_time(options, self._clock)
             await self.ready()
         return await self.send_nowait(payload, **options)
 
@@ -156,6 +160,7 @@ class Producer(Attachable, Closing):
         event_time_ms: int = 0,
         sequence_id: int | None = None,
         deliver_at_ms: int = 0,
+        deliver_after: timedelta | None = None,
     ) -> asyncio.Future[MessageId]:
         """Take a message and return the future of its id; raises as `send` does."""
         self._check_room()
@@ -165,8 +170,10 @@ class Producer(Attachable, Closing):
         encoder = self._encoder
         if len(payload) > encoder.max_message_bytes and not encoder.compression:
             encoder.check_size("message", len(payload))
-        if deliver_at_ms:
-            metadata = delayed(deliver_at_ms)
+        if deliver_at_ms or deliver_after is not None:
+            metadata = delayed(
+                deliver_at_ms if deliver_after is None else due_ms(deliver_after, deliver_at_ms, self._clock)
+            )
             describe(metadata, key, ordering_key, properties, event_time_ms, has_value=has_value)
             return Producer.send_alone(self, metadata, payload, sequence_id)
         is_bare = key is None and not properties and ordering_key is None and not event_time_ms and has_value

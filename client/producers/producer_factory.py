@@ -67,7 +67,7 @@ class ProducerFactory:
         self, name: TopicName, producers: Sequence[Producer], config: ProducerConfig, schema: SchemaInfo | None
     ) -> PartitionedProducer:
         make = InterceptedPartitionedProducer if config.interceptors else PartitionedProducer
-        partitioned = make(name.text, producers, config, self._cluster.rng)
+        partitioned = make(name.text, producers, config, self._cluster.rng, self._cluster.clock)
         self._opened.add([partitioned])
         is_lazy = config.lazy_start_partitioned_producers
         try:

@@ -38,7 +38,8 @@ class TypedProducer(Closing, Generic[T]):
 
         Args:
             value: of the message; None for none, which deletes the key where the topic is compacted.
-            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``.
+            **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``,
+                ``deliver_after``.
 
         Raises:
             SchemaSerializationError: the value does not fit the schema; nothing was sent.

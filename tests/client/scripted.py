@@ -84,9 +84,9 @@ def connected(max_message_size: int = 5 * 1024 * 1024) -> bytes:
     return encode_frame(BaseCommand(type=BaseCommand.CONNECTED, connected=answer))
 
 
-def partitions(request_id: int) -> bytes:
+def partitions(request_id: int, count: int = 0) -> bytes:
     answer = CommandPartitionedTopicMetadataResponse(
-        partitions=0, request_id=request_id, response=CommandPartitionedTopicMetadataResponse.Success
+        partitions=count, request_id=request_id, response=CommandPartitionedTopicMetadataResponse.Success
     )
     command = BaseCommand(type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
     return encode_frame(command)
