@@ -59,6 +59,10 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
             return AvroSchema(info.definition.decode())
         except (InvalidConfig, UnicodeDecodeError) as error:
             raise SchemaSerializationError(f"schema AVRO cannot be read: {error}") from error
+    if info.kind == pb.Schema.Protobuf:  # the definition is Avro's, without the numbers of the fields
+        raise SchemaSerializationError(
+            "values of schema PROTOBUF can only be read with their class; use ProtobufSchema"
+        )
     raise SchemaSerializationError(f"values of schema {info.type_name} can only be read with a schema of their class")
 
 

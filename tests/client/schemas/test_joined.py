@@ -229,7 +229,10 @@ def test_producer_checks_bytes_by_the_topics_schema(schema: Schema[Any], value: 
 @pytest.mark.parametrize(
     ("info", "why"),
     [
-        (SchemaInfo(pb.Schema.Protobuf), "values of schema PROTOBUF can only be read with a schema of their class"),
+        (
+            SchemaInfo(pb.Schema.Protobuf),
+            "values of schema PROTOBUF can only be read with their class; use ProtobufSchema",
+        ),
         (SchemaInfo(99), "values of schema type 99 can"),
         (SchemaInfo(pb.Schema.Avro, b"{"), "schema AVRO cannot be read"),
         (SchemaInfo(pb.Schema.Avro, b"\xff"), "schema AVRO cannot be read"),
