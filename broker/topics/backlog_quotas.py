@@ -3,7 +3,8 @@
 Producers are asked when they come, and all topics that have a quota in turn, with rests, as often as the broker's
 settings say. Above a quota new producers are refused and those there are closed, whose clients come back to be refused;
 or the subscriptions that are behind lose their oldest messages, down to nine tenths of the quota, so that not each new
-message makes them lose one. The broker's own cursors count for nothing here.
+message makes them lose one. The broker's own cursors count for nothing here. The same look finds the oldest message of
+each topic, for its statistics.
 
 Source: Pulsar's BacklogQuotaManager, and the errors of Apache Pulsar 4.0.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from ...errors import MagnetarError, ProducerBlockedQuotaExceeded, ProducerBlockedQuotaExceededRefused
 from ..policies.effective import EVICTION, HOLD, Quota
 from ..storage.cursors.names import is_internal
+from .backlog_age import find_oldest
 from .limits import is_limited
 from .maintenance import TOPICS_PER_TURN
 
@@ -127,7 +129,9 @@ async def enforce(topic: Topic) -> None:
 
 
 async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
-    """Do it with all topics that have a quota; the failure of one is logged and concerns no other.
+    """Do it with all topics that have a quota, and find the oldest message of each topic.
+
+    The failure of one topic is logged and concerns no other.
 
     Cancellation: call again.
     """
@@ -136,10 +140,12 @@ async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
             await asyncio.sleep(0)
         if broker.storage.failure is not None:
             return  # it says so itself
-        if topic.is_closed or not has_quota(topic.policies) or not is_limited(topic.name):
+        if topic.is_closed or not is_limited(topic.name):
             continue
         try:
-            await enforce(topic)
+            if has_quota(topic.policies):
+                await enforce(topic)
+            topic.oldest_message = await find_oldest(topic, _counted(topic))
         except MagnetarError as error:
             log.warning("%s: looking at its backlog quota failed and is tried again: %s", topic.name, error)
         except Exception:  # whatever it is, the other topics have to go on

@@ -27,6 +27,7 @@ from .topic_stats import internal_stats, topic_stats
 
 if TYPE_CHECKING:
     from ..storage.topic_log import TopicLog
+    from .backlog_age import OldestMessage
     from .ports import BrokerPort
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Topic:
         gate: what entries have to pass; None if nothing limits them.
         dispatch_limit: of all subscriptions together; None if nothing limits them.
         subscribe_limit: how often each consumer may subscribe; None for as often as it likes.
+        oldest_message: of all backlogs, as the last look at the backlog quotas found it; None if there was none.
     """
 
     def __init__(self, broker: BrokerPort, name: TopicName, log: TopicLog, epoch: int | None):
@@ -59,6 +61,7 @@ class Topic:
         self.gate: Gate | None = None
         self.dispatch_limit: RateLimit | None = None
         self.subscribe_limit: SubscribeLimit | None = None
+        self.oldest_message: OldestMessage | None = None
         self.meter = Meter(4)
         self._loop = asyncio.get_running_loop()
         self._follow_rates()

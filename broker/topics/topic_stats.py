@@ -68,7 +68,7 @@ def topic_stats(
         "backlogSize": max((backlog_bytes(subscription) for subscription in topic.subscriptions.values()), default=0),
         "backlogQuotaLimitSize": topic.policies.size_quota.limit_bytes,
         "backlogQuotaLimitTime": topic.policies.age_quota.limit_s,
-        "oldestBacklogMessageAgeSeconds": -1,
+        **_oldest_message(topic),
         "publishRateLimitedTimes": 0 if topic.gate is None or topic.gate.limit is None else topic.gate.limit.stops,
         "earliestMsgPublishTimeInBacklogs": 0,
         "offloadedStorageSize": 0,
@@ -101,6 +101,17 @@ def topic_stats(
     if topic.producers.epoch is not None:
         stats["topicEpoch"] = topic.producers.epoch
     return stats
+
+
+def _oldest_message(topic: Topic) -> Json:
+    """Return the age of the oldest message of all backlogs, -1 if none was found, and whose backlog it is in."""
+    oldest = topic.oldest_message
+    if oldest is None:
+        return {"oldestBacklogMessageAgeSeconds": -1}
+    return {
+        "oldestBacklogMessageAgeSeconds": oldest.age_s(topic.broker.now_ms()),
+        "oldestBacklogMessageSubscriptionName": printable(oldest.subscription),
+    }
 
 
 def publisher_stats(producer: Producer) -> Json:

@@ -30,7 +30,8 @@ _LARGEST = frozenset(
 _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog", "topicCreationTimeStamp"})
 """Times of beginnings: the first one that is set."""
 _MEAN = frozenset({"averageMsgSize", "avgMessagesPerEntry"})
-_NOT_AGGREGATED = frozenset({"deduplicationStatus", "ownerBroker", "topicEpoch"})
+_OLDEST = "oldestBacklogMessageSubscriptionName"
+_NOT_AGGREGATED = frozenset({"deduplicationStatus", "ownerBroker", "topicEpoch", _OLDEST})
 _NOT_OF_MERGED_CLIENTS = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
 
 
@@ -40,7 +41,8 @@ def aggregate(partitions: Sequence[Stats]) -> Stats:
     merged["publishers"] = _by_index([stats["publishers"] for stats in partitions])
     merged["subscriptions"] = _merge_subscriptions([stats["subscriptions"] for stats in partitions])
     merged["replication"] = {}
-    return merged
+    oldest = max(partitions, key=lambda stats: stats.get("oldestBacklogMessageAgeSeconds", -1))
+    return merged | ({_OLDEST: oldest[_OLDEST]} if _OLDEST in oldest else {})
 
 
 def _merge_subscriptions(partitions: Iterable[Mapping[str, Stats]]) -> dict[str, Stats]:

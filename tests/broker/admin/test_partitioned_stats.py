@@ -22,6 +22,7 @@ def test_limits_ages_times_and_means_have_their_own_rules() -> None:
             partition(
                 backlogQuotaLimitSize=1,
                 oldestBacklogMessageAgeSeconds=9,
+                oldestBacklogMessageSubscriptionName="slow",
                 averageMsgSize=10.0,
                 earliestMsgPublishTimeInBacklogs=0,
                 topicCreationTimeStamp=50,
@@ -32,6 +33,7 @@ def test_limits_ages_times_and_means_have_their_own_rules() -> None:
             partition(
                 backlogQuotaLimitSize=2,
                 oldestBacklogMessageAgeSeconds=3,
+                oldestBacklogMessageSubscriptionName="fast",
                 averageMsgSize=20.0,
                 earliestMsgPublishTimeInBacklogs=40,
                 topicCreationTimeStamp=30,
@@ -43,12 +45,20 @@ def test_limits_ages_times_and_means_have_their_own_rules() -> None:
     )
     assert merged["backlogQuotaLimitSize"] == 2
     assert merged["oldestBacklogMessageAgeSeconds"] == 9
+    assert merged["oldestBacklogMessageSubscriptionName"] == "slow"
     assert merged["averageMsgSize"] == 15.0
     assert merged["earliestMsgPublishTimeInBacklogs"] == 40
     assert merged["topicCreationTimeStamp"] == 30
     assert merged["lastPublishTimeStamp"] == 8
     assert merged["msgChunkPublished"] is True
     assert merged["compaction"] == {"lastCompactionRemovedEventCount": 3}
+
+
+def test_the_oldest_message_of_partitions_is_named_by_its_own() -> None:
+    ages = [partition(oldestBacklogMessageAgeSeconds=-1), partition(oldestBacklogMessageAgeSeconds=0)]
+    assert "oldestBacklogMessageSubscriptionName" not in aggregate(ages)
+    ages[1]["oldestBacklogMessageSubscriptionName"] = "s"
+    assert aggregate(ages)["oldestBacklogMessageSubscriptionName"] == "s"
 
 
 def test_subscriptions_merge_by_name_and_their_clients_by_place() -> None:
