@@ -66,6 +66,13 @@ class ObservedQueue(PendingQueue):
         if self._memory is not None:
             self._memory.add(size)
 
+    def rewrite(self, send: PendingSend, head: bytes, payload: bytes) -> None:
+        """Give a SEND that is in the queue other bytes."""
+        if self._memory is not None:
+            self._memory.release(len(send.payload))
+            self._memory.add(len(payload))
+        super().rewrite(send, head, payload)
+
     def take(self, sequence_id: int) -> PendingSend | None:
         """Remove the oldest one if ``sequence_id`` is about it; as `PendingQueue.take`."""
         send = super().take(sequence_id)

@@ -1,7 +1,7 @@
 """What a producer has sent and the broker has not stored yet, in the order of sending.
 
 Invariants: receipts come in this order, so a receipt can only be for the head. After a reconnection everything here is
-sent again, byte by byte as before and before anything new.
+sent again, before anything new and byte by byte as before, but for a version of the schema that is another one by now.
 """
 
 from __future__ import annotations
@@ -154,6 +154,11 @@ class PendingQueue:
         self._sends.append(send)
         self.messages += send.num_messages
         self.bytes += len(send.payload)
+
+    def rewrite(self, send: PendingSend, head: bytes, payload: bytes) -> None:
+        """Give a SEND that is in the queue other bytes."""
+        self.bytes += len(payload) - len(send.payload)
+        send.head, send.payload = head, payload
 
     def judge(self, sequence_id: int) -> Verdict:
         """Return what a receipt or refusal with ``sequence_id`` is about."""

@@ -37,6 +37,7 @@ from .observed_queue import ObservedQueue, Shared
 from .open_batch import Encoder, OpenBatch, split_by_key
 from .outgoing import OutgoingEntry, delayed, describe, encode_entry
 from .pending_queue import Admission, PendingQueue, PendingSend, SequenceIds, Verdict, fail_all
+from .schema_renewal import renew_versions
 
 log = logging.getLogger(__name__)
 
@@ -464,7 +465,10 @@ class Producer(Attachable, Closing):
     def _on_attached(self, connection: Connection, answer: pb.CommandProducerSuccess) -> None:
         self.name = self._ids.producer_name = answer.producer_name
         version = answer.schema_version if self._creation.schema is not None else b""
+        before = self._encoder.schema_version
         self._encoder.attached(self.name, connection.max_message_bytes, version)
+        if before and version != before:
+            renew_versions(self._pending, self._id, before, version)
         if answer.HasField("topic_epoch"):
             self._creation.topic_epoch = answer.topic_epoch
         if self._ids.last >= 0:

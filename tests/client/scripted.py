@@ -102,8 +102,12 @@ def redirected(request_id: int, url: str) -> bytes:
     return encode_frame(BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
 
 
-def producer_success(request_id: int, name: str = "scripted-0", last_sequence_id: int = -1) -> bytes:
-    answer = CommandProducerSuccess(request_id=request_id, producer_name=name, last_sequence_id=last_sequence_id)
+def producer_success(
+    request_id: int, name: str = "scripted-0", last_sequence_id: int = -1, schema_version: bytes = b""
+) -> bytes:
+    answer = CommandProducerSuccess(
+        request_id=request_id, producer_name=name, last_sequence_id=last_sequence_id, schema_version=schema_version
+    )
     return encode_frame(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
 
 
