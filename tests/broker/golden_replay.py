@@ -48,6 +48,7 @@ class Lane:
 @dataclass
 class Link:
     raw: Raw
+    answers_in_order: bool
     lanes: dict[str, Lane] = field(default_factory=dict)
     closes: bool = False
     is_closed: bool = False
@@ -63,7 +64,7 @@ class Link:
             name = f"answers to producer {_fields(command)['producer_id']}"
         elif kind in ("MESSAGE", "ACK_RESPONSE", "ACTIVE_CONSUMER_CHANGE"):
             name = f"{kind} to consumer {_fields(command)['consumer_id']}"
-        elif kind == "PRODUCER_SUCCESS":
+        elif kind == "PRODUCER_SUCCESS" or (not self.answers_in_order and "request_id" in _fields(command)):
             name = f"{kind} to request {_fields(command)['request_id']}"
         return self.lanes.setdefault(name, Lane())
 
@@ -78,11 +79,15 @@ class Replay:
         *,
         ignore: Callable[[Json], bool] = lambda _: False,
         seek_times: dict[str, int] | None = None,
+        delay_ms: int = 0,
+        answers_in_order: bool = True,
     ):
         self.broker = broker
         self.lines = lines
         self.began_ms = int(time.time() * 1000)
         self.seek_times = seek_times or {}  # by request id: the time meant, in ms since the beginning
+        self.delay_ms = delay_ms  # of messages that are to be given out later
+        self.answers_in_order = answers_in_order
         self.links: dict[int, Link] = {}
         self.bound: dict[str, str] = {}  # L1 -> "17", <producer-1> -> "standalone-…"
         self.came = asyncio.Event()
@@ -119,7 +124,7 @@ class Replay:
     async def _play(self, line: Json) -> None:
         conn = line["conn"]
         if line.get("event") == "connect":
-            link = self.links[conn] = Link(await Raw.open(self.broker.port))
+            link = self.links[conn] = Link(await Raw.open(self.broker.port), self.answers_in_order)
             link.reader = asyncio.create_task(self._read(link))
             return
         link = self.links[conn]
@@ -156,6 +161,8 @@ class Replay:
         if command.send.num_messages == 1 and "batch" in line and not command.send.HasField("num_messages"):
             command.send.num_messages = len(line["batch"])
         metadata = ParseDict(self._with_bound(line["metadata"], line), MessageMetadata())
+        if metadata.HasField("deliver_at_time"):
+            metadata.deliver_at_time = int(time.time() * 1000) + self.delay_ms
         payload = seal(metadata, self._body(line))
         if line["checksum_ok"] is None:
             payload = payload[6:]
