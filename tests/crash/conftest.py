@@ -30,7 +30,13 @@ AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 
 @pytest.fixture
 def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
-    yield from _started("broker", tmp_path, request)
+    """A broker. A module that wants it with other settings has them in SETTINGS, lines of `broker.conf`."""
+    flags: tuple[str, ...] = ()
+    if settings := getattr(request.module, "SETTINGS", ""):
+        file = tmp_path / "broker.conf"
+        file.write_text(settings)
+        flags = ("--config", str(file))
+    yield from _started("broker", tmp_path, request, *flags)
 
 
 @pytest.fixture
@@ -38,8 +44,8 @@ def standalone(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serve
     yield from _started("standalone", tmp_path, request)
 
 
-def _started(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
-    it = server(kind, directory)
+def _started(kind: str, directory: Path, request: pytest.FixtureRequest, *flags: str) -> Iterator[Server]:
+    it = server(kind, directory, *flags)
     request.node.stash[SERVER] = it
     try:
         it.start()

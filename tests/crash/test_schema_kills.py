@@ -116,6 +116,6 @@ async def test_two_kills_lose_no_version(broker: Server) -> None:
 @pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 async def test_ten_kills_lose_no_version(broker: Server, seed: int) -> None:
     await rounds(broker, kills=10, seed=seed)
