@@ -107,7 +107,7 @@ class Subscription:
         self._client = client
         self._messages = messages
         self._rng = random.Random(seed)
-        self._confirmed: dict[int, int] = {}  # the session in which an acknowledgement was confirmed
+        self._confirmed: dict[int, int] = {}  # the last session in which it may come, as one may be on its way
         self._consumers: dict[AnyConsumer, asyncio.Task[None]] = {}
         self._is_ending = False
         self._joined_ms = 0
@@ -158,8 +158,8 @@ class Subscription:
             assert at_ms >= due_ms, f"{self.kind}: {number} came {due_ms - at_ms} ms early"
         confirmed_in = self._confirmed.get(number, session)
         assert confirmed_in >= session, (
-            f"{self.kind}: {number} at {message.message_id} came in session {session},"
-            f" its acknowledgement was confirmed in {confirmed_in}"
+            f"{self.kind}: {number} at {message.message_id} came in session {session}, its acknowledgement was"
+            f" confirmed in {confirmed_in}, or before its time"
         )
         if number in self.seen:
             self.again += 1
@@ -180,8 +180,10 @@ class Subscription:
         consumer.ack(message).add_done_callback(partial(self._on_confirmation, number, self._messages.session))
 
     def _on_confirmation(self, number: int, session: int, done: asyncio.Future[None]) -> None:
-        if not done.cancelled() and done.exception() is None and session == self._messages.session:
-            self._confirmed.setdefault(number, session)
+        if done.cancelled() or done.exception() is not None or session != self._messages.session:
+            return
+        is_waiting = self._messages.due_ms[number] > now_ms()
+        self._confirmed.setdefault(number, session - 1 if is_waiting else session)
 
     def check(self) -> None:
         """Raise what a consumer found wrong."""

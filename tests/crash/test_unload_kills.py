@@ -30,7 +30,7 @@ SETTINGS = ""
 """Lines of `broker.conf` that the broker is started with."""
 NAMESPACE = "public/unloaded"
 KEYS = 20
-BURST = 10
+BURST = 5
 PAUSE_S = 0.004
 PENDING = 300
 REFUSED_SHARE = 0.02
