@@ -268,7 +268,10 @@ class SharedDispatcher(Dispatcher[C]):
                     return
             delays = self._subscription.delays
             if delays and len(self.replay) < limit:
-                self.replay.add(delays.take_due(limit), counted=False)
+                # What is due but not read again yet is left to reading: given out now, it would take the reading
+                # position past everything between, which nobody would get.
+                due = delays.take_due(limit)
+                self.replay.add([position for position in due if position < self._next], counted=False)
             if not self._give_some(limit, most_bytes):
                 return
         self.wake()

@@ -19,6 +19,7 @@ from .disks import MoodyDisk
 from .raw import Raw
 
 TOPIC = "persistent://public/wire/delivery"
+HOUR_MS = 3_600_000
 EXCLUSIVE, SHARED, FAILOVER = CommandSubscribe.Exclusive, CommandSubscribe.Shared, CommandSubscribe.Failover
 
 
@@ -366,6 +367,26 @@ async def test_a_message_for_an_extreme_time_is_stored_and_delivered_or_waits(
     assert (await sink.receive()).command.message.message_id.entryId == 1
     assert subscription.delayed_entries == (time_ms > 0)
     await close(source, sink)
+
+
+@pytest.mark.parametrize("kind", [SHARED, CommandSubscribe.Key_Shared])
+async def test_what_became_due_while_nobody_was_there_does_not_pass_by_what_is_before_it(
+    broker: BrokerService, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    gone = await consumer(broker, kind)
+    source = await producer(broker)
+    now_ms = broker.now_ms()
+    for number, at_ms in enumerate((0, now_ms + HOUR_MS, 0)):
+        source.send_message(b"m", sequence_id=number, metadata={"deliver_at_time": at_ms} if at_ms else {})
+    receipts = [(await source.receive()).command.send_receipt for _ in range(3)]
+    sent = [Position(receipt.message_id.ledgerId, receipt.message_id.entryId) for receipt in receipts]
+    assert [position(frame) for frame in await take(gone, 2)] == [sent[0], sent[2]]
+    await gone.request("CLOSE_CONSUMER", consumer_id=1, request_id=2)
+    monkeypatch.setattr(broker, "_clock", lambda: (now_ms + 2 * HOUR_MS) / 1000)
+    sink = await consumer(broker, kind)
+    assert [position(frame) for frame in await take(sink, 3)] == sent
+    assert await sink.barrier() == []
+    await close(gone, source, sink)
 
 
 async def test_exclusive_consumer_whose_connection_is_being_closed_gives_way(broker: BrokerService) -> None:
