@@ -6,6 +6,7 @@
 #   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
 #   make test-crash      all rounds of crashes, half an hour   make fuzz    hostile frames, 15 minutes
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
+#   make soak            400 consumers that come and go, ten minutes
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
@@ -33,7 +34,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow test-crash race fuzz soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -72,7 +73,10 @@ fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(strip $(shell od
 fuzz: $(DEV_STAMP)
 	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
 
-# Prints its seed; MAGNETAR_SOAK_SEED repeats the moments of its kills, MAGNETAR_SOAK_S says for how many seconds.
+# Both print their seed; MAGNETAR_SOAK_SEED repeats what chance decides, MAGNETAR_SOAK_S says for how many seconds.
+soak: $(DEV_STAMP)
+	$(BIN)/python -m benchmarks.soak_broker
+
 soak-functions: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks.soak
 

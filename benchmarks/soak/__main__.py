@@ -12,46 +12,20 @@ MAGNETAR_SOAK_KILLS=0 kills nothing. Exit code 1 if something is missed, with a 
 
 from __future__ import annotations
 
-import logging
-import os
 import random
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
-from .run import Soak, settings_of
+from .report import Verdict, report
+from .run import SECONDS, Soak
+from .settings import Settings
 from .verdict import judge
 
 
-def main() -> int:
-    """Run, print a line for each minute and the verdict."""
-    try:
-        settings = settings_of(os.environ)
-    except ValueError as error:
-        print(f"soak: {error}", file=sys.stderr)
-        return 2
-    logging.basicConfig(level=logging.ERROR)  # that the broker was killed is no news
-    print(f"soak of {settings.seconds:g} s, seed {settings.seed}", flush=True)
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
-    soak = Soak(settings, directory, random.Random(settings.seed))
-    try:
-        outcome = soak.run()
-    except Exception as error:  # noqa: BLE001  whatever ends it is the cause
-        print(f"missed: {str(error).splitlines()[0] or type(error).__name__}; data and logs are in {directory}")
-        return 1
-    verdict = judge(outcome)
-    for line in verdict.notes:
-        print(line)
-    if verdict.missed:
-        for cause in verdict.missed:
-            print(f"missed: {cause}")
-        print(f"data and logs are in {directory}")
-        return 1
-    shutil.rmtree(directory, ignore_errors=True)
-    print("met")
-    return 0
+def run(settings: Settings, directory: Path, rng: random.Random) -> Verdict:
+    """Run to the end, with a line for each minute."""
+    return judge(Soak(settings, directory, rng).run())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(run, SECONDS))

@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -100,11 +101,22 @@ class Watch:
 
     def others_s(self) -> float:
         """CPU time that neither these processes nor this one took, on all processors since the machine started."""
-        machine, own = psutil.cpu_times(), psutil.Process().cpu_times()
-        return float(machine.user + machine.nice + machine.system) - self.cpu_s() - float(own.user + own.system)
+        machine, own = psutil.cpu_times(), psutil.Process()
+        times = own.cpu_times()
+        own_s = 0.0 if (own.pid, own.create_time()) in self._cpu else float(times.user + times.system)
+        return float(machine.user + machine.nice + machine.system) - self.cpu_s() - own_s
 
     def memory_mib(self) -> dict[str, float]:
         """The median of each kind since this was asked last."""
         found = {kind: statistics.median(looks) for kind, looks in self._memory.items()}
         self._memory.clear()
         return found
+
+
+def disk_mib(directory: Path) -> float:
+    """What everything below a directory takes on the disk."""
+    blocks = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # deleted just now
+            blocks += path.lstat().st_blocks
+    return blocks * 512 / 2**20

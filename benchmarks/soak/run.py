@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,16 +13,13 @@ from tests.support.waiting import wait_for
 
 from ..plan import Plan
 from ..real_input import APPLICATION, BATCHES, official_input
-from .minutes import Minute, Watch
+from .minutes import Minute, Watch, disk_mib
 from .servers import DEAD, EXACT, INPUT, KINDS, LEAST, OUTPUTS, PARALLELISM, PARTITIONS, Servers
+from .settings import Settings
 from .traffic import Traffic
 from .verdict import Counts, Outcome
 
 SECONDS = 1800.0
-SECONDS_MIN = 20.0
-MINUTE_S = 60.0
-MINUTES_MIN = 8
-"""In a short soak a minute is an eighth of it."""
 MAXIMUM_SHARE = 0.5
 MAXIMUM_S, MAXIMUM_SHORT_SHARE = 45.0, 0.2
 """How long the maximum is measured; in a short soak a share of it."""
@@ -35,48 +30,6 @@ TICK_S = 0.25
 LOOK_S = 2.0
 DRAINED_S = 240.0
 """Until all input is acknowledged in the end; a message that failed comes again after 60 s."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How long, and which moments.
-
-    Attributes:
-        seconds: at half of the maximum.
-        seed: of the moments of kills, and of the instances and workers that are killed.
-        kills: whether any.
-    """
-
-    seconds: float
-    seed: int
-    kills: bool = True
-
-    @property
-    def minute_s(self) -> float:
-        """How long one line lasts."""
-        return min(MINUTE_S, self.seconds / MINUTES_MIN)
-
-
-def settings_of(environment: Mapping[str, str]) -> Settings:
-    """Read the settings.
-
-    Raises:
-        ValueError: one cannot be.
-    """
-    given = environment.get("MAGNETAR_SOAK_S") or str(SECONDS)
-    try:
-        seconds = float(given)
-    except ValueError:
-        raise ValueError(f"MAGNETAR_SOAK_S={given} is no number of seconds") from None
-    if not SECONDS_MIN <= seconds < 1e6:
-        raise ValueError(f"MAGNETAR_SOAK_S={given} is too short or too long; give {SECONDS_MIN:g} at least")
-    seed = environment.get("MAGNETAR_SOAK_SEED") or str(random.randrange(2**32))
-    if not seed.isdecimal():
-        raise ValueError(f"MAGNETAR_SOAK_SEED={seed} is no whole number")
-    kills = environment.get("MAGNETAR_SOAK_KILLS") or "1"
-    if kills not in ("0", "1"):
-        raise ValueError(f"MAGNETAR_SOAK_KILLS={kills} is neither 0 nor 1")
-    return Settings(seconds, int(seed), kills == "1")
 
 
 class Soak:
@@ -155,7 +108,7 @@ class Soak:
         began, before = time.monotonic(), traffic.processed()
         cpu_s, others_s = self._watch.cpu_s(), self._watch.others_s()
         kill_at = began + self._rng.uniform(0, length_s) if self._settings.kills else float("inf")
-        disk_mib, kills, next_look = 0.0, [], began
+        most_mib, kills, next_look = 0.0, [], began
         while (now := time.monotonic()) < began + length_s or kill_at < began + length_s:
             traffic.check()
             if now >= kill_at:
@@ -164,7 +117,7 @@ class Soak:
             elif now >= next_look:
                 next_look = now + LOOK_S
                 self._watch.look(self._servers.processes(), time.time())
-                disk_mib = max(disk_mib, self._servers.disk_mib())
+                most_mib = max(most_mib, disk_mib(self._servers.directory))
             else:
                 time.sleep(TICK_S)
         after, published = traffic.processed(), traffic.published
@@ -178,7 +131,7 @@ class Soak:
             self._watch.memory_mib(),
             self._watch.cpu_s() - cpu_s,
             max(0.0, self._watch.others_s() - others_s) / took_s / (psutil.cpu_count() or 1),
-            disk_mib,
+            most_mib,
             kills,
         )
 

@@ -139,14 +139,6 @@ class Servers:
         finally:
             tables.close()
 
-    def disk_mib(self) -> float:
-        """What all data and logs take on the disk."""
-        blocks = 0
-        for path in self.directory.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # deleted just now
-                blocks += path.lstat().st_blocks
-        return blocks * 512 / 2**20
-
     # -- kills ----------------------------------------------------------------------------------------------------
 
     def kill(self, kind: str) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from .counting import FAILS_EVERY
 from .minutes import Life, Minute
+from .report import Verdict
 from .servers import DEAD, EXACT, KINDS, LEAST, OUTPUTS
 
 TURN = len(KINDS)
@@ -70,23 +71,6 @@ class Outcome:
     minutes: Sequence[Minute]
     lives: Sequence[Life]
     counts: Counts
-
-
-@dataclass
-class Verdict:
-    """Lines for the reader.
-
-    Attributes:
-        notes: what was found.
-        missed: what should be otherwise; empty if all is well.
-    """
-
-    notes: list[str] = field(default_factory=list)
-    missed: list[str] = field(default_factory=list)
-
-    def compare(self, name: str, said: str, is_met: bool) -> None:
-        """Note a line, as a miss unless it is met."""
-        (self.notes if is_met else self.missed).append(f"{name}: {said}")
 
 
 def judge(outcome: Outcome) -> Verdict:

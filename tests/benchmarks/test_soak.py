@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.real_input import APPLICATION, messages_of
 from benchmarks.soak.minutes import Life, Minute
-from benchmarks.soak.run import Settings, settings_of
+from benchmarks.soak.run import SECONDS
 from benchmarks.soak.servers import DEAD, EXACT, LEAST, OUTPUTS
+from benchmarks.soak.settings import Settings, settings_of
 from benchmarks.soak.verdict import Counts, Outcome, judge
 
 MESSAGES = messages_of(APPLICATION, 1003)
@@ -138,8 +139,8 @@ def test_what_is_at_least_once_may_count_again_as_often_as_kills_allow() -> None
 
 def test_settings_of_a_soak() -> None:
     given = {"MAGNETAR_SOAK_S": "60", "MAGNETAR_SOAK_SEED": "4", "MAGNETAR_SOAK_KILLS": "0"}
-    assert settings_of(given) == Settings(60.0, 4, kills=False)
-    assert settings_of({}).seconds == 1800
+    assert settings_of(given, SECONDS) == Settings(60.0, 4, kills=False)
+    assert settings_of({}, SECONDS).seconds == 1800
     assert Settings(1800, 1).minute_s == 60
     assert Settings(40, 1).minute_s == 5
 
@@ -157,4 +158,4 @@ def test_settings_of_a_soak() -> None:
 )
 def test_wrong_settings_of_a_soak_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}={value} "):
-        settings_of({name: value})
+        settings_of({name: value}, SECONDS)
