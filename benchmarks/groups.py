@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .broker_rates import measure_fan_out, measure_key_shared, measure_schema
+from .catch_up import measure_catch_up
 from .client_rates import measure_consume, measure_publish
 from .compiled_rates import measure_compiled
 from .connector_rates import measure_connectors
+from .delayed_rates import measure_delayed
 from .exact_rates import measure_exact
 from .failover import measure_failover
 from .figure import Figure
@@ -26,6 +29,7 @@ from .spark_read import measure_spark
 from .spark_start import measure_spark_start
 from .state_rates import measure_state
 from .state_size import measure_state_size
+from .topics_on_disk import measure_topics_on_disk
 
 Benchmark = Callable[[Plan], Iterator[Figure]]
 
@@ -36,6 +40,14 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "exactly": {"exactly": measure_exact},
     "state": {"state": measure_state, "state-size": measure_state_size},
     "clients": {"publish": measure_publish, "consume": measure_consume, "group-commit": measure_group_commit},
+    "broker": {
+        "key-shared": measure_key_shared,
+        "fan-out": measure_fan_out,
+        "schema": measure_schema,
+        "catch-up": measure_catch_up,
+        "delayed": measure_delayed,
+        "topics-on-disk": measure_topics_on_disk,
+    },
     "spark": {"spark": measure_spark, "spark-function": measure_spark_function, "spark-start": measure_spark_start},
     "footprint": {
         "start": measure_start,

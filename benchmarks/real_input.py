@@ -1,10 +1,11 @@
 """Input as applications send it, written by the official Python client: two shapes, three batch sizes.
 
 *Plain* messages are 100 equal bytes each, a letter; *application* messages are JSON of 40 to 110 bytes with a partition
-key, an event time and one property. The official client writes some ten thousand of them once per shape and batch size,
-as many as it does in a second or two; what it sent stays in a file. Topics are then filled by sending those entries,
-checksum, metadata and all, as often as it takes, so every byte that a reader sees is the official client's. Beside them
-stands input of our own client's encoder, under the same interface.
+key, an event time and one property. Two more shapes are application messages for one purpose each: with 10,000 keys
+instead of 1000, and sent under a JSON schema. The official client writes some ten thousand of them once per shape and
+batch size, as many as it does in a second or two; what it sent stays in a file. Topics are then filled by sending those
+entries, checksum, metadata and all, as often as it takes, so every byte that a reader sees is the official client's.
+Beside them stands input of our own client's encoder, under the same interface.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import random
 import string
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,15 @@ from typing import Any, Protocol
 
 import pulsar
 import uvloop
-from magnetar.client import AsyncClient, ClientConfig, ConsumerConfig, Producer, ProducerConfig
+from magnetar.client import (
+    AsyncClient,
+    AutoProduceBytesSchema,
+    ClientConfig,
+    ConsumerConfig,
+    Producer,
+    ProducerConfig,
+)
+from pulsar.schema import BytesSchema, JsonSchema, Long, Record, String
 
 from .figure import Table
 from .load import IN_FLIGHT, Receipts, hold, official, payloads_of, publish_entries
@@ -31,12 +41,15 @@ from .plan import Plan
 
 PLAIN, APPLICATION, OWN = "plain", "application", "own encoder"
 SHAPES = (PLAIN, APPLICATION)
+MANY_KEYS, TYPED = "application with 10,000 keys", "application with a schema"
 BATCHES = (1000, 50, 1)
 DISTINCT = {1000: 60_000, 50: 30_000, 1: 10_000}
 """Messages that the official client writes; longer input repeats them."""
 SIZE_BYTES = 100
 JSON_BYTES_MIN, JSON_BYTES_MAX = 40, 110
-KEYS = 1000
+DISTINCT_MANY_KEYS = 40_000
+"""The same of `MANY_KEYS`: at random, all but 2 % of the keys are in so many."""
+KEYS, MANY = 1000, 10_000
 SEED = 14
 FIRST_EVENT_MS = 1_700_000_000_000
 BATCH_WAIT_MS = 10_000
@@ -118,13 +131,16 @@ class OfficialInput:
 
     def payloads(self, count: int) -> list[bytes]:
         """The first `count` payloads."""
-        found = [message.payload for message in messages_of(self.name, DISTINCT[self.batch])]
+        found = [message.payload for message in self._messages()]
         return list(itertools.islice(itertools.cycle(found), count))
 
     def keys(self, count: int) -> list[str | None]:
         """The first `count` partition keys."""
-        found = [message.key for message in messages_of(self.name, DISTINCT[self.batch])]
+        found = [message.key for message in self._messages()]
         return list(itertools.islice(itertools.cycle(found), count))
+
+    def _messages(self) -> Sequence[Message]:
+        return messages_of(self.name, distinct(self.name, self.batch))
 
     def total_bytes(self, count: int) -> int:
         """The size of the first `count` payloads."""
@@ -132,9 +148,17 @@ class OfficialInput:
 
     def fill(self, service_url: str, topic: str, count: int) -> None:
         """Send entries until the topic has `count` messages more."""
+        self.publish(service_url, topic, count)
+
+    def publish(self, service_url: str, topic: str, count: int) -> float:
+        """Send entries as `fill` does; return the seconds from the first one to the last receipt."""
         if count % self.batch:
             raise ValueError(f"{count} messages are no whole number of batches of {self.batch}")
-        uvloop.run(_send(service_url, topic, itertools.islice(itertools.cycle(self.entries), count // self.batch)))
+        is_typed = self.name == TYPED
+        if is_typed:
+            _give_schema(service_url, topic)
+        entries = itertools.islice(itertools.cycle(self.entries), count // self.batch)
+        return uvloop.run(_send(service_url, topic, entries, is_typed=is_typed))
 
 
 @dataclass(frozen=True)
@@ -147,6 +171,30 @@ class Message:
     properties: dict[str, str] | None = None
 
 
+class _Event(Record):  # type: ignore[misc]  # the official client has no types
+    """The payload of an application message, as a schema has it."""
+
+    id = Long()
+    user = String()
+    note = String()
+
+
+class EncodedJson(JsonSchema):  # type: ignore[misc]
+    """The JSON schema of application messages, for a producer that is given what is encoded already."""
+
+    def __init__(self) -> None:
+        super().__init__(_Event)
+
+    def encode(self, obj: bytes) -> bytes:
+        """The payload itself."""
+        return obj
+
+
+def distinct(shape: str, batch: int) -> int:
+    """Return how many messages of a shape the official client writes."""
+    return DISTINCT_MANY_KEYS if shape == MANY_KEYS else DISTINCT[batch]
+
+
 @functools.cache
 def messages_of(shape: str, count: int) -> Sequence[Message]:
     """Return the first `count` messages of a shape; pure, always the same."""
@@ -154,11 +202,12 @@ def messages_of(shape: str, count: int) -> Sequence[Message]:
         letters = [letter.encode() * SIZE_BYTES for letter in string.ascii_letters]
         return [Message(letters[number % len(letters)]) for number in range(count)]
     rng = random.Random(SEED)
-    return [_event(number, rng) for number in range(count)]
+    keys = MANY if shape == MANY_KEYS else KEYS
+    return [_event(number, rng, keys) for number in range(count)]
 
 
-def _event(number: int, rng: random.Random) -> Message:
-    user = f"u{rng.randrange(KEYS):03d}"
+def _event(number: int, rng: random.Random, keys: int) -> Message:
+    user = f"u{rng.randrange(keys):03d}"
     payload = json.dumps({"id": number, "user": user, "note": ""}, separators=(",", ":"))
     missing = rng.randint(JSON_BYTES_MIN - len(payload), JSON_BYTES_MAX - len(payload))
     payload = payload.replace('"note":""', f'"note":"{"".join(rng.choices(string.ascii_lowercase, k=missing))}"')
@@ -178,7 +227,7 @@ def inputs(plan: Plan, batch: int, *, own: bool = True) -> list[Input]:
 
 def official_input(plan: Plan, shape: str, batch: int) -> OfficialInput:
     """Return the official client's input of a shape; it is written once for all benchmarks of a directory."""
-    file = plan.directory / "official-input" / f"{shape}-{batch}"
+    file = plan.directory / "official-input" / f"{shape}-{batch}".replace(" ", "-")
     if not file.exists():
         entries = _written(plan, shape, batch)
         file.parent.mkdir(exist_ok=True)
@@ -199,10 +248,10 @@ def _read(file: Path) -> Iterator[Entry]:
 
 
 def _written(plan: Plan, shape: str, batch: int) -> list[Entry]:
-    messages = messages_of(shape, DISTINCT[batch])
+    messages = messages_of(shape, distinct(shape, batch))
     with plan.server("broker") as server:
         hold(server.service_url, "input", "keep")
-        _publish(server.service_url, "input", messages, batch)
+        _publish(server.service_url, "input", messages, batch, is_typed=shape == TYPED)
         entries, payloads = uvloop.run(_entries(server.service_url, "input", len(messages)))
     sizes = {entry.messages for entry in entries}
     if sizes != {batch}:
@@ -212,11 +261,12 @@ def _written(plan: Plan, shape: str, batch: int) -> list[Entry]:
     return entries
 
 
-def _publish(service_url: str, topic: str, messages: Sequence[Message], batch: int) -> None:
+def _publish(service_url: str, topic: str, messages: Sequence[Message], batch: int, *, is_typed: bool) -> None:
     client = official(service_url)
     try:
         producer = client.create_producer(
             topic,
+            schema=EncodedJson() if is_typed else BytesSchema(),
             batching_enabled=batch > 1,
             batching_max_messages=max(batch, 2),  # it refuses 1 even where batching is off
             batching_max_allowed_size_in_bytes=4 * 1024 * 1024,
@@ -255,13 +305,28 @@ async def _entries(service_url: str, topic: str, count: int) -> tuple[list[Entry
     return entries, payloads
 
 
-async def _send(service_url: str, topic: str, entries: Iterator[Entry]) -> None:
+def _give_schema(service_url: str, topic: str) -> None:
+    """Have the official client bring the schema of `TYPED`."""
+    client = official(service_url)
+    try:
+        client.create_producer(topic, schema=EncodedJson()).close()
+    finally:
+        client.close()
+
+
+async def _send(service_url: str, topic: str, entries: Iterator[Entry], *, is_typed: bool) -> float:
     config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
     async with AsyncClient(service_url, ClientConfig()) as client:
-        producer = await client.create_producer(topic, config)
+        if is_typed:
+            producer = (await client.create_producer(topic, config, schema=AutoProduceBytesSchema())).producer
+        else:
+            producer = await client.create_producer(topic, config)
         assert isinstance(producer, Producer), f"{topic} has partitions"
+        began = time.perf_counter()
         for number, entry in enumerate(entries):
             await producer.ready()
             producer.send_sealed(entry.section, number, entry.messages)
         await producer.flush()
+        took_s = time.perf_counter() - began
         await producer.close()
+    return took_s

@@ -1,0 +1,117 @@
+"""Reading a backlog that the broker's memory does not hold, beside reading the same files.
+
+The backlog is four times what the broker's caches take together. Before each measurement, of either side, the broker is
+started anew, so that its caches are empty, and the kernel is told to drop the pages of the ledgers' files
+(`posix_fadvise` with ``DONTNEED``, after a sync); that it did is checked by reading without waiting for the disk. So
+both sides read from the disk, as far as the machine below has no cache of its own. Both rates are of the bytes of these
+files.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.servers import Server
+
+from .figure import Figure, Table
+from .load import consume, hold
+from .machine import cpu_s
+from .plan import Plan
+from .real_input import PLAIN, official_input
+
+CACHE_MIB = 64 + 16
+"""What the broker's caches take: the newest entries of all topics, and what was read ahead."""
+BACKLOG_MIB, QUICK_BACKLOG_MIB = 4 * CACHE_MIB, CACHE_MIB + CACHE_MIB // 2
+BATCHES = (1000, 50)
+READ_BYTES = 1024 * 1024
+"""In one call of the plain read."""
+PROBES = 64
+"""Places of a file at which is looked whether memory holds it."""
+
+
+def measure_catch_up(plan: Plan) -> Iterator[Figure]:
+    """Read such a backlog through the broker, and its files without."""
+    for batch in BATCHES:
+        yield _figure(plan, batch)
+
+
+def _figure(plan: Plan, batch: int) -> Figure:
+    given = official_input(plan, PLAIN, batch)
+    size_bytes = (QUICK_BACKLOG_MIB if plan.is_quick else BACKLOG_MIB) * 2**20
+    written = given.entries[0]
+    count = size_bytes // len(written.section) * batch
+    ours, plain, cpu = [], [], []
+    with plan.server("broker") as server:
+        names = [f"s{i}" for i in range(plan.repeats)]
+        hold(server.service_url, "backlog", *names)
+        given.fill(server.service_url, "backlog", count)
+        for name in names:
+            files, total = _cold(server)
+            began = time.perf_counter()
+            _read_plainly(files)
+            plain.append(total / (time.perf_counter() - began) / 1e6)
+            files, total = _cold(server)
+            before = cpu_s(server.pid)
+            _, took_s = consume(server.service_url, "backlog", name, count)
+            ours.append(total / took_s / 1e6)
+            cpu.append((cpu_s(server.pid) - before) / total * 1e9)
+    return Figure(
+        name=f"catch-up read of {size_bytes / 2**20:.0f} MiB that no cache holds, batches of {batch}",
+        ours=statistics.median(ours),
+        unit="MB/s",
+        peer=statistics.median(plain),
+        peer_name="sequential read of the same files",
+        note=f"{given.name} messages of 100 B; broker {statistics.median(cpu):.2f} ms CPU a MB",
+        table=Table.OFFICIAL,
+    )
+
+
+def _cold(server: Server) -> tuple[list[Path], int]:
+    """Have neither the broker nor the kernel remember the ledgers; return their files and all their bytes."""
+    server.stop()
+    files = sorted((server.directory / "data").glob("**/*.ledger"), key=lambda path: int(path.stem))
+    for path in files:
+        drop_pages(path)
+    server.start()
+    return files, sum(path.stat().st_size for path in files)
+
+
+def drop_pages(path: Path) -> None:
+    """Have the kernel forget what it holds of a file in memory.
+
+    Raises:
+        RuntimeError: it holds some of it all the same, as a file system does that has no disk.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        held = sum(_is_in_memory(file, offset) for offset in _places(os.fstat(file).st_size))
+    finally:
+        os.close(file)
+    if held:
+        raise RuntimeError(f"{held} of {PROBES} places of {path} stay in memory; give --directory one on a disk")
+
+
+def _places(size: int) -> range:
+    return range(0, size, max(1, size // PROBES))
+
+
+def _is_in_memory(file: int, offset: int) -> bool:
+    """Return whether a byte can be read without waiting for a disk."""
+    try:
+        return os.preadv(file, [bytearray(1)], offset, os.RWF_NOWAIT) > 0
+    except BlockingIOError:
+        return False
+
+
+def _read_plainly(files: list[Path]) -> None:
+    buffer = bytearray(READ_BYTES)
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass

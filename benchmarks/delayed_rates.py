@@ -1,0 +1,222 @@
+"""A million delayed messages of the official client: what taking them costs, and giving them out.
+
+A million messages are published with times at random within the next hour, while a consumer is there that gets none of
+them. The broker starts again, and finds out by reading what waits; what it has in memory by that, beyond what it had
+before, is the memory of the row. Then delayed delivery is switched off for the namespace, which makes all of them due.
+
+How late messages are is measured apart, on fewer of them, whose times come while the consumer waits.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pulsar
+
+from tests.support.servers import Server
+from tests.support.waiting import wait_for
+
+from .figure import Figure, Table
+from .load import IN_FLIGHT, Receipts, hold, official
+from .machine import cpu_s, usage
+from .plan import Plan
+from .real_input import APPLICATION, SEED, messages_of
+
+COUNT, QUICK_COUNT = 1_000_000, 50_000
+PLAIN_SHARE = 10
+"""One in so many is published without a delay, too, to compare."""
+WITHIN_MS = 3600_000
+MARGIN_MS = 600_000
+"""Until the first of them is due: publishing takes less."""
+TIMED, QUICK_TIMED = 50_000, 10_000
+TIMED_AFTER_MS, TIMED_WITHIN_MS = 10_000, 10_000
+TOPIC = "delayed"
+DISTINCT = 10_000
+TIMEOUT_S = 600.0
+TICK_MS = 1000
+"""What becomes due within so long goes out together; the default of the broker, as of Pulsar."""
+
+
+def measure_delayed(plan: Plan) -> Iterator[Figure]:
+    """Publish, remember and give out a million delayed messages; then how late messages are."""
+    with plan.server("broker") as server:
+        yield from _million(server, QUICK_COUNT if plan.is_quick else COUNT)
+    with plan.server("broker") as server:
+        yield from _lateness(server, QUICK_TIMED if plan.is_quick else TIMED)
+
+
+def _million(server: Server, count: int) -> Iterator[Figure]:
+    url = server.service_url
+    for topic in (TOPIC, "plain"):
+        hold(url, topic, "s")
+    plain = _publish(url, "plain", [None] * (count // PLAIN_SHARE))
+    rng = random.Random(SEED)
+    first_ms = _now_ms() + MARGIN_MS
+    with Delayed(server) as consumer:
+        rate = _publish(url, TOPIC, [first_ms + rng.randrange(WITHIN_MS) for _ in range(count)])
+        wait_for(lambda: consumer.waiting() == count, f"{count} messages that wait", TIMEOUT_S)
+        if consumer.arrived:
+            raise AssertionError(f"{len(consumer.arrived)} messages came {MARGIN_MS / 1000:g} s too early")
+    yield Figure(
+        name=f"publish {count:,} messages to be delivered within an hour, one by one",
+        ours=rate,
+        unit="messages/s",
+        peer=plain,
+        peer_name="without a delay; both by the official client",
+        table=Table.OFFICIAL,
+    )
+    server.stop()
+    server.start()
+    before_mib = _pss_mib(server)
+    with Delayed(server) as consumer:
+        began = time.perf_counter()
+        wait_for(lambda: consumer.waiting() == count, f"{count} messages that wait", TIMEOUT_S)
+        took_s = time.perf_counter() - began
+        grown_mib = _pss_mib(server) - before_mib
+        yield Figure(
+            name=f"{count:,} delayed messages: memory of the broker, each",
+            ours=grown_mib * 2**20 / count,
+            unit="bytes",
+            more_is_better=False,
+            note=f"grown by {grown_mib:.0f} MiB (PSS), the index by its own count"
+            f" {consumer.stats()['delayedMessageIndexSizeInBytes'] / 2**20:.1f} MiB",
+        )
+        yield Figure(
+            name=f"{count:,} delayed messages: found again after a restart",
+            ours=count / took_s,
+            unit="messages/s",
+            note=f"{took_s:.1f} s",
+        )
+        before, began = cpu_s(server.pid), time.perf_counter()
+        consumer.make_all_due()
+        consumer.wait(count)
+        took_s, used_s = time.perf_counter() - began, cpu_s(server.pid) - before
+    yield Figure(
+        name=f"{count:,} delayed messages, all due: delivery, one by one",
+        ours=count / took_s,
+        unit="messages/s",
+        note=f"to one consumer of the official client; each came once; broker {used_s / count * 1e6:.1f} µs CPU each",
+        table=Table.OFFICIAL,
+    )
+
+
+def _lateness(server: Server, count: int) -> Iterator[Figure]:
+    hold(server.service_url, TOPIC, "s")
+    rng = random.Random(SEED)
+    with Delayed(server) as consumer:
+        first_ms = _now_ms() + TIMED_AFTER_MS
+        times = [first_ms + rng.randrange(TIMED_WITHIN_MS) for _ in range(count)]
+        _publish(server.service_url, TOPIC, times)
+        if _now_ms() > first_ms:
+            raise RuntimeError(f"publishing {count} messages took more than {TIMED_AFTER_MS / 1000:g} s")
+        consumer.wait(count)
+        late_ms = [arrived_ms - int(message.properties()["due"]) for arrived_ms, message in consumer.arrived]
+    if min(late_ms) < 0:
+        raise AssertionError(f"a message came {-min(late_ms)} ms too early")
+    yield Figure(
+        name=f"delayed messages, {count / TIMED_WITHIN_MS * 1000:,.0f} due a second: how late, p99",
+        ours=statistics.quantiles(late_ms, n=100)[98],
+        unit="ms",
+        more_is_better=False,
+        note=f"p50 {statistics.median(late_ms):.0f} ms, worst {max(late_ms)} ms; what is due within {TICK_MS} ms goes"
+        " out together; none too early",
+        table=Table.OFFICIAL,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _pss_mib(server: Server) -> float:
+    return usage(psutil.Process(server.pid)).pss_mib
+
+
+def _publish(service_url: str, topic: str, times_ms: list[int] | list[None]) -> float:
+    """Publish a message for each time with the official client; return how many a second."""
+    messages = messages_of(APPLICATION, DISTINCT)
+    client = official(service_url)
+    try:
+        producer = client.create_producer(
+            topic, batching_enabled=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True
+        )
+        receipts = Receipts()
+        began = time.perf_counter()
+        for number, time_ms in enumerate(times_ms):
+            message = messages[number % DISTINCT]
+            producer.send_async(
+                message.payload,
+                receipts,
+                partition_key=message.key,
+                properties={"due": str(time_ms)},
+                deliver_at=time_ms,
+            )
+        producer.flush()
+        receipts.wait_for(len(times_ms))
+        return len(times_ms) / (time.perf_counter() - began)
+    finally:
+        client.close()
+
+
+class Delayed:
+    """A consumer of the topic's shared subscription, and what the broker says of that.
+
+    Attributes:
+        arrived: when each message came, in milliseconds since 1970, and the message.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.arrived: list[tuple[int, pulsar.Message]] = []
+        self._wanted = 0
+        self._all = threading.Event()
+        self._http = httpx.Client(base_url=f"{server.web_url}/admin/v2/", timeout=60)
+        self._client = official(server.service_url)
+
+    def __enter__(self) -> Delayed:
+        self._client.subscribe(TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared, message_listener=self._arrive)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._client.close()
+        self._http.close()
+
+    def _arrive(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        self.arrived.append((_now_ms(), message))
+        consumer.acknowledge(message)
+        if self._wanted and len(self.arrived) >= self._wanted:
+            self._all.set()
+
+    def stats(self) -> dict[str, Any]:
+        """What the broker says of the subscription."""
+        answer = self._http.get(f"persistent/public/default/{TOPIC}/stats").raise_for_status()
+        return dict(answer.json()["subscriptions"]["s"])
+
+    def waiting(self) -> int:
+        """How many messages the broker knows to wait."""
+        return int(self.stats()["msgDelayed"])
+
+    def make_all_due(self) -> None:
+        """Switch delayed delivery off."""
+        policy = {"active": False, "tickTime": TICK_MS}
+        self._http.post("namespaces/public/default/delayedDelivery", json=policy).raise_for_status()
+
+    def wait(self, count: int) -> None:
+        """Wait until so many messages are there.
+
+        Raises:
+            TimeoutError: they do not come.
+            AssertionError: one came twice.
+        """
+        self._wanted = count
+        if len(self.arrived) < count and not self._all.wait(TIMEOUT_S):
+            raise TimeoutError(f"{len(self.arrived)} of {count} messages")
+        places = {(one.message_id().ledger_id(), one.message_id().entry_id()) for _, one in self.arrived}
+        if len(places) != count or len(self.arrived) != count:
+            raise AssertionError(f"{len(self.arrived)} messages came, {len(places)} different ones, of {count}")
