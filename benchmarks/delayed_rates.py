@@ -2,7 +2,8 @@
 
 A million messages are published with times at random within the next hour, while a consumer is there that gets none of
 them. The broker starts again, and finds out by reading what waits; what it has in memory by that, beyond what it had
-before, is the memory of the row. Then delayed delivery is switched off for the namespace, which makes all of them due.
+before, is the memory of the row. Then delayed delivery is switched off for the namespace, which makes all of them due
+(the broker looks at that every ten seconds at least; the rate is that from the first message to the last).
 
 How late messages are is measured apart, on fewer of them, whose times come while the consumer waits.
 """
@@ -94,10 +95,10 @@ def _million(server: Server, count: int) -> Iterator[Figure]:
             unit="messages/s",
             note=f"{took_s:.1f} s",
         )
-        before, began = cpu_s(server.pid), time.perf_counter()
+        before = cpu_s(server.pid)
         consumer.make_all_due()
         consumer.wait(count)
-        took_s, used_s = time.perf_counter() - began, cpu_s(server.pid) - before
+        took_s, used_s = consumer.took_s(), cpu_s(server.pid) - before
     yield Figure(
         name=f"{count:,} delayed messages, all due: delivery, one by one",
         ours=count / took_s,
@@ -206,6 +207,10 @@ class Delayed:
         """Switch delayed delivery off."""
         policy = {"active": False, "tickTime": TICK_MS}
         self._http.post("namespaces/public/default/delayedDelivery", json=policy).raise_for_status()
+
+    def took_s(self) -> float:
+        """The seconds from the first message to the last."""
+        return (self.arrived[-1][0] - self.arrived[0][0]) / 1000
 
     def wait(self, count: int) -> None:
         """Wait until so many messages are there.

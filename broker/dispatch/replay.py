@@ -46,8 +46,13 @@ class Replay:
         """Return how often redelivery of an entry was asked for."""
         return self._counts.get(position, 0)
 
-    def first_run(self, limit: int) -> list[Position]:
-        """Return the smallest position and those that follow it without a gap, at most ``limit``; they stay queued."""
+    def first_run(self, limit: int, span: int) -> list[Position]:
+        """Return the smallest position and the next ones of its ledger, ascending; they stay queued.
+
+        Args:
+            limit: return no more of them.
+            span: return none so many entries, or more, behind the first: they are read together.
+        """
         run: list[Position] = []
         taken: list[Position] = []
         while self._heap and len(run) < limit:
@@ -55,7 +60,7 @@ class Replay:
             if position not in self._queued or (run and position == run[-1]):
                 heapq.heappop(self._heap)  # discarded earlier, and perhaps queued anew since
                 continue
-            if run and (position[0] != run[-1][0] or position[1] != run[-1][1] + 1):
+            if run and (position[0] != run[0][0] or position[1] >= run[0][1] + span):
                 break
             run.append(position)
             taken.append(heapq.heappop(self._heap))

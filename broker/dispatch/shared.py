@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..storage.entry import StoredEntry
     from ..storage.topic_log import TopicLog
+    from .delays import Delays
     from .ports import Delivery, SubscriptionPort
+
+
+REPLAY_SPAN = 2048
+"""Entries from the first to the last one that are given out again of one read."""
+REPLAY_BYTES = 1024 * 1024
+"""How much is read at once for that: entries that lie between are read for nothing."""
+DUE_AT_ONCE, DUE_MAX = 500, 100_000
+"""Delayed entries that are queued between two reads, and in the queue, when they are due."""
 
 
 class SharedOrder(Generic[C]):
@@ -106,6 +115,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._order: SharedOrder[C] = SharedOrder()
         self._replay_reader = EntryReader(log, tasks, self.run)
         self._chunks: ChunkOwners[C] = ChunkOwners()
+        self._takes_due = False
 
     @property
     def consumers(self) -> list[C]:
@@ -267,14 +277,26 @@ class SharedDispatcher(Dispatcher[C]):
                 if not limit:
                     return
             delays = self._subscription.delays
-            if delays and len(self.replay) < limit:
-                # What is due but not read again yet is left to reading: given out now, it would take the reading
-                # position past everything between, which nobody would get.
-                due = delays.take_due(limit)
-                self.replay.add([position for position in due if position < self._next], counted=False)
+            if delays:
+                self._add_due(delays, limit)
             if not self._give_some(limit, most_bytes):
                 return
         self.wake()
+
+    def _add_due(self, delays: Delays, limit: int) -> None:
+        """Queue some of what is due, whenever fewer than ``limit`` wait to be given out again, until many do.
+
+        What is queued is read in the order of the log. Due entries may lie anywhere in it, and a disk reads blocks: of
+        many entries a block holds several, of few it is read for one.
+        """
+        if len(self.replay) < limit:
+            self._takes_due = True
+        if self._takes_due:
+            due = delays.take_due(DUE_AT_ONCE)
+            # What is due but not read again yet is left to reading: given out now, it would take the reading position
+            # past everything between, which nobody would get.
+            self.replay.add([position for position in due if position < self._next], counted=False)
+            self._takes_due = len(due) == DUE_AT_ONCE and len(self.replay) < DUE_MAX
 
     def _give_some(self, limit: int, most_bytes: int) -> bool:
         """Give out so many entries and bytes at most; returns whether it is worth going on."""
@@ -291,18 +313,23 @@ class SharedDispatcher(Dispatcher[C]):
         return self._reader.read(self._next, limit, most_bytes)
 
     def _read_replay(self, limit: int, most_bytes: int) -> list[StoredEntry]:
-        run = self.replay.first_run(limit)
-        entries = self._replay_reader.read(run[0], len(run), most_bytes)
-        wanted = [entry for entry in entries if entry.position <= run[-1]]
-        if entries:
-            # What the log skipped was trimmed or deleted: nobody can have it any more.
-            reached = entries[-1].position if wanted else run[-1]
-            there = {entry.position for entry in wanted}
-            for position in run:
-                if position <= reached and position not in there:
-                    self.replay.forget(position)
-            if not wanted:
-                self.wake()
+        run = self.replay.first_run(limit, REPLAY_SPAN)
+        entries = self._replay_reader.read(run[0], run[-1][1] - run[0][1] + 1, min(most_bytes, REPLAY_BYTES))
+        if not entries:
+            return []
+        # Read are entries of one ledger without a gap, so a position tells the place.
+        first, last = entries[0].position, entries[-1].position
+        wanted: list[StoredEntry] = []
+        for position in run:
+            if position > last:
+                break  # for the next read
+            if position >= first:
+                wanted.append(entries[position[1] - first[1]])
+            else:
+                # What the log skipped was trimmed or deleted: nobody can have it any more.
+                self.replay.forget(position)
+        if not wanted:
+            self.wake()
         return wanted
 
     def _spread(self, entries: list[StoredEntry]) -> bool:

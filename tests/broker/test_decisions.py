@@ -165,13 +165,12 @@ class NaiveReplay:
             if counted:
                 self.counts[position] = self.counts.get(position, 0) + 1
 
-    def first_run(self, limit: int) -> list[Position]:
-        run: list[Position] = []
-        for position in sorted(self.queued):
-            if run and position != (run[-1].ledger_id, run[-1].entry_id + 1):
-                break
-            run.append(position)
-        return run[:limit]
+    def first_run(self, limit: int, span: int) -> list[Position]:
+        if not self.queued:
+            return []
+        first = min(self.queued)
+        end = first.entry_id + span
+        return sorted(each for each in self.queued if each.ledger_id == first.ledger_id and each.entry_id < end)[:limit]
 
 
 positions = st.builds(Position, st.integers(0, 1), st.integers(0, 6))
@@ -183,8 +182,8 @@ replay_steps = st.one_of(
 )
 
 
-@given(st.lists(replay_steps, max_size=25), st.integers(1, 5))
-def test_replay_queue_keeps_order_and_counts(steps: list[tuple[object, ...]], limit: int) -> None:
+@given(st.lists(replay_steps, max_size=25), st.integers(1, 5), st.integers(1, 7))
+def test_replay_queue_keeps_order_and_counts(steps: list[tuple[object, ...]], limit: int, span: int) -> None:
     replay, naive = Replay(), NaiveReplay()
     for name, argument, *rest in steps:
         if name == "add":
@@ -202,7 +201,7 @@ def test_replay_queue_keeps_order_and_counts(steps: list[tuple[object, ...]], li
             naive.queued = {p for p in naive.queued if p > argument}  # type: ignore[operator]
             naive.counts = {p: n for p, n in naive.counts.items() if p > argument}  # type: ignore[operator]
         assert len(replay) == len(naive.queued)
-        assert replay.first_run(limit) == naive.first_run(limit)
+        assert replay.first_run(limit, span) == naive.first_run(limit, span)
         assert all(replay.count(p) == n for p, n in naive.counts.items())
     replay.clear()
     assert not replay
