@@ -180,9 +180,8 @@ class Cluster:
         self.is_ended = True
 
     async def close(self) -> None:
-        """Close all connections.
+        """Close all connections, after `end`.
 
         Cancellation: the sockets close all the same.
         """
-        self.end()
         await self._pool.close()

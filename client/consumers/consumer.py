@@ -4,6 +4,9 @@ Design: what the broker sends waits in a queue as undecoded entries; `poll_entry
 message of it. Permits go back as messages leave the queue, not when they are acknowledged. A new connection begins with
 an empty queue: the broker delivers everything unacknowledged again, so keeping the old queue would double it.
 
+Here is what the application calls, and the life on one connection after the other. What arrives is opened by `Arrivals`
+and queued by `ReceiveQueue`, `ChunkedMessages` joins chunks, `Acknowledger` sends and repeats acknowledgements.
+
 Source: Pulsar binary protocol, section Consumer.
 """
 
@@ -364,13 +367,16 @@ class Consumer(Attachable, Receiving[Message]):
         Raises:
             BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.
         """
+        begin: StartPosition | int
+        skip: StartPosition | None = None
         if isinstance(target, MessageId):
             check_message_id(target)
+            begin = StartPosition(target, inclusive)
+            skip = None if target in (EARLIEST, LATEST) else begin
         else:
             check_integer("the publish time to seek to", target, 0)
+            begin = target
         connection = await self._attached()
-        begin = StartPosition(target, inclusive) if isinstance(target, MessageId) else target
-        skip = begin if isinstance(begin, StartPosition) and target not in (EARLIEST, LATEST) else None
         self._arrivals.is_seeking = True
         permits = self._queue.clear()
         self._chunked.forget()
