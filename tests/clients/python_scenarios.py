@@ -184,6 +184,58 @@ class Scenarios:
         count = sum(map(len, numbers.values()))
         return [count, is_ordered, max(map(len, places.values())), len(set().union(*places.values()))]
 
+    def sticky(self, topic: str) -> Any:
+        def subscribe(first: int, last: int) -> Any:
+            policy = pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=[(first, last)])
+            return self._subscribe(topic, pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+
+        consumers = [subscribe(0, 32767), subscribe(32768, 65535)]
+        try:
+            subscribe(100, 200)
+            refusal = "is taken"
+        except pulsar.ConsumerAssignError:
+            refusal = "is refused"
+        producer = self._client.create_producer(topic, batching_enabled=False)
+        for number in range(20):
+            producer.send(b"m", partition_key=f"k{number % 10}")
+        seen: list[Any] = []
+        for consumer in consumers:
+            keys = set()
+            while (message := self._next(consumer, 2000)) is not None:
+                keys.add(message.partition_key())
+                consumer.acknowledge(message)
+            seen.append(sorted(keys))
+        return [*seen, refusal]
+
+    def batch_index(self, topic: str) -> Any:
+        consumer = self._subscribe(topic, pulsar.ConsumerType.Shared, batch_index_ack_enabled=True)
+        producer = self._client.create_producer(
+            topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=TIMEOUT_MS
+        )
+        for number in range(10):
+            producer.send_async(f"m{number}".encode(), None)
+        producer.flush()
+        for number in range(10):
+            message = consumer.receive(TIMEOUT_MS)
+            if number % 2 == 0:
+                consumer.acknowledge(message)
+        consumer.close()
+        again = self._subscribe(topic, pulsar.ConsumerType.Shared, batch_index_ack_enabled=True)
+        return [*self._texts(again, 5), self._next(again, 500)]
+
+    def table_view(self, topic: str) -> Any:
+        producer = self._client.create_producer(topic, batching_enabled=False)
+        for number in range(6):
+            producer.send(f"m{number}".encode(), partition_key=f"k{number % 3}")
+        view = self._client.create_table_view(topic)
+        seen = [view.get(key).decode() for key in ("k0", "k1", "k2")]
+        producer.send(b"m6", partition_key="k0")
+        producer.send(b"", partition_key="k1")  # which deletes the key
+        until_s = time.monotonic() + TIMEOUT_MS / 1000
+        while view.get("k1") is not None and time.monotonic() < until_s:
+            time.sleep(0.05)
+        return [*seen, view.get("k0").decode(), view.get("k1")]
+
     def exclusive_is_busy(self, topic: str) -> Any:
         self._subscribe(topic)
         try:

@@ -14,14 +14,20 @@ writes what it saw as JSON; here is what it must be. Each scenario has a topic o
 - ack_timeout: a message that is not acknowledged in time; what came, what came again, and its count.
 - dead_letter: one of two messages always fails, at most 2 redeliveries; how often it came, whether the other one did,
   what the dead letter is, whether it names its topic, and what is left of the subscription.
+- retry_letter: a message that is put off each time, at most 2 times; how often it had been when it came, and the dead
+  letter.
 - failover: the active consumer closes with one of six messages unacknowledged; what both acknowledged.
 - key_shared: 200 messages of 20 keys, batched by key, for two consumers; how many came, whether in order for each key,
   how many consumers a key had at most, and how many consumers had any.
+- sticky: 10 keys, not in batches, for two consumers with half of the range each; the keys of both, and how a third one
+  is met that asks for what they have.
+- batch_index: every other one of a batch of 10 is acknowledged; what the next consumer gets, and that there is no more.
 - exclusive_is_busy: a second consumer of an Exclusive subscription.
 - cumulative: seven of ten are acknowledged at once; what the next consumer gets.
 - seek: to the beginning, to a message, to a time, to the end; the first message after each.
 - reader: all messages, the one after the second, and whether there is one after the end.
 - compacted: keys overwritten, one deleted; what is left.
+- table_view: three keys, written twice; their values, then one that is written again and one that is deleted.
 - deduplication: sequence ids sent again by a producer of the same name; what is there, and that there is no more.
 - access_mode: producers beside an exclusive one.
 - partitioned: 10 keys on 3 partitions; keys, partitions of a key at most, partitions.
@@ -49,13 +55,17 @@ EXPECTED: dict[str, Any] = {
     "delayed": ["m2", True, "m1", True, "m0", True],
     "ack_timeout": ["m0", "m0", 1],
     "dead_letter": [3, True, "m0", True, 0],
+    "retry_letter": [["", "1", "2"], ["m0"]],
     "failover": ["m0", "m1", "m2", "m3", "m4", "m5"],
     "key_shared": [200, True, 1, 2],
+    "sticky": [["k0", "k1", "k2", "k4", "k6", "k8"], ["k3", "k5", "k7", "k9"], "is refused"],
+    "batch_index": ["m1", "m3", "m5", "m7", "m9", None],
     "exclusive_is_busy": "busy",
     "cumulative": ["m7", "m8", "m9"],
     "seek": [["m0"], ["m6"], ["m0"], ["m10"]],
     "reader": ["m0", "m1", "m2", "m3", "m4", "m2", "false"],
     "compacted": ["m7", "m8"],
+    "table_view": ["m3", "m4", "m5", "m6", None],
     "deduplication": ["m0", "m1", "m2", "m3", "m4", "m5", None],
     "access_mode": ["fenced", "busy", "waits", "has it"],
     "partitioned": [10, 1, 3],

@@ -39,17 +39,17 @@ def wait_until_delayed(admin: httpx.Client, topic: str, count: int) -> None:
 def test_delayed_messages_come_in_the_order_of_their_times_and_not_before(
     broker: Broker, client: pulsar.Client, topic: str
 ) -> None:
+    # What is due within two ticks of each other Apache Pulsar may give out together, in the order of sending.
+    early_s, last_s = (0.0, 3) if isinstance(broker, Server) else (EARLY_S, 5)
     consumer = subscribe(client, topic)
     producer = client.create_producer(topic)
     began_s = time.time()
-    at_ms = round((began_s + 3) * 1000)
-    producer.send(b"3", deliver_at=at_ms)
+    producer.send(b"last", deliver_at=round((began_s + last_s) * 1000))
     producer.send(b"1.5", deliver_after=timedelta(seconds=1.5))
     producer.send(b"past", deliver_at=1)
     producer.send(b"0")
     assert datas(receive_all(consumer, 2)) == [b"past", b"0"]
-    early_s = 0 if isinstance(broker, Server) else EARLY_S
-    for data, due_s in ((b"1.5", 1.5), (b"3", 3)):
+    for data, due_s in ((b"1.5", 1.5), (b"last", last_s)):
         assert datas(receive_all(consumer, 1)) == [data]
         assert time.time() >= began_s + due_s - early_s - 0.002
     assert is_silent(consumer)
@@ -89,13 +89,17 @@ def test_batch_and_single_entries_are_delayed_alike(client: pulsar.Client, admin
     wait_until_delayed(admin, topic, 10)
 
 
-def test_skipping_and_clearing_cancel_delayed_messages(client: pulsar.Client, admin: httpx.Client, topic: str) -> None:
+def test_skipping_and_clearing_cancel_delayed_messages(
+    broker: Broker, client: pulsar.Client, admin: httpx.Client, topic: str
+) -> None:
     subscribe(client, topic)
     send_all(client.create_producer(topic), [b"later"] * 10, deliver_after=HOUR)
     wait_until_delayed(admin, topic, 10)
     path = f"{topic.replace('://', '/')}/subscription/s"
     admin.post(f"{path}/skip/4").raise_for_status()
-    wait_until_delayed(admin, topic, 6)
+    assert stats(admin, topic)["msgBacklog"] == 6
+    if isinstance(broker, Server):  # Apache Pulsar counts a skipped message as delayed until its time
+        wait_until_delayed(admin, topic, 6)
     admin.post(f"{path}/skip_all").raise_for_status()
     wait_until_delayed(admin, topic, 0)
 

@@ -23,9 +23,12 @@ from .conversation import PYTHON, PYTHON_STEPS, STEPS, Side, Step, difference, j
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
 SETTLE_S = 20.0
+NOT_READY = "Function in trigger function is not ready"
+"""Of a function that Pulsar shows as running, and that has not subscribed yet: nothing was done."""
 
 _EMBEDDED = "an embedded worker of Pulsar answers the status of a drain with an error of its own"
 _JAVA = "theirs tells of the Java virtual machine, ours of its process"
+_CONNECTORS = "ours comes with connectors; Pulsar has those of which an archive is installed"
 DEVIATIONS: dict[str, str] = {
     "create: no class": "Pulsar says it differently to Java and to Python; ours has the words for Python",
     "get after it did not name forwarding": "Pulsar turns forwardSourceMessageProperty on with every update that does"
@@ -34,6 +37,8 @@ DEVIATIONS: dict[str, str] = {
     **{f"{when}: GET /admin/v2/worker/drain": _EMBEDDED for when in ("empty", "busy")},
     **{f"{when}: GET /admin/v2/worker/leader/drain?workerId=nobody": _EMBEDDED for when in ("empty", "busy")},
     **{f"{when}: GET /admin/v2/worker-stats/metrics": _JAVA for when in ("empty", "busy")},
+    **{f"{when}: GET /admin/v2/worker/connectors": _CONNECTORS for when in ("empty", "busy")},
+    "connectors": _CONNECTORS,
 }
 """Steps that ours answers otherwise, and why."""
 
@@ -75,7 +80,12 @@ async def sides(apache_pulsar: ApachePulsar, tmp_path: Path) -> AsyncIterator[tu
 
 async def ask(http: httpx.AsyncClient, side: Side, step: Step) -> tuple[int, Any]:
     path, files = step.request(side)
-    answer = await http.request(step.method, side.web_url + path, files=files or None)
+
+    async def is_ready() -> httpx.Response | None:
+        answer = await http.request(step.method, side.web_url + path, files=files or None)
+        return None if NOT_READY in answer.text else answer
+
+    answer = await eventually(is_ready, f"answer to {step.label}", timeout_s=SETTLE_S)
     # Compact, as both may write spaces or not.
     try:
         text = json.dumps(answer.json(), separators=(",", ":"))

@@ -89,10 +89,7 @@ func deduplication(topic string) any {
 	for _, text := range texts(consumer, 6) {
 		seen = append(seen, text)
 	}
-	if message := receive(consumer, 500*time.Millisecond); message != nil {
-		return append(seen, string(message.Payload()))
-	}
-	return append(seen, nil)
+	return append(seen, nextText(consumer))
 }
 
 func partitioned(topic string) any {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"sort"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ func main() {
 		"cumulative": cumulative, "seek": seek, "reader": reader, "access_mode": accessMode,
 		"regex": regex, "non_persistent": nonPersistent, "compacted": compacted, "deduplication": deduplication,
 		"partitioned": partitioned, "unsubscribe": unsubscribe, "administration": administration,
+		"retry_letter": retryLetter, "sticky": sticky, "batch_index": batchIndex, "table_view": tableView,
 	}
 	for _, name := range os.Args[4:] {
 		scenario, known := all[name]
@@ -113,6 +115,14 @@ func texts(consumer pulsar.Consumer, count int) []string {
 		check(consumer.Ack(message))
 	}
 	return seen
+}
+
+// nextText is the text of one more message that comes soon, or nil.
+func nextText(consumer pulsar.Consumer) any {
+	if message := receive(consumer, 500*time.Millisecond); message != nil {
+		return string(message.Payload())
+	}
+	return nil
 }
 
 func order(topic string) any {
@@ -242,34 +252,6 @@ func delayed(topic string) any {
 	return seen
 }
 
-func deadLetter(topic string) any {
-	letters := subscribe(options(topic+"-dead", pulsar.Shared))
-	defer letters.Close()
-	mine := options(topic, pulsar.Shared)
-	mine.DLQ = &pulsar.DLQPolicy{MaxDeliveries: 3, DeadLetterTopic: topic + "-dead"}
-	consumer := subscribe(mine)
-	defer consumer.Close()
-	send(topic, 0, 2)
-	times, isGood := 0, false
-	for {
-		message := receive(consumer, 3*time.Second)
-		if message == nil {
-			break
-		}
-		if string(message.Payload()) == "m0" {
-			times++
-			consumer.Nack(message)
-		} else {
-			isGood = true
-			check(consumer.Ack(message))
-		}
-	}
-	letter := receive(letters, timeout)
-	check(letters.Ack(letter))
-	isNamed := strings.HasSuffix(letter.Properties()["REAL_TOPIC"], topic)
-	return []any{times, isGood, string(letter.Payload()), isNamed, 0}
-}
-
 func failover(topic string) any {
 	one, other := subscribe(options(topic, pulsar.Failover)), subscribe(options(topic, pulsar.Failover))
 	time.Sleep(2 * time.Second) // a change of the active consumer has a delay of one
@@ -289,45 +271,6 @@ func failover(topic string) any {
 	seen = append(seen, texts(waiting, 3)...)
 	waiting.Close()
 	return seen
-}
-
-func keyShared(topic string) any {
-	mine := options(topic, pulsar.KeyShared)
-	consumers := []pulsar.Consumer{subscribe(mine), subscribe(mine)}
-	made := producer(pulsar.ProducerOptions{Topic: topic, BatcherBuilderType: pulsar.KeyBasedBatchBuilder})
-	defer made.Close()
-	for i := range 200 {
-		made.SendAsync(context.Background(), &pulsar.ProducerMessage{
-			Payload: []byte(strconv.Itoa(i)), Key: fmt.Sprintf("k%d", i%20),
-		}, func(pulsar.MessageID, *pulsar.ProducerMessage, error) {})
-	}
-	check(made.FlushWithCtx(context.Background()))
-	count, isOrdered, used, most := 0, true, 0, 0
-	last, places := map[string]int{}, map[string]map[int]bool{}
-	for place, consumer := range consumers {
-		before := count
-		for message := receive(consumer, 2*time.Second); message != nil; message = receive(consumer, 2*time.Second) {
-			number, err := strconv.Atoi(string(message.Payload()))
-			check(err)
-			key := message.Key()
-			if previous, known := last[key]; known && previous >= number {
-				isOrdered = false
-			}
-			last[key] = number
-			if places[key] == nil {
-				places[key] = map[int]bool{}
-			}
-			places[key][place] = true
-			most = max(most, len(places[key]))
-			check(consumer.Ack(message))
-			count++
-		}
-		if count > before {
-			used++
-		}
-		consumer.Close()
-	}
-	return []any{count, isOrdered, most, used}
 }
 
 func exclusiveIsBusy(topic string) any {
@@ -377,6 +320,60 @@ func seek(topic string) any {
 	check(consumer.SeekByTime(time.Now().Add(time.Hour)))
 	send(topic, 10, 11)
 	return []any{earliest, byID, byTime, texts(consumer, 1)}
+}
+
+func batchIndex(topic string) any {
+	mine := options(topic, pulsar.Shared)
+	mine.EnableBatchIndexAcknowledgment = true
+	consumer := subscribe(mine)
+	made := producer(pulsar.ProducerOptions{Topic: topic, BatchingMaxMessages: 10, BatchingMaxPublishDelay: timeout})
+	defer made.Close()
+	for i := range 10 {
+		made.SendAsync(context.Background(), &pulsar.ProducerMessage{Payload: []byte(fmt.Sprintf("m%d", i))},
+			func(pulsar.MessageID, *pulsar.ProducerMessage, error) {})
+	}
+	check(made.FlushWithCtx(context.Background()))
+	for i := range 10 {
+		message := receive(consumer, timeout)
+		if i%2 == 0 {
+			check(consumer.Ack(message))
+		}
+	}
+	consumer.Close()
+	consumer = subscribe(mine)
+	defer consumer.Close()
+	seen := []any{}
+	for _, text := range texts(consumer, 5) {
+		seen = append(seen, text)
+	}
+	return append(seen, nextText(consumer))
+}
+
+func tableView(topic string) any {
+	// A view of this client needs a schema, and where a producer without one is connected no schema is taken.
+	schema := pulsar.NewStringSchema(nil)
+	made := producer(pulsar.ProducerOptions{Topic: topic, Schema: schema}) // outside of a batch this client receives no empty message
+	defer made.Close()
+	set := func(key string, value string) {
+		_, err := made.Send(context.Background(), &pulsar.ProducerMessage{Key: key, Value: value})
+		check(err)
+	}
+	for i := range 6 {
+		set(fmt.Sprintf("k%d", i%3), fmt.Sprintf("m%d", i))
+	}
+	view, err := client.CreateTableView(pulsar.TableViewOptions{
+		Topic: topic, Schema: schema, SchemaValueType: reflect.TypeFor[*string](),
+	})
+	check(err)
+	defer view.Close()
+	seen := []any{}
+	for _, key := range []string{"k0", "k1", "k2"} {
+		seen = append(seen, view.Get(key))
+	}
+	set("k0", "m6")
+	set("k1", "") // which deletes the key
+	until("the changes", func() bool { return !view.ContainsKey("k1") })
+	return append(seen, view.Get("k0"), view.Get("k1"))
 }
 
 func reader(topic string) any {
@@ -462,10 +459,7 @@ func regex(topic string) any {
 	send(topic+"x", 2, 3)
 	send(topic+"-two", 1, 2)
 	seen = append(seen, texts(consumer, 1)[0])
-	if message := receive(consumer, 500*time.Millisecond); message != nil {
-		return append(seen, string(message.Payload()))
-	}
-	return append(seen, nil)
+	return append(seen, nextText(consumer))
 }
 
 func nonPersistent(topic string) any {

@@ -54,6 +54,10 @@ public class Scenarios {
         all.put("schemas", Scenarios::schemas);
         all.put("unsubscribe", Scenarios::unsubscribe);
         all.put("administration", Scenarios::administration);
+        all.put("retry_letter", Scenarios::retryLetter);
+        all.put("sticky", Scenarios::sticky);
+        all.put("batch_index", Scenarios::batchIndex);
+        all.put("table_view", Scenarios::tableView);
         ObjectMapper json = new ObjectMapper();
         for (String name : Arrays.asList(arguments).subList(3, arguments.length)) {
             Scenario scenario = all.get(name);
@@ -242,6 +246,22 @@ public class Scenarios {
         }
     }
 
+    static Object retryLetter(String topic) throws Exception {
+        DeadLetterPolicy policy = DeadLetterPolicy.builder().maxRedeliverCount(2).build();
+        try (Consumer<byte[]> consumer = consumer(topic, SubscriptionType.Shared).enableRetry(true)
+                .deadLetterPolicy(policy).subscribe();
+                Consumer<byte[]> dead = consumer(topic + "-s-DLQ", SubscriptionType.Shared).subscribe()) {
+            send(topic, 0, 1);
+            List<String> times = new ArrayList<>();
+            for (int i = 0; i < 3; i++) {
+                Message<byte[]> message = consumer.receive(TIMEOUT_S, TimeUnit.SECONDS);
+                times.add(message.getProperties().getOrDefault("RECONSUMETIMES", ""));
+                consumer.reconsumeLater(message, 1, TimeUnit.SECONDS);
+            }
+            return List.of(times, texts(dead, 1));
+        }
+    }
+
     public static class Order {
         public int number;
         public String text;
@@ -388,6 +408,83 @@ public class Scenarios {
             int most = places.values().stream().mapToInt(Set::size).max().orElse(0);
             long used = places.values().stream().flatMap(Set::stream).distinct().count();
             return List.of(count, isOrdered, most, used);
+        }
+    }
+
+    static Consumer<byte[]> stickyConsumer(String topic, int first, int last) throws Exception {
+        return consumer(topic, SubscriptionType.Key_Shared)
+                .keySharedPolicy(KeySharedPolicy.stickyHashRange().ranges(Range.of(first, last))).subscribe();
+    }
+
+    static Object sticky(String topic) throws Exception {
+        try (Consumer<byte[]> low = stickyConsumer(topic, 0, 32767); Consumer<byte[]> high = stickyConsumer(topic, 32768, 65535);
+                Producer<byte[]> producer = producer(topic)) {
+            String refusal = "is taken";
+            try {
+                stickyConsumer(topic, 100, 200).close();
+            } catch (PulsarClientException.ConsumerAssignException error) {
+                refusal = "is refused";
+            }
+            for (int i = 0; i < 20; i++) {
+                producer.newMessage().key("k" + i % 10).value("m".getBytes()).send();
+            }
+            List<Object> seen = new ArrayList<>();
+            for (Consumer<byte[]> consumer : List.of(low, high)) {
+                Set<String> keys = new TreeSet<>();
+                Message<byte[]> message;
+                while ((message = consumer.receive(2, TimeUnit.SECONDS)) != null) {
+                    keys.add(message.getKey());
+                    consumer.acknowledge(message);
+                }
+                seen.add(keys);
+            }
+            seen.add(refusal);
+            return seen;
+        }
+    }
+
+    static Object batchIndex(String topic) throws Exception {
+        ConsumerBuilder<byte[]> builder = consumer(topic, SubscriptionType.Shared).enableBatchIndexAcknowledgment(true);
+        try (Consumer<byte[]> consumer = builder.clone().subscribe(); Producer<byte[]> producer = client.newProducer()
+                .topic(topic).batchingMaxMessages(10).batchingMaxPublishDelay(TIMEOUT_S, TimeUnit.SECONDS).create()) {
+            for (int i = 0; i < 10; i++) {
+                producer.sendAsync(("m" + i).getBytes());
+            }
+            producer.flush();
+            for (int i = 0; i < 10; i++) {
+                Message<byte[]> message = consumer.receive(TIMEOUT_S, TimeUnit.SECONDS);
+                if (i % 2 == 0) {
+                    consumer.acknowledge(message);
+                }
+            }
+        }
+        try (Consumer<byte[]> consumer = builder.clone().subscribe()) {
+            List<String> seen = texts(consumer, 5);
+            seen.add(text(consumer.receive(500, TimeUnit.MILLISECONDS)));
+            return seen;
+        }
+    }
+
+    static Object tableView(String topic) throws Exception {
+        try (Producer<byte[]> producer = producer(topic)) {
+            for (int i = 0; i < 6; i++) {
+                producer.newMessage().key("k" + i % 3).value(("m" + i).getBytes()).send();
+            }
+            try (TableView<byte[]> view = client.newTableView(Schema.BYTES).topic(topic).create()) {
+                List<String> seen = new ArrayList<>();
+                for (String key : List.of("k0", "k1", "k2")) {
+                    seen.add(new String(view.get(key)));
+                }
+                producer.newMessage().key("k0").value("m6".getBytes()).send();
+                producer.newMessage().key("k1").value(new byte[0]).send(); // which deletes the key
+                long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S);
+                while (view.containsKey("k1") && System.nanoTime() < until) {
+                    TimeUnit.MILLISECONDS.sleep(50);
+                }
+                seen.add(new String(view.get("k0")));
+                seen.add(view.containsKey("k1") ? "k1" : null);
+                return seen;
+            }
         }
     }
 
