@@ -196,6 +196,7 @@ class OfficialClient:
             consumer_name=member.name,
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=member.rng.choice(QUEUES),
+            batch_index_ack_enabled=True,  # else it never acknowledges a batch of which another has acknowledged a part
             message_listener=listener_of(member.account),
         )
 

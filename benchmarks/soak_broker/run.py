@@ -45,6 +45,8 @@ ACKNOWLEDGED_S = 5.0
 HTTP_S = 30.0
 LAST_MESSAGES = 5
 """To each topic when all is settled: who takes them is not stuck."""
+SMALL_LEDGERS = "managedLedgerMaxEntriesPerLedger=500\nstatsUpdateFrequencyInSecs=10\n"
+"""The broker's configuration: each topic changes its ledger now and then, and those that are read are deleted soon."""
 LETTERS_PATTERN = re.compile(f"{NAMESPACE}/{PREFIX}-.*{DEAD_LETTER_SUFFIX}")
 
 
@@ -76,7 +78,12 @@ class BrokerSoak:
         Raises:
             Exception: something ended or never came; the first line says what.
         """
-        with running("broker", self._directory / "broker") as server, self._official(server) as official:
+        config = self._directory / "broker.conf"
+        config.write_text(SMALL_LEDGERS)
+        with (
+            running("broker", self._directory / "broker", "--config", str(config)) as server,
+            self._official(server) as official,
+        ):
             try:
                 return uvloop.run(self._run(server, official))
             except BaseExceptionGroup as group:

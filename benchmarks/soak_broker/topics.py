@@ -22,7 +22,7 @@ OFFICIAL_EVERY = 5
 """Every fifth topic is published to, and every fifth consumer is, by the official client."""
 FAILS_EVERY = 25
 DELAYED_SHARE = 0.2
-DELAY_MS_MAX = 8000
+DELAY_MS_MAX = 5000
 TEXT_BYTES_MAX = 400
 DEAD_LETTER_SUFFIX = "-DLQ"
 
