@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pulsar
-from magnetar.client import AsyncClient, ConsumerConfig, ConsumerDeadLetterPolicy, JsonSchema
+from magnetar.client import AsyncClient, ClosedError, ConsumerConfig, ConsumerDeadLetterPolicy, JsonSchema
 
 from .account import Account, Faults
 from .topics import Body, Subscription, Topic, body_of
@@ -111,6 +111,12 @@ class Member:
         self.is_present = True
         self.joins += 1
 
+    def confirmed(self, receipt: asyncio.Future[None]) -> None:
+        """Note an acknowledgement that failed, unless its consumer was closed first: then the message comes again."""
+        error = None if receipt.cancelled() else receipt.exception()
+        if error is not None and not isinstance(error, ClosedError):
+            self._faults.add("acknowledgement not confirmed", f"{self.name} of {self.account}: {error!r}")
+
 
 class OwnClient:
     """Makes consumers of our client."""
@@ -161,7 +167,7 @@ class OwnClient:
             if work_s:
                 await asyncio.sleep(work_s)
             account.acknowledge(body)
-            consumer.ack(message)
+            consumer.ack(message).add_done_callback(member.confirmed)
 
 
 class OfficialClient:
