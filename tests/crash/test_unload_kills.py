@@ -30,8 +30,8 @@ SETTINGS = ""
 """Lines of `broker.conf` that the broker is started with."""
 NAMESPACE = "public/unloaded"
 KEYS = 20
-BURST = 5
-PAUSE_S = 0.004
+BURST = 10
+PAUSE_S = 0.02
 PENDING = 300
 REFUSED_SHARE = 0.02
 SLOW_SHARE = 0.02
