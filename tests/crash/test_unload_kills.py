@@ -94,6 +94,7 @@ class Topic:
         self.published: dict[str, int] = defaultdict(int)  # messages of a stream; each has its number as content
         self.seen: dict[str, Seen] = {kind: Seen(kind != "Shared") for kind in plan}
         self.receipts = 0
+        self.losses = 0  # how often the exclusive consumer lost the topic
         self._client = client
         self._configs = producers
         self._plan = plan
@@ -108,7 +109,7 @@ class Topic:
             for index in range(count):
                 config = ConsumerConfig(
                     type=kind, name=f"c{index}", initial_position="Earliest", receiver_queue_size=100,
-                    negative_ack_delay_ms=50,
+                    negative_ack_delay_ms=50, on_active_change=self._count_loss if kind == "Exclusive" else None,
                 )  # fmt: skip
                 consumer = await self._client.subscribe(self.name, kind, config)
                 self._consumers.append(asyncio.create_task(self._consume(kind, consumer)))
@@ -135,6 +136,9 @@ class Topic:
 
     def _on_receipt(self, done: asyncio.Future[MessageId]) -> None:
         self.receipts += not done.cancelled() and done.exception() is None
+
+    def _count_loss(self, is_active: bool) -> None:
+        self.losses += not is_active
 
     async def _consume(self, kind: SubscriptionType, consumer: AnyConsumer) -> None:
         rng, seen = self._rng, self.seen[kind]
@@ -231,7 +235,7 @@ async def progress(topics: list[Topic]) -> None:
 
 
 async def act(what: str, broker: Server, http: httpx.AsyncClient, topics: list[Topic], rng: random.Random) -> None:
-    """Unload something, or kill the broker.
+    """Unload something, or kill the broker; return once the consumers know.
 
     Args:
         what: one of `ACTS`.
@@ -242,7 +246,10 @@ async def act(what: str, broker: Server, http: httpx.AsyncClient, topics: list[T
     """
     by_topic = [f"{topic.path}/unload" for topic in topics]
     whole = f"namespaces/{NAMESPACE}/unload"
-    one = rng.choice(by_topic)
+    chosen = rng.choice(topics)
+    one = f"{chosen.path}/unload"
+    concerned = [chosen] if what in ("topic", "twice") else topics
+    before = [topic.losses for topic in concerned]
     match what:
         case "topic":
             await unload(http, one)
@@ -267,6 +274,11 @@ async def act(what: str, broker: Server, http: httpx.AsyncClient, topics: list[T
             await kill_and_restart(broker)
             for ended in await asyncio.gather(*unloads, return_exceptions=True):
                 assert ended is None or isinstance(ended, httpx.TransportError), repr(ended)
+
+    async def have_lost() -> bool:
+        return all(topic.losses > known for topic, known in zip(concerned, before, strict=True))
+
+    await eventually(have_lost, f"loss of {[topic.path for topic in concerned]} to {what!r}", PROGRESS_TIMEOUT_S)
 
 
 async def unload(http: httpx.AsyncClient, path: str) -> None:
