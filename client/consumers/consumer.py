@@ -33,8 +33,8 @@ from .ack_tracker import bits_of
 from .acknowledger import Acknowledger
 from .arrivals import Arrivals
 from .chunked_messages import ChunkedMessages
-from .claims import claim_entries
 from .command import ack_damaged, ask_last, redeliver, seek, subscribe_command
+from .entry_claims import claim_entries
 from .no_acks import NoAcks
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, position_of
