@@ -32,7 +32,7 @@ def test_mypy_follows_the_imports_of_a_users_program(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     lines = done.stdout.splitlines()
-    assert "-> magnetar.client.blocking.Client" in lines[0], done.stdout
+    assert "-> magnetar.client.blocking.client.Client" in lines[0], done.stdout
     assert 'Revealed type is "str | None"' in lines[1]
     assert 'incompatible type "int"; expected "SessionConfig"' in lines[2]
     assert "Module has no attribute" in lines[3]
