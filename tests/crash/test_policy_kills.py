@@ -128,10 +128,6 @@ NEW_NAMESPACE = {
 }  # fmt: skip
 
 
-class Unexpected(AssertionError):
-    """An answer that a change should not get."""
-
-
 class Writer:
     """Changes policies one after the other; nobody else changes these.
 
@@ -188,8 +184,8 @@ class Writer:
         except httpx.TransportError:
             self.unanswered = self.known if after is None else after
             return
-        if answer.is_success is (after is None) or answer.is_server_error:
-            raise Unexpected(f"{method} {path} {body}: {answer.status_code} {answer.text}")
+        is_as_expected = answer.is_success if after is not None else answer.is_client_error
+        assert is_as_expected, f"{method} {path} {body}: {answer.status_code} {answer.text}"
         self.answers += 1
         if after is None:
             self.refusals += 1
