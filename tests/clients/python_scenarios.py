@@ -152,15 +152,14 @@ class Scenarios:
         other = self._subscribe(topic, pulsar.ConsumerType.Failover)
         time.sleep(2)  # a change of the active consumer has a delay of one
         self._send(topic, 0, 6)
-        seen = []
-        active, waiting = one, other
-        message = self._next(one, 2000)
-        if message is None:
-            active, waiting = other, one
-        else:
-            one.acknowledge(message)
-            seen.append(message.data().decode())
-        seen += self._texts(active, 3 - len(seen))
+        active, waiting = other, one
+        message: Any = None
+        until_s = time.monotonic() + TIMEOUT_MS / 1000
+        while message is None and time.monotonic() < until_s:
+            active, waiting = waiting, active
+            message = self._next(active, 100)
+        active.acknowledge(message)
+        seen = [message.data().decode(), *self._texts(active, 2)]
         active.receive(TIMEOUT_MS)  # and is not acknowledged
         active.close()
         return seen + self._texts(waiting, 3)
