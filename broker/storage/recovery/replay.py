@@ -10,7 +10,8 @@ Ids found in any record, known or not, count as used: a position never names two
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -53,28 +54,63 @@ class UnknownLog:
         return f"log {self.log.id} with {self.records} records ({entries} entries{named}) in {self.place}"
 
 
+class _Names:
+    """Names of logs by an id; two arrays until one is looked for, which after a stop in good order none is.
+
+    A dictionary would leave the memory of a start with many logs in pieces that nothing else fits into.
+    """
+
+    def __init__(self) -> None:
+        self._ids = array("q")
+        self._names: list[str] = []
+        self._by_id: dict[int, str] | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids if self._by_id is None else self._by_id)
+
+    def add(self, id_: int, name: str) -> None:
+        """Note an id, before any is looked for."""
+        self._ids.append(id_)
+        self._names.append(name)
+
+    def _read(self) -> dict[int, str]:
+        if self._by_id is None:
+            self._by_id = dict(zip(self._ids, self._names, strict=True))
+        return self._by_id
+
+    def get(self, id_: int) -> str | None:
+        """Return the name for an id, None if there is none."""
+        return self._read().get(id_)
+
+    def remove(self, id_: int) -> None:
+        """Forget an id."""
+        del self._read()[id_]
+
+
 class RestingIds:
     """The ids of the logs at rest, of their cursors and of their ledgers, each with the name of the log."""
 
     def __init__(self) -> None:
-        self.logs: dict[int, str] = {}
-        self.cursors: dict[int, str] = {}
-        self.ledgers: dict[int, str] = {}
+        self.logs = _Names()
+        self.cursors = _Names()
+        self.ledgers = _Names()
 
     def add(self, state: Mapping[str, Any]) -> None:
         """Note the ids in a line of the catalogue."""
         name = state["name"]
-        self.logs[state["log"]] = name
-        self.cursors.update((cursor["id"], name) for cursor in state["cursors"])
-        self.ledgers.update((ledger[0], name) for ledger in state["ledgers"])
+        self.logs.add(state["log"], name)
+        for cursor in state["cursors"]:
+            self.cursors.add(cursor["id"], name)
+        for ledger in state["ledgers"]:
+            self.ledgers.add(ledger[0], name)
 
     def remove(self, log: TopicLog) -> None:
         """Forget the ids of a log that does not rest any more."""
-        del self.logs[log.id]
+        self.logs.remove(log.id)
         for cursor in log.cursors.values():
-            del self.cursors[cursor.id]
+            self.cursors.remove(cursor.id)
         for ledger_id in log.ledgers_by_id:
-            del self.ledgers[ledger_id]
+            self.ledgers.remove(ledger_id)
 
 
 class Replay:
@@ -107,7 +143,7 @@ class Replay:
         self._cursors.update((cursor.id, cursor) for cursor in log.cursors.values())
         self._ledgers.update(log.ledgers_by_id)
 
-    def _find(self, found: Mapping[int, T], at_rest: Mapping[int, str], id_: int) -> T | None:
+    def _find(self, found: Mapping[int, T], at_rest: _Names, id_: int) -> T | None:
         """Return what has an id, and wake its log if that is at rest."""
         if (name := at_rest.get(id_)) is not None:
             log = self._core.logs.get(name)
