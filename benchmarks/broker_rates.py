@@ -174,7 +174,7 @@ def _fan_out(server: Server, topic: str, given: OfficialInput, count: int, subsc
     names = [f"s{number}" for number in range(subscriptions)]
     hold(server.service_url, topic, *names)
     before, began = cpu_s(server.pid), time.perf_counter()
-    readers = threading.Thread(target=lambda: uvloop.run(_read_all(server.service_url, topic, names, count)))
+    readers = threading.Thread(target=lambda: uvloop.run(read_all(server.service_url, topic, names, count)))
     readers.start()
     given.fill(server.service_url, topic, count)
     readers.join()
@@ -183,7 +183,8 @@ def _fan_out(server: Server, topic: str, given: OfficialInput, count: int, subsc
     return Taken(delivered / took_s, used_s / delivered * 1e6)
 
 
-async def _read_all(service_url: str, topic: str, subscriptions: list[str], count: int) -> None:
+async def read_all(service_url: str, topic: str, subscriptions: list[str], count: int) -> None:
+    """Receive and acknowledge the first `count` messages by each subscription, entry by entry, not decoded."""
     config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
     async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
 

@@ -15,7 +15,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import psutil
@@ -118,7 +118,7 @@ def _lateness(server: Server, count: int) -> Iterator[Figure]:
         if _now_ms() > first_ms:
             raise RuntimeError(f"publishing {count} messages took more than {TIMED_AFTER_MS / 1000:g} s")
         consumer.wait(count)
-        late_ms = [arrived_ms - int(message.properties()["due"]) for arrived_ms, message in consumer.arrived]
+        late_ms = [arrival.at_ms - arrival.due_ms for arrival in consumer.arrived]
     if min(late_ms) < 0:
         raise AssertionError(f"a message came {-min(late_ms)} ms too early")
     yield Figure(
@@ -156,7 +156,8 @@ def _publish(service_url: str, topic: str, times_ms: list[int] | list[None]) -> 
                 message.payload,
                 receipts,
                 partition_key=message.key,
-                properties={"due": str(time_ms)},
+                properties=message.properties,
+                event_timestamp=time_ms or message.event_time_ms,
                 deliver_at=time_ms,
             )
         producer.flush()
@@ -166,15 +167,24 @@ def _publish(service_url: str, topic: str, times_ms: list[int] | list[None]) -> 
         client.close()
 
 
+class Arrival(NamedTuple):
+    """A message that came: when, when it was due, both in milliseconds since 1970, and where it is stored."""
+
+    at_ms: int
+    due_ms: int
+    ledger_id: int
+    entry_id: int
+
+
 class Delayed:
     """A consumer of the topic's shared subscription, and what the broker says of that.
 
     Attributes:
-        arrived: when each message came, in milliseconds since 1970, and the message.
+        arrived: the messages that came, in order.
     """
 
     def __init__(self, server: Server) -> None:
-        self.arrived: list[tuple[int, pulsar.Message]] = []
+        self.arrived: list[Arrival] = []
         self._wanted = 0
         self._all = threading.Event()
         self._http = httpx.Client(base_url=f"{server.web_url}/admin/v2/", timeout=60)
@@ -189,7 +199,8 @@ class Delayed:
         self._http.close()
 
     def _arrive(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
-        self.arrived.append((_now_ms(), message))
+        place = message.message_id()
+        self.arrived.append(Arrival(_now_ms(), message.event_timestamp(), place.ledger_id(), place.entry_id()))
         consumer.acknowledge(message)
         if self._wanted and len(self.arrived) >= self._wanted:
             self._all.set()
@@ -210,7 +221,7 @@ class Delayed:
 
     def took_s(self) -> float:
         """The seconds from the first message to the last."""
-        return (self.arrived[-1][0] - self.arrived[0][0]) / 1000
+        return (self.arrived[-1].at_ms - self.arrived[0].at_ms) / 1000
 
     def wait(self, count: int) -> None:
         """Wait until so many messages are there.
@@ -222,6 +233,6 @@ class Delayed:
         self._wanted = count
         if len(self.arrived) < count and not self._all.wait(TIMEOUT_S):
             raise TimeoutError(f"{len(self.arrived)} of {count} messages")
-        places = {(one.message_id().ledger_id(), one.message_id().entry_id()) for _, one in self.arrived}
+        places = {(one.ledger_id, one.entry_id) for one in self.arrived}
         if len(places) != count or len(self.arrived) != count:
             raise AssertionError(f"{len(self.arrived)} messages came, {len(places)} different ones, of {count}")
