@@ -484,6 +484,7 @@ class TopicLog(LedgerList):
         for ledger_id in ledger_ids:
             self.core.memory.drop_ledger(self.forget(ledger_id))
             self.core.read_cache.forget(ledger_id)
+            self.core.lines.open_ledgers.pop(ledger_id, None)
             self.delayed_ledgers.discard(ledger_id)
             for watcher in self._watchers:
                 watcher.forget_ledger(ledger_id)

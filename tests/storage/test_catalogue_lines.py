@@ -120,3 +120,15 @@ def test_a_log_that_is_made_anew_under_its_name_has_one_line() -> None:
     storage, _ = opened(disk)
     assert [entry.payload for entry in load_now(storage.open_log("t"), EARLIEST, 9, 99)] == [b"last"]
     storage.abandon()
+
+
+def test_a_ledger_that_is_gone_is_not_kept_until_it_would_be_too_old() -> None:
+    storage, stepper = opened(SimulatedDisk())
+    storage.open_log("old").append(b"x", 1, 1, lambda *_: None)
+    for number in range(5):
+        storage.open_log(f"t{number}").append(b"x", 1, 1, lambda *_: None)
+        checkpoint(storage, stepper)
+        storage.delete_log_with(f"t{number}", lambda _: None)
+    checkpoint(storage, stepper)
+    assert [ledger.log.name for ledger in storage._core.lines.open_ledgers.values()] == ["old"]
+    storage.abandon()
