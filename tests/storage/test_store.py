@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -577,3 +578,18 @@ def test_settings_out_of_range_are_refused(setting: str, value: float) -> None:
     settings: dict[str, Any] = {setting: value}
     with pytest.raises(InvalidConfig, match=f"{setting}={value}"):
         StorageConfig(**settings)
+
+
+async def test_logs_that_are_made_and_deleted_leave_nothing_in_memory(tmp_path: Path) -> None:
+    async with running(tmp_path) as storage:
+        logs: list[weakref.ref[TopicLog]] = []
+        for number in range(400):
+            log = storage.open_log(f"t{number}")
+            await append(log, b"x")
+            logs.append(weakref.ref(log))
+            await storage.delete_log(log.name)
+        storage.take_touched()
+        await checkpoint(storage)
+        del log
+        gc.collect()
+        assert sum(log() is not None for log in logs) <= 150

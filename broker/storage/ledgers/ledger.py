@@ -163,6 +163,7 @@ class Ledger:
 
 
 _RUN_BYTES = 16 * 1024
+_FEWEST_DROPPED = 100
 
 
 class _Run:
@@ -197,6 +198,7 @@ class EntryMemory:
         self._limit_bytes = limit_bytes
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None
+        self._dropped = 0  # ledgers since runs were looked through
 
     def append(self, ledger: Ledger, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
         """Append an entry to its ledger, pending; ``size`` is the length of its payload.
@@ -265,6 +267,9 @@ class EntryMemory:
             self.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
         ledger.moving = []
         self.bytes -= ledger.drop_all()
+        self._dropped += 1
+        if self._dropped > max(_FEWEST_DROPPED, len(self._runs) // 4):
+            self._forget_runs({run.ledger for run in self._runs if run.ledger.is_dropped})
 
     def release(self, ledgers: Collection[Ledger]) -> None:
         """Evict all of ledgers whose entries are moved."""
@@ -273,8 +278,13 @@ class EntryMemory:
             return
         for ledger in held:
             self.bytes -= ledger.evict(ledger.appended)
-        self._runs = deque(run for run in self._runs if run.ledger not in held)
-        if self._last is not None and self._last.ledger in held:
+        self._forget_runs(held)
+
+    def _forget_runs(self, ledgers: Collection[Ledger]) -> None:
+        """Let go of ledgers of which memory holds nothing any more; each knows its log and that its cursors."""
+        self._dropped = 0
+        self._runs = deque(run for run in self._runs if run.ledger not in ledgers)
+        if self._last is not None and self._last.ledger in ledgers:
             self._last = None
 
     def shrink(self) -> None:
