@@ -12,7 +12,7 @@ import errno
 import gc
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -38,6 +38,15 @@ ROUNDS = 6
 ALL_WANTED = from_wanted(range(62))
 
 State = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def short_collections() -> Iterator[None]:
+    """Leave out of collections what other tests and modules have left: histories ask for thousands of them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Model:
@@ -167,7 +176,7 @@ class Workload:
         self.laid_to_rest += self.storage.lay_to_rest(self.rng.sample(names, self.rng.randint(0, len(names))))
         if self.rng.random() < 0.3:
             self.still_held.clear()
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.02:
             gc.collect()
 
     def cursor(self) -> Any:
