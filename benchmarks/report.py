@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .figure import Table, table
+from .growth_report import FILE_NAME as GROWTH_FILE
 from .results import Run
 
 FILE_NAME = "RESULTS.md"
@@ -16,8 +17,7 @@ HEAD = """\
 # Results of the benchmarks
 
 Written by the commands below, each of which replaces its own rows. Do not edit: run them again. Where a target is
-missed, [PROFILES.md](PROFILES.md) says where the time goes. What thousands of functions, topics, keys, partitions and
-consumers cost is in [GROWTH.md](GROWTH.md).
+missed, [PROFILES.md](PROFILES.md) says where the time goes.{growth}
 
 {groups}
 {machines}
@@ -33,6 +33,8 @@ measures two commits in turn in one run, and tells which rows are slower ([CONTR
 event time and a property; the official Python client has encoded both. *Own encoder* is input that our client has
 encoded: lines of equal lengths without sequence ids.
 """
+GROWTH = f"""
+What thousands of functions, topics, keys, partitions and consumers cost is in [{GROWTH_FILE}]({GROWTH_FILE})."""
 ABOUT = {
     Table.PULSAR: """\
 `make bench-pulsar PULSAR=<starter>` measures Apache Pulsar and us in turn. Functions: `input + '!'` in Python beside
@@ -51,7 +53,9 @@ other tables are of the compiled one where the machine's lines say so.
 def text(runs: Mapping[str, Run]) -> str:
     """Return RESULTS.md of all benchmarks; pure. Tables are in the order of `Table`, benchmarks in their own."""
     repeats = " or ".join(str(number) for number in sorted({run.repeats for run in runs.values()}))
-    parts = [HEAD.format(groups=_groups(runs), machines=_machines(runs), repeats=repeats)]
+    has_growth = any(figure.size is not None for run in runs.values() for figure in run.figures)
+    growth = GROWTH if has_growth else ""
+    parts = [HEAD.format(groups=_groups(runs), machines=_machines(runs), repeats=repeats, growth=growth)]
     for one in Table:
         figures = [
             figure for run in runs.values() for figure in run.figures if figure.table is one and figure.size is None

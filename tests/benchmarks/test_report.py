@@ -55,6 +55,11 @@ def test_table_without_rows_is_left_out() -> None:
     assert f"## {Table.PULSAR.value}" not in text
 
 
+def test_growth_is_named_where_there_is_some() -> None:
+    assert "GROWTH.md" not in report.text({"one": run(ROWS[0])})
+    assert "(GROWTH.md)" in report.text({"one": run(dataclasses.replace(ROWS[0], size=100))})
+
+
 def test_group_that_is_measured_again_replaces_its_own_rows_only(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     results.merge({"functions": run(ROWS[2]), "idle": run(ROWS[0], group="footprint")}, file)
