@@ -4,7 +4,7 @@
 #   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
-#   make test-crash      all rounds of crashes, half an hour   make fuzz    hostile frames, 15 minutes
+#   make test-crash      all rounds of crashes, 40 minutes    make fuzz    hostile frames, 15 minutes
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
 #   make soak            400 consumers that come and go, ten minutes
 #   make test-spark      Spark (installs 600 MB first)
