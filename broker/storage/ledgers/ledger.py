@@ -281,7 +281,7 @@ class EntryMemory:
         self._forget_runs(held)
 
     def _forget_runs(self, ledgers: Collection[Ledger]) -> None:
-        """Let go of ledgers of which memory holds nothing any more; each knows its log and that its cursors."""
+        """Let go of ledgers of which memory holds nothing any more; a ledger holds its log, and that its cursors."""
         self._dropped = 0
         self._runs = deque(run for run in self._runs if run.ledger not in ledgers)
         if self._last is not None and self._last.ledger in ledgers:
