@@ -49,6 +49,9 @@ COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
 DEFAULT_COMPRESSION = "LZ4"
 DEFAULT_CPU = 1.0
+"""Pulsar's default, which is no limit here: an instance uses what the machine has."""
+CORES_MIN = 0.01
+"""The kernel's own limit: a thousandth of a second in each tenth."""
 DEFAULT_RAM_BYTES = 1 << 30
 MIN_RAM_BYTES = 32 << 20
 DEFAULT_DISK_BYTES = 10 << 30
@@ -125,7 +128,9 @@ class ProducerSpec:
 class Resources:
     """What one instance may use: cores, bytes of memory, bytes of disk."""
 
-    cpu: float | None = option("cpu", NUMBER, "Cores per instance.", flags="--cpu", default=DEFAULT_CPU, record="cpu")
+    cpu: float | None = option(
+        "cpu", NUMBER, "Cores per instance; 1 is no limit.", flags="--cpu", default=DEFAULT_CPU, record="cpu"
+    )
     ram: int | None = option(
         "ram", INTEGER, "Bytes of memory per instance.", flags="--ram", default=DEFAULT_RAM_BYTES, record="ram"
     )

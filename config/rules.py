@@ -7,6 +7,7 @@ each with the remedy. A rule that is Pulsar's keeps its text at the front, so th
 from __future__ import annotations
 
 import dataclasses
+import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
@@ -17,6 +18,7 @@ from ..wire.topic_name import TopicName, parse_topic_name
 from .function_config import (
     ATLEAST_ONCE,
     ATMOST_ONCE,
+    CORES_MIN,
     DEFAULT_CPU,
     DEFAULT_DISK_BYTES,
     DEFAULT_RAM_BYTES,
@@ -336,16 +338,24 @@ def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
 
 def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
     """Yield the limits that nothing here enforces."""
-    for name, amount, default in (
-        ("cpu", resources.cpu, DEFAULT_CPU),
-        ("disk", resources.disk, DEFAULT_DISK_BYTES),
-    ):
-        if amount not in (None, default):
-            yield f"resources.{name}", f"a limit other than {default} is not supported yet; leave it out"
+    if resources.disk not in (None, DEFAULT_DISK_BYTES):
+        yield "resources.disk", "disk space is not limited; leave it out"
+    own_limits = f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
+    cpu = resources.cpu
+    if cpu not in (None, DEFAULT_CPU):
+        if runtime != PROCESS:
+            yield "resources.cpu", own_limits
+        elif cpu is not None and not CORES_MIN <= cpu < math.inf:
+            yield (
+                "resources.cpu",
+                f"{cpu:g} cores are not a number of at least {CORES_MIN}; give more, or leave it out",
+            )
     ram = resources.ram
-    if ram in (None, DEFAULT_RAM_BYTES):
-        return
-    if runtime != PROCESS:
-        yield "resources.ram", f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"
-    elif ram is not None and ram < MIN_RAM_BYTES:
-        yield "resources.ram", f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out"
+    if ram not in (None, DEFAULT_RAM_BYTES):
+        if runtime != PROCESS:
+            yield "resources.ram", own_limits
+        elif ram is not None and ram < MIN_RAM_BYTES:
+            yield (
+                "resources.ram",
+                f"{ram} bytes are less than the {MIN_RAM_BYTES} that an instance may need; leave it out",
+            )

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any
 
+from ...config.function_config import DEFAULT_CPU
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
 from ...instance.logs.file import InstanceLog, tail
 from ...instance.spec import InstanceSpec
@@ -352,9 +353,9 @@ class ProcessRuntime:
             spec.last_words.unlink()
         instance = ProcessInstance(spec, number, zygote, self._check_s)
         zygote.add(number, instance)
-        zygote.channel.tell(
-            {"command": "start", "id": number, "spec": spec.to_json(), "ram": spec.details.resources.ram}
-        )
+        given = spec.details.resources
+        cores = 0.0 if given.cpu == DEFAULT_CPU else given.cpu
+        zygote.channel.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": given.ram, "cpu": cores})
         try:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:

@@ -12,7 +12,8 @@ for `HELD_LEASE_S` whatever the reason: others are about to take its instances, 
 zygote is the children's parent, so a process id that it signals cannot have been given to another process.
 
 It adopts what instances start and leave behind, and ends that with them (`marks`). It looks after their memory
-(`memory_watch`), for a worker whose interpreter is busy could not.
+(`memory_watch`), for a worker whose interpreter is busy could not, and puts those with a limit of CPU time into control
+groups (`cpu_groups`).
 
 Invariant: what goes wrong with one instance is told of that instance, and ends no other.
 """
@@ -33,8 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import child, marks
+from . import child, cpu_groups, marks
 from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
+from .cpu_groups import NoCpuLimit
 from .forked import LIBC, ForkedProcess, die_with, fork, thread_count
 from .memory_watch import MemoryWatch
 from .output import Output, is_readable
@@ -57,11 +59,13 @@ class _Child:
     Attributes:
         number: the worker's.
         output: where what it and its children write to their standard output can be read.
+        cpu_group: its control group; None without a limit of CPU time.
         verdict: why it was killed, if this process decided so.
     """
 
     number: int
     output: int
+    cpu_group: Path | None = None
     verdict: str = ""
 
 
@@ -77,6 +81,8 @@ class Zygote:
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
         self._ended_marks: set[int] = set()  # of instances that have ended and left processes
         self._memory = MemoryWatch()
+        self._cpu_groups: cpu_groups.CpuGroups | None = None  # found when the first limit is asked for
+        self._left_cpu_groups: set[Path] = set()  # of instances that have ended
         self._is_worker_gone = False
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -95,6 +101,8 @@ class Zygote:
             for process_id in self._children:
                 _kill_with_group(process_id)
             self._end_everything()
+            self._left_cpu_groups.update(one.cpu_group for one in self._children.values() if one.cpu_group is not None)
+            self._remove_cpu_groups(time.monotonic() + _LEFTOVERS_S)
 
     def _end_everything(self) -> None:
         deadline_s = time.monotonic() + _END_S
@@ -157,7 +165,7 @@ class Zygote:
         try:
             match command["command"]:
                 case "start":
-                    self._start(command["id"], command["spec"], command["ram"])
+                    self._start(command["id"], command["spec"], command["ram"], command["cpu"])
                 case "signal":
                     process_id = self._process_ids.get(command["id"])
                     if process_id is not None:
@@ -174,15 +182,21 @@ class Zygote:
             if command.get("command") == "start":
                 self._tell({"event": "refused", "id": command["id"], "reason": repr(error)})
 
-    def _start(self, number: int, spec: str, ram_bytes: int) -> None:
+    def _start(self, number: int, spec: str, ram_bytes: int, cores: float) -> None:
         threads = thread_count()
         if threads != 1:
             self._tell({"event": "refused", "id": number, "reason": f"the zygote has {threads} threads instead of 1"})
             return
         parent = os.getpid()
         try:
+            group = self._make_cpu_group(number, cores)
+        except (OSError, NoCpuLimit) as error:
+            self._tell({"event": "refused", "id": number, "reason": f"resources.cpu cannot be enforced: {error}"})
+            return
+        try:
             output, written = os.pipe2(os.O_CLOEXEC)
         except OSError as error:
+            self._leave_cpu_group(group)
             self._tell({"event": "refused", "id": number, "reason": f"no pipe for its output: {error}"})
             return
         try:
@@ -190,16 +204,45 @@ class Zygote:
         except OSError as error:
             os.close(output)
             os.close(written)
+            self._leave_cpu_group(group)
             self._tell({"event": "refused", "id": number, "reason": f"fork failed: {error}"})
             return
         if process_id == 0:
             self._become_child(parent, number, spec, Output(output, written))
         os.close(written)
-        self._children[process_id] = _Child(number, output)
+        found = self._children[process_id] = _Child(number, output, group)
+        if group is not None:
+            try:
+                cpu_groups.add(group, process_id)  # it takes milliseconds until it runs code of the function's
+            except OSError as error:
+                found.verdict = f"the instance was ended because resources.cpu cannot be enforced: {error}"
+                _kill_with_group(process_id)
         self._process_ids[number] = process_id
         if ram_bytes > 0:
             self._memory.add(process_id, ram_bytes)
         self._tell({"event": "started", "id": number, "pid": process_id})
+
+    def _make_cpu_group(self, number: int, cores: float) -> Path | None:
+        """Return the control group of an instance, None without a limit."""
+        if cores <= 0:
+            return None
+        if self._cpu_groups is None:
+            self._cpu_groups = cpu_groups.find()
+            self._cpu_groups.remove_abandoned()
+        return self._cpu_groups.make(os.getpid(), number, cores)
+
+    def _leave_cpu_group(self, group: Path | None) -> None:
+        """Remove a group, now or as soon as what is left in it has ended."""
+        if group is not None and not cpu_groups.remove(group):
+            self._left_cpu_groups.add(group)
+
+    def _remove_cpu_groups(self, deadline_s: float) -> None:
+        """Remove the groups of instances that have ended; the kernel empties them a little later than it tells us."""
+        while self._left_cpu_groups:
+            self._left_cpu_groups = {group for group in self._left_cpu_groups if not cpu_groups.remove(group)}
+            if time.monotonic() >= deadline_s:
+                return
+            time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _become_child(self, parent: int, number: int, spec: str, output: Output) -> NoReturn:
         """Leave everything of the zygote behind and run an instance."""
@@ -238,6 +281,8 @@ class Zygote:
                     ended.append((found, os.waitstatus_to_exitcode(status)))
         if self._ended_marks:
             self._end_leftovers(waits=bool(ended))
+        self._left_cpu_groups.update(one.cpu_group for one, _ in ended if one.cpu_group is not None)
+        self._remove_cpu_groups(time.monotonic())
         for one, code in ended:
             said = _rest_of(one.output)
             self._tell({"event": "ended", "id": one.number, "code": code, "said": said, "verdict": one.verdict})

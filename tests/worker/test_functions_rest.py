@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from magnetar.client.config import ConsumerConfig
+from magnetar.runtime.process import cpu_groups
+from magnetar.runtime.process.cpu_groups import NoCpuLimit
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -309,3 +311,18 @@ async def test_a_package_larger_than_one_part_arrives_whole(cluster: Cluster) ->
     assert download.content == source.encode()
     answer = await cluster.http.post("/admin/v3/functions/public/default/large/trigger", files={"data": (None, "x")})
     assert answer.text == "x!"
+
+
+async def test_a_limit_of_cpu_time_is_refused_where_no_group_can_be_made(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find() -> None:
+        raise NoCpuLimit("nothing was delegated; leave resources.cpu out")
+
+    monkeypatch.setattr(cpu_groups, "find", find)
+    source, inputs = "def process(x): return x", [cluster.topic("in")]
+    refused = await cluster.create("held", source, inputs=inputs, resources={"cpu": 0.5})
+    assert refused.status_code == 400
+    assert "resources.cpu: not on the machine of worker" in refused.json()["reason"]
+    assert "nothing was delegated; leave resources.cpu out" in refused.json()["reason"]
+    (await cluster.create("held", source, inputs=inputs, resources={"cpu": 1.0})).raise_for_status()

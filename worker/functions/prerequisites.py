@@ -9,7 +9,7 @@ from ...client.client import AsyncClient
 from ...client.config import ConsumerConfig
 from ...client.deduplication import DeduplicationOff, partitions_of, switch_on
 from ...config.conversion import runtime_options
-from ...config.function_config import SPARK
+from ...config.function_config import DEFAULT_CPU, SPARK
 from ...errors import (
     ConnectionLost,
     InvalidConfig,
@@ -19,6 +19,8 @@ from ...errors import (
     SparkFailed,
     UnknownBrokerError,
 )
+from ...runtime.process import cpu_groups
+from ...runtime.process.cpu_groups import NoCpuLimit
 from ...spark.session import check_ready
 from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FAILOVER, FunctionDetails
 from ..cluster.broker_admin import BrokerAdmin
@@ -47,7 +49,22 @@ class Prerequisites:
         self._client = client
         self._admin = admin
 
-    async def check_spark(self, details: FunctionDetails) -> None:
+    async def check_machine(self, details: FunctionDetails) -> None:
+        """Make sure that this worker's machine can do what a function asks of it; others are taken to be alike.
+
+        Raises:
+            RequestRefused: it cannot, and why.
+        """
+        await self._check_spark(details)
+        if details.resources.cpu not in (0.0, DEFAULT_CPU):
+            try:
+                await asyncio.to_thread(cpu_groups.find)
+            except NoCpuLimit as exc:
+                raise RequestRefused(
+                    400, f"resources.cpu: not on the machine of worker {self._worker_id}: {exc}"
+                ) from exc
+
+    async def _check_spark(self, details: FunctionDetails) -> None:
         """Make sure that a function which is to run by Spark can, by this worker's machine.
 
         Raises:

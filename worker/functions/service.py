@@ -159,7 +159,7 @@ class Functions:
             await _check(component, config)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
-        await self.prerequisites.check_spark(component.to_details(config))
+        await self.prerequisites.check_machine(component.to_details(config))
         location, config = await self._keep(deployment, config, deadline)
         if location is None:
             raise RequestRefused(400, f"{component.title} package is not provided")

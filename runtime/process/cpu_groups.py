@@ -1,0 +1,149 @@
+"""CPU groups: keep instances within `resources.cpu`, by the kernel's control groups, versions 1 and 2.
+
+Design: a limit in cores is a share of a period that all processes of a group have together (`cpu.cfs_quota_us`, version
+1, or `cpu.max`, version 2), so it counts an instance with all that it starts. A group for each instance that has a
+limit lies in the group of the process that starts instances, or, where version 2 allows processes only in groups that
+have none below them, beside it: in a group that was delegated to us. Nothing is moved that we have not started.
+
+A group is removed when its last process is gone. What is left of a zygote that was killed is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PERIOD_US = 100_000
+_PREFIX = "magnetar-"
+_REMEDY = (
+    "leave resources.cpu out, or run the worker as root, or as a systemd service with Delegate=cpu and"
+    " DelegateSubgroup=worker"
+)
+
+
+class NoCpuLimit(Exception):
+    """This process may make no group that limits CPU time; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuGroups:
+    """The directory that groups of instances lie in.
+
+    Attributes:
+        directory: of the control group above them.
+        version: of the kernel's interface, 1 or 2.
+    """
+
+    directory: Path
+    version: int
+
+    def make(self, zygote: int, number: int, cores: float) -> Path:
+        """Make the group of an instance and return its directory.
+
+        Args:
+            zygote: process id of the zygote that starts it.
+            number: the instance's.
+            cores: how many it may use; more than the machine has is no limit.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        group = self.directory / f"{_PREFIX}{zygote}-{number}"
+        group.mkdir(exist_ok=True)
+        quota_us = round(min(cores, float(os.cpu_count() or 1)) * PERIOD_US)
+        try:
+            if self.version == 1:
+                (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+            else:
+                (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+        except OSError:
+            remove(group)
+            raise
+        return group
+
+    def remove_abandoned(self) -> None:
+        """Remove the empty groups of zygotes that are gone."""
+        for group in self.directory.glob(f"{_PREFIX}*-*"):
+            zygote = group.name.removeprefix(_PREFIX).partition("-")[0]
+            if zygote.isdigit() and not Path("/proc", zygote).exists():
+                remove(group)
+
+
+def add(group: Path, process_id: int) -> None:
+    """Put a process, and what it will start, into a group.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    (group / "cgroup.procs").write_text(str(process_id))
+
+
+def remove(group: Path) -> bool:
+    """Remove a group, and return whether it is gone; not as long as a process is in it."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+    return True
+
+
+def find(proc: Path = Path("/proc/self")) -> CpuGroups:
+    """Return where this process may make groups.
+
+    Args:
+        proc: its directory in /proc, with `cgroup` and `mounts`.
+
+    Raises:
+        NoCpuLimit: nowhere.
+    """
+    try:
+        memberships = _memberships((proc / "cgroup").read_text())
+        mounts = [line.split() for line in (proc / "mounts").read_text().splitlines()]
+    except OSError as error:
+        raise NoCpuLimit(f"the kernel does not show control groups ({error}); leave resources.cpu out") from error
+    for mount in mounts:
+        if mount[2] == "cgroup" and "cpu" in mount[3].split(",") and "cpu" in memberships:
+            return _writable(CpuGroups(_below(mount[1], memberships["cpu"]), 1))
+    for mount in mounts:
+        if mount[2] == "cgroup2" and "" in memberships:
+            return _find_unified(Path(mount[1]), _below(mount[1], memberships[""]))
+    raise NoCpuLimit("no control group that limits CPU time is mounted here; leave resources.cpu out")
+
+
+def _memberships(text: str) -> dict[str, str]:
+    """Return the group of each controller from lines ``7:cpu,cpuacct:/path``; version 2's controller is empty."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        found |= dict.fromkeys(controllers.split(","), path)
+    return found
+
+
+def _below(mount: str, path: str) -> Path:
+    return Path(mount, path.lstrip("/"))
+
+
+def _find_unified(mount: Path, own: Path) -> CpuGroups:
+    """Return the root group, or the one above our own if it was delegated to us."""
+    above = own if own == mount else own.parent
+    try:
+        if "cpu" not in (above / "cgroup.controllers").read_text().split():
+            raise NoCpuLimit(f"control group {above} has no controller for CPU time; {_REMEDY}")
+        if "cpu" not in (above / "cgroup.subtree_control").read_text().split():
+            (above / "cgroup.subtree_control").write_text("+cpu")
+    except OSError as error:
+        raise NoCpuLimit(f"control group {above} was not delegated ({error.strerror}); {_REMEDY}") from error
+    return _writable(CpuGroups(above, 2))
+
+
+def _writable(groups: CpuGroups) -> CpuGroups:
+    """Return the groups if one can be made, which is tried."""
+    try:
+        remove(groups.make(os.getpid(), 0, 1.0))
+    except OSError as error:
+        raise NoCpuLimit(f"no control group can be made in {groups.directory} ({error.strerror}); {_REMEDY}") from error
+    return groups
