@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from ..errors import MagnetarError
+from .metrics import MetricsContext
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -104,7 +105,7 @@ class EndOfInput(MagnetarError):
     """A source has nothing more, and never will: the instance stays, idle, until it is stopped."""
 
 
-class ConnectorContext(ABC):
+class ConnectorContext(MetricsContext, ABC):
     """What a connector may ask and do; from its own thread.
 
     Attributes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StateUnavailable
+from .metrics import MetricsContext
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -19,7 +20,7 @@ _NO_STATE = (
 )
 
 
-class Context(ABC):
+class Context(MetricsContext, ABC):
     """The second argument of `process`. What concerns the message is valid during the call only."""
 
     @abstractmethod

@@ -122,6 +122,7 @@ class FunctionContext(RecordedContext, Context):
                 get_state=state.get_state,
                 delete_state=state.delete_state,
             )
+        stats.metrics_of_code.offer(self)
         super().__init__(spec, logger)
         self._stats = stats
         self._outside = outside

@@ -20,6 +20,7 @@ from ..client.checks import check_finite, check_text
 from ..errors import InvalidConfig, MagnetarError
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 from .stopping import PoisonMessage
+from .user_metrics import UserMetrics
 
 LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
 TRACEBACK_CHARACTERS_MAX = 8 * 1024
@@ -121,6 +122,7 @@ class InstanceStats:
     """Counters, latest exceptions and the user's metrics.
 
     Attributes:
+        metrics_of_code: counters, gauges and histograms that the code made by its context.
         trouble: says in one line what keeps a running instance from going on; empty if nothing does.
     """
 
@@ -133,6 +135,7 @@ class InstanceStats:
         """
         self._hiding = hiding
         self.total = Counters()
+        self.metrics_of_code = UserMetrics(self._refused_metric)
         self.last_invocation_ms = 0
         self.trouble: Callable[[], str] = str
         self._minute_start = Counters()
@@ -162,6 +165,9 @@ class InstanceStats:
         with self._lock:
             self.total.system_exceptions += count
             self._latest_system.append(occurrence(self._hiding(encodable(text)), now_ms))
+
+    def _refused_metric(self, text: str) -> None:
+        self.user_exception(text, now_ms())
 
     def record(self, metric: str, value: float) -> str:
         """Add a value to a metric of the user's.
@@ -265,4 +271,5 @@ class InstanceStats:
             systemExceptionsTotal_1min=minute.system_exceptions,
             userExceptionsTotal_1min=minute.user_exceptions,
             avgProcessLatency_1min=minute.latency_ms,
+            metrics=self.metrics_of_code.records(),
         )

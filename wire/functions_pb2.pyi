@@ -498,7 +498,7 @@ class FunctionStatusList(_message.Message):
     def __init__(self, functionStatusList: _Optional[_Iterable[_Union[FunctionStatus, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class MetricsData(_message.Message):
-    __slots__ = ("receivedTotal", "processedSuccessfullyTotal", "systemExceptionsTotal", "userExceptionsTotal", "avgProcessLatency", "lastInvocation", "userMetrics", "receivedTotal_1min", "processedSuccessfullyTotal_1min", "systemExceptionsTotal_1min", "userExceptionsTotal_1min", "avgProcessLatency_1min")
+    __slots__ = ("receivedTotal", "processedSuccessfullyTotal", "systemExceptionsTotal", "userExceptionsTotal", "avgProcessLatency", "lastInvocation", "userMetrics", "receivedTotal_1min", "processedSuccessfullyTotal_1min", "systemExceptionsTotal_1min", "userExceptionsTotal_1min", "avgProcessLatency_1min", "metrics")
     class UserMetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -506,6 +506,38 @@ class MetricsData(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class UserMetric(_message.Message):
+        __slots__ = ("name", "kind", "help", "labels", "value", "bounds", "counts")
+        class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+            __slots__ = ()
+            COUNTER: _ClassVar[MetricsData.UserMetric.Kind]
+            GAUGE: _ClassVar[MetricsData.UserMetric.Kind]
+            HISTOGRAM: _ClassVar[MetricsData.UserMetric.Kind]
+        COUNTER: MetricsData.UserMetric.Kind
+        GAUGE: MetricsData.UserMetric.Kind
+        HISTOGRAM: MetricsData.UserMetric.Kind
+        class LabelsEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        HELP_FIELD_NUMBER: _ClassVar[int]
+        LABELS_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        COUNTS_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        kind: MetricsData.UserMetric.Kind
+        help: str
+        labels: _containers.ScalarMap[str, str]
+        value: float
+        bounds: _containers.RepeatedScalarFieldContainer[float]
+        counts: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[MetricsData.UserMetric.Kind, str]] = ..., help: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., value: _Optional[float] = ..., bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
     RECEIVEDTOTAL_FIELD_NUMBER: _ClassVar[int]
     PROCESSEDSUCCESSFULLYTOTAL_FIELD_NUMBER: _ClassVar[int]
     SYSTEMEXCEPTIONSTOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -518,6 +550,7 @@ class MetricsData(_message.Message):
     SYSTEMEXCEPTIONSTOTAL_1MIN_FIELD_NUMBER: _ClassVar[int]
     USEREXCEPTIONSTOTAL_1MIN_FIELD_NUMBER: _ClassVar[int]
     AVGPROCESSLATENCY_1MIN_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
     receivedTotal: int
     processedSuccessfullyTotal: int
     systemExceptionsTotal: int
@@ -530,7 +563,8 @@ class MetricsData(_message.Message):
     systemExceptionsTotal_1min: int
     userExceptionsTotal_1min: int
     avgProcessLatency_1min: float
-    def __init__(self, receivedTotal: _Optional[int] = ..., processedSuccessfullyTotal: _Optional[int] = ..., systemExceptionsTotal: _Optional[int] = ..., userExceptionsTotal: _Optional[int] = ..., avgProcessLatency: _Optional[float] = ..., lastInvocation: _Optional[int] = ..., userMetrics: _Optional[_Mapping[str, float]] = ..., receivedTotal_1min: _Optional[int] = ..., processedSuccessfullyTotal_1min: _Optional[int] = ..., systemExceptionsTotal_1min: _Optional[int] = ..., userExceptionsTotal_1min: _Optional[int] = ..., avgProcessLatency_1min: _Optional[float] = ...) -> None: ...
+    metrics: _containers.RepeatedCompositeFieldContainer[MetricsData.UserMetric]
+    def __init__(self, receivedTotal: _Optional[int] = ..., processedSuccessfullyTotal: _Optional[int] = ..., systemExceptionsTotal: _Optional[int] = ..., userExceptionsTotal: _Optional[int] = ..., avgProcessLatency: _Optional[float] = ..., lastInvocation: _Optional[int] = ..., userMetrics: _Optional[_Mapping[str, float]] = ..., receivedTotal_1min: _Optional[int] = ..., processedSuccessfullyTotal_1min: _Optional[int] = ..., systemExceptionsTotal_1min: _Optional[int] = ..., userExceptionsTotal_1min: _Optional[int] = ..., avgProcessLatency_1min: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricsData.UserMetric, _Mapping]]] = ...) -> None: ...
 
 class HealthCheckResult(_message.Message):
     __slots__ = ("success",)

@@ -42,6 +42,7 @@ class InstanceContext(SourceContext, SinkContext):
         self.state: StateSession | None = None
         self.pauses: Pauses | None = None
         self._stats = stats
+        stats.metrics_of_code.offer(self)
         self._secrets = secrets
         self._is_stopping = is_stopping
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...instance.user_metrics import flat
 from ...spark.jobs.progress import reason_of
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 
@@ -111,7 +112,10 @@ def instance_stats(metrics: MetricsData) -> Json:
         **_counts(metrics),
         "1min": _counts(metrics, "_1min"),
         "lastInvocation": metrics.lastInvocation or None,
-        "userMetrics": {name: value for name, value in metrics.userMetrics.items() if not math.isnan(value)},
+        "userMetrics": {
+            **{name: value for name, value in metrics.userMetrics.items() if not math.isnan(value)},
+            **flat(metrics.metrics),
+        },
     }
 
 

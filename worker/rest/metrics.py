@@ -8,6 +8,7 @@ a broken function. Here exceptions are counted, and read in status and logs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from ...wire.functions_pb2 import MetricsData
 from ..functions.instances import InstanceMetrics
 
 Labels = tuple[str, ...]
+UserMetric = MetricsData.UserMetric
 _LABELS = ("tenant", "namespace", "name", "instance_id", "cluster", "fqfn")
 
 
@@ -80,6 +82,7 @@ def render(cluster: str, instances: Iterable[InstanceMetrics], worker: Iterable[
     for kind, by_labels in by_kind.items():
         if by_labels or kind == "Function":
             families += [_counters(_KINDS[kind], by_labels), _times(_KINDS[kind], by_labels)]
+            families.append(_of_code(_KINDS[kind], by_labels))
     return exposition.render(chain.from_iterable(families))
 
 
@@ -120,3 +123,37 @@ def _times(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[M
                 count = data.userMetrics.get(f"{metric}_count", 0.0)
                 users.add_metric((*labels, metric), int(count), total)
     yield from (last, latency, users)
+
+
+def _of_code(names: _Names, instances: Mapping[Labels, MetricsData]) -> Iterator[Metric]:
+    """Yield the metrics that functions and connectors made by their contexts.
+
+    Two functions may use one name for different kinds: those of another kind than the first have it in their name.
+    """
+    families: dict[str, Metric] = {}
+    for labels, data in instances.items():
+        instance = dict(zip(_LABELS, labels, strict=True))
+        for one in data.metrics:
+            kind = UserMetric.Kind.Name(one.kind).lower()
+            name = f"{names.prefix}custom_{one.name.removesuffix('_total')}"
+            if name in families and families[name].type != kind:
+                name = f"{name}_{kind}"
+            family = families.setdefault(name, Metric(name, one.help or "Of the code.", kind))
+            _add_samples(family, {**instance, **one.labels}, one)
+    yield from families.values()
+
+
+def _add_samples(family: Metric, labels: dict[str, str], one: MetricsData.UserMetric) -> None:
+    if one.kind == UserMetric.COUNTER:
+        family.add_sample(f"{family.name}_total", labels, one.value)
+    elif one.kind == UserMetric.GAUGE:
+        family.add_sample(family.name, labels, one.value)
+    else:
+        below = 0
+        for bound, count in zip((*one.bounds, math.inf), one.counts, strict=True):
+            below += count
+            family.add_sample(
+                f"{family.name}_bucket", {**labels, "le": "+Inf" if bound == math.inf else str(bound)}, below
+            )
+        family.add_sample(f"{family.name}_count", labels, below)
+        family.add_sample(f"{family.name}_sum", labels, one.value)

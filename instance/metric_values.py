@@ -1,0 +1,84 @@
+"""What counters, gauges and histograms of user code hold; changed from any thread, without loss."""
+
+from __future__ import annotations
+
+import math
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from ..api.metrics import Counter, Gauge, Histogram
+from ..errors import InvalidConfig
+
+
+class CounterValue(Counter):
+    """A number that only grows, from 0 at each start of the instance.
+
+    Attributes:
+        value: what it is.
+    """
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self.value = 0.0
+        self._lock = threading.Lock()
+
+    def inc(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
+        if not 0 <= amount < math.inf:
+            raise InvalidConfig(f"a counter cannot be increased by {amount!r}; give a finite number of at least 0")
+        with self._lock:
+            self.value += amount
+
+
+class GaugeValue(Gauge):
+    """A number that rises and falls.
+
+    Attributes:
+        value: what it is.
+    """
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self.value = 0.0
+        self._lock = threading.Lock()
+
+    def set(self, value: float) -> None:  # noqa: D102  documented in the interface
+        self.value = _finite("gauge", value)
+
+    def inc(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
+        amount = _finite("gauge", amount)
+        with self._lock:
+            self.value += amount
+
+    def dec(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
+        self.inc(-amount)
+
+
+class HistogramValue(Histogram):
+    """How many observed values lie below each of some bounds, their number and their sum.
+
+    Attributes:
+        bounds: upper bounds of the buckets, rising; what lies above all of them is counted beside them.
+        counts: of each bucket, not summed up; one more than bounds.
+        sum: of all values.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Begin with nothing observed."""
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe(self, value: float) -> None:  # noqa: D102  documented in the interface
+        value = _finite("histogram", value)
+        with self._lock:
+            self.counts[bisect_left(self.bounds, value)] += 1
+            self.sum += value
+
+
+def _finite(what: str, value: float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise InvalidConfig(f"a {what} cannot take {value!r}; give a finite number")
+    return number

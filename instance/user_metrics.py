@@ -1,0 +1,192 @@
+"""Registry of a function's metrics: one of each name and labels, and how they travel to the worker."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..api.metrics import DEFAULT_BUCKETS, MetricsContext
+from ..client.checks import check_text
+from ..errors import InvalidConfig
+from ..wire.functions_pb2 import MetricsData
+from .metric_values import CounterValue, GaugeValue, HistogramValue
+
+SERIES_MAX = 1000
+"""Names and labels of one instance: each is a line, or a dozen, of every scrape."""
+BUCKETS_MAX = 50
+TEXT_BYTES_MAX = 256
+RESERVED_LABELS = frozenset(("tenant", "namespace", "name", "instance_id", "cluster", "fqfn", "le", "quantile"))
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+UserMetric = MetricsData.UserMetric
+_Metric = CounterValue | GaugeValue | HistogramValue
+_M = TypeVar("_M", CounterValue, GaugeValue, HistogramValue)
+_Labels = tuple[tuple[str, str], ...]
+_KIND_NAMES: dict[type[_Metric], str] = {CounterValue: "counter", GaugeValue: "gauge", HistogramValue: "histogram"}
+_KINDS = {CounterValue: UserMetric.COUNTER, GaugeValue: UserMetric.GAUGE, HistogramValue: UserMetric.HISTOGRAM}
+
+
+@dataclass(slots=True)
+class _Family:
+    """All metrics of one name.
+
+    Attributes:
+        kind: their class.
+        help: what they are.
+        label_names: sorted.
+        bounds: of histograms.
+        series: by labels.
+    """
+
+    kind: type[_Metric]
+    help: str
+    label_names: tuple[str, ...]
+    bounds: tuple[float, ...] = ()
+    series: dict[_Labels, _Metric] = field(default_factory=dict)
+
+
+class UserMetrics:
+    """Metrics of one instance; may be used from any thread."""
+
+    def __init__(self, refuse: Callable[[str], None]) -> None:
+        """Begin without any.
+
+        Args:
+            refuse: told, once, of the first metric beyond `SERIES_MAX`; those beyond count and are not shown.
+        """
+        self._refuse = refuse
+        self._has_refused = False
+        self._families: dict[str, _Family] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def offer(self, context: MetricsContext) -> None:
+        """Put the methods of these metrics into a context: themselves, as a call costs as much as what it does."""
+        vars(context).update(counter=self.counter, gauge=self.gauge, histogram=self.histogram)
+
+    def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> CounterValue:
+        """See `MetricsContext.counter`."""
+        return self._find(CounterValue, name, labels, description, (), CounterValue)
+
+    def gauge(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> GaugeValue:
+        """See `MetricsContext.gauge`."""
+        return self._find(GaugeValue, name, labels, description, (), GaugeValue)
+
+    def histogram(
+        self,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        description: str = "",
+        buckets: Sequence[float] | None = None,
+    ) -> HistogramValue:
+        """See `MetricsContext.histogram`."""
+        bounds = DEFAULT_BUCKETS if buckets is None else _bounds(name, buckets)
+        return self._find(HistogramValue, name, labels, description, bounds, lambda: HistogramValue(bounds))
+
+    def _find(
+        self,
+        kind: type[_M],
+        name: str,
+        labels: Mapping[str, str] | None,
+        description: str,
+        bounds: tuple[float, ...],
+        make: Callable[[], _M],
+    ) -> _M:
+        given = tuple(sorted(labels.items())) if labels else ()
+        family = self._families.get(name)
+        if family is not None and family.kind is kind and (found := family.series.get(given)) is not None:
+            if family.bounds == bounds:
+                return found  # type: ignore[return-value]  # of the family's kind
+        _check(name, given, description)
+        label_names = tuple(label for label, _ in given)
+        with self._lock:
+            family = self._families.get(name)
+            if family is None:
+                family = _Family(kind, description, label_names, bounds)
+            if (family.kind, family.label_names, family.bounds) != (kind, label_names, bounds):
+                raise InvalidConfig(
+                    f"metric {name} is a {_described(family.kind, family.label_names, family.bounds)} already, not a"
+                    f" {_described(kind, label_names, bounds)}; give another name"
+                )
+            metric = family.series.get(given)
+            if metric is None:
+                metric = make()
+                if self._count >= SERIES_MAX:
+                    self._tell_refused(name)
+                    return metric
+                self._count += 1
+                self._families[name] = family
+                family.series[given] = metric
+        return metric  # type: ignore[return-value]  # of the family's kind
+
+    def _tell_refused(self, name: str) -> None:
+        if not self._has_refused:
+            self._has_refused = True
+            self._refuse(
+                f"metric {name}: the function has {SERIES_MAX} metrics already, each of another name or labels, the"
+                " limit; further ones are not shown. Use fewer labels: for values such as user ids, publish to a topic"
+            )
+
+    def records(self) -> Iterator[MetricsData.UserMetric]:
+        """Yield what there is, as the worker is told."""
+        with self._lock:
+            families = [(name, family, list(family.series.items())) for name, family in self._families.items()]
+        for name, family, series in families:
+            for labels, metric in series:
+                record = UserMetric(name=name, kind=_KINDS[family.kind], help=family.help, labels=dict(labels))
+                if isinstance(metric, HistogramValue):
+                    record.bounds.extend(metric.bounds)
+                    record.counts.extend(metric.counts)
+                    record.value = metric.sum
+                else:
+                    record.value = metric.value
+                yield record
+
+
+def flat(records: Iterable[MetricsData.UserMetric]) -> dict[str, float]:
+    """Return what statistics show: ``name{label="value"}`` and its number, of a histogram sum and count."""
+    values: dict[str, float] = {}
+    for one in records:
+        pairs = ",".join(f'{name}="{value}"' for name, value in sorted(one.labels.items()))
+        labels = f"{{{pairs}}}" if pairs else ""
+        if one.kind == UserMetric.HISTOGRAM:
+            values[f"{one.name}_sum{labels}"] = one.value
+            values[f"{one.name}_count{labels}"] = float(sum(one.counts))
+        else:
+            values[one.name + labels] = one.value
+    return values
+
+
+def _described(kind: type[_Metric], label_names: tuple[str, ...], bounds: tuple[float, ...]) -> str:
+    labels = f" with labels {', '.join(label_names)}" if label_names else " without labels"
+    return _KIND_NAMES[kind] + labels + (f" and buckets {', '.join(map(str, bounds))}" if bounds else "")
+
+
+def _check(name: str, labels: _Labels, description: str) -> None:
+    """Refuse what Prometheus does not take."""
+    check_text("metric name", name, TEXT_BYTES_MAX)
+    if not _NAME.match(name):
+        raise InvalidConfig(f"metric name {name!a} must be of letters, digits and _, and begin with no digit")
+    check_text("description", description, TEXT_BYTES_MAX)
+    for label, value in labels:
+        check_text("label name", label, TEXT_BYTES_MAX)
+        if not _LABEL.match(label) or label.startswith("__") or label in RESERVED_LABELS:
+            raise InvalidConfig(
+                f"label {label!a} of metric {name} is reserved or not of letters, digits and _; give another name"
+            )
+        check_text(f"label {label} of metric {name}", value, TEXT_BYTES_MAX)
+
+
+def _bounds(name: str, buckets: Sequence[float]) -> tuple[float, ...]:
+    bounds = tuple(float(bound) for bound in buckets)
+    rising = all(low < high for low, high in itertools.pairwise(bounds))
+    if not bounds or len(bounds) > BUCKETS_MAX or not rising or not all(map(math.isfinite, bounds)):
+        raise InvalidConfig(
+            f"buckets of metric {name} must be 1 to {BUCKETS_MAX} finite numbers that rise, not {buckets!r:.80}"
+        )
+    return bounds
