@@ -84,6 +84,18 @@ class FunctionExists(MagnetarError):
     """A function of that name is there already."""
 
 
+class DeploymentFailed(MagnetarError):
+    """A function was created or changed, and its new version does not come up.
+
+    Attributes:
+        details: what its instance says, with the traceback if there is one; empty if it says nothing.
+    """
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(reason)
+        self.details = details
+
+
 class OutOfDate(MagnetarError):
     """The function changed since the request was made; look again and repeat."""
 

@@ -7,6 +7,7 @@ the log, on the leader too; a request is answered then, so the answer and every 
 
 Invariants:
 - A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
+  The one exception ends the trial of a version (`ends_trial`), which is no change for anybody who runs it.
   Versions begin anew with each creation, so only those of one creation are compared: a reader whom compaction spared a
   deletion and the creation after it goes over from one to the other by the time of creation.
 - An unreadable record changes nothing; the log counts it and goes on.
@@ -125,7 +126,13 @@ class FunctionTable:
         """
         name, after, version, created = _parse(key, value, properties)
         held = self._held.get(name)
-        if held is not None and created in (None, held.metadata.createTime) and held.metadata.version >= version:
+        is_of_same = held is not None and created in (None, held.metadata.createTime)
+        if (
+            held is not None
+            and is_of_same
+            and held.metadata.version >= version
+            and not ends_trial(held.metadata, after)
+        ):
             return None
         known = self._request_ids(name)
         if properties.get(REQUEST_ID) in known:
@@ -172,12 +179,29 @@ class FunctionTable:
             is_out_of_date = version > 0
         elif not request.is_deletion and version == 0:
             raise FunctionExists(f"Function {request.metadata.functionDetails.name} already exists")
+        elif held.createTime != request.metadata.createTime:
+            is_out_of_date = True
         else:
-            is_out_of_date = held.version >= version or held.createTime != request.metadata.createTime
+            ends = not request.is_deletion and ends_trial(held, request.metadata)
+            is_out_of_date = held.version >= version and not ends
         if is_out_of_date:
             what = "Delete" if request.is_deletion else "Update"
             raise OutOfDate(f"{what} request ignored because it is out of date. Please try again.")
         return _entry(request, name, known)
+
+
+def ends_trial(before: FunctionMetaData, after: FunctionMetaData | None) -> bool:
+    """Return whether a record only says that the version before it, which was on trial, has come up.
+
+    It has the same version, since nothing is deployed by it. Older workers do not know it and pass it over; they know
+    of no trials either.
+    """
+    if after is None or after.version != before.version or not before.deployments.HasField("trial"):
+        return False
+    ended = FunctionMetaData()
+    ended.CopyFrom(before)
+    ended.deployments.ClearField("trial")
+    return ended == after  # anything else of this version is a decision about an older record
 
 
 def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read:

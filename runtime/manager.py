@@ -23,7 +23,14 @@ from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.spec import Environment, InstanceSpec
 from ..tasks import TaskSet
-from ..wire.functions_pb2 import STOPPED, Assignment, FunctionStatus, MetricsData, PackageLocationMetaData
+from ..wire.functions_pb2 import (
+    STOPPED,
+    Assignment,
+    FunctionMetaData,
+    FunctionStatus,
+    MetricsData,
+    PackageLocationMetaData,
+)
 from .interface import Instance, Runtime
 from .socket_directory import SocketDirectory
 from .supervisor import Supervisor
@@ -218,6 +225,16 @@ class RuntimeManager:
         status.instanceId = key.rpartition(":")[2]
         status.workerId = self._environment.worker_id
         return status
+
+    async def deployed(self, key: str) -> tuple[FunctionMetaData, FunctionStatus]:
+        """Return the record that an instance is of, and how the instance of that very record is.
+
+        Raises:
+            KeyError: it is not assigned to this worker.
+        """
+        held = self._held[key]  # what comes after it says nothing about this one, and the other way round
+        status = FunctionStatus() if held.supervisor is None else await held.supervisor.status()
+        return held.assignment.instance.functionMetaData, status
 
     async def metrics(self, key: str) -> MetricsData:
         """Return the counters of an instance.

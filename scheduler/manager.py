@@ -10,8 +10,8 @@ A round looks at the functions that changed since the round before, as long as t
 what they shall have. Where that is not certain, as after a failed append, it looks at all.
 
 A round is over when its last record has come back out of the log of assignments. Key is the instance, value an
-`Assignment` with the whole record of its function (so that a worker needs nothing else to start it), an empty value
-removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
+`Assignment` with the whole record of its function (so that a worker needs nothing else to start it) but its history, an
+empty value removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
 """
 
 from __future__ import annotations
@@ -141,8 +141,9 @@ def plan(
     for metadata in functions:
         details = metadata.functionDetails
         name = f"{details.tenant}/{details.namespace}/{details.name}"
+        record = _without_history(metadata)
         for instance_id in range(details.parallelism):
-            wanted[InstanceKey(name, instance_id)] = metadata
+            wanted[InstanceKey(name, instance_id)] = record
     held_by = {key: assignment.workerId for key, assignment in current.items()}
     owners = assign(wanted, workforce.workers, held_by, workforce.missing, others)
     if workforce.is_evened_out:
@@ -157,6 +158,16 @@ def plan(
             assignment = Assignment(instance=instance, workerId=owners[key])
             records.append(LogRecord(str(key), assignment.SerializeToString()))
     return records
+
+
+def _without_history(metadata: FunctionMetaData) -> FunctionMetaData:
+    """Return a record as instances need it: what was deployed before would only make assignments larger."""
+    if not metadata.HasField("deployments"):
+        return metadata
+    record = FunctionMetaData()
+    record.CopyFrom(metadata)
+    record.ClearField("deployments")
+    return record
 
 
 Changed = Mapping[str, FunctionMetaData | None]

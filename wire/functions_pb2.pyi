@@ -363,7 +363,7 @@ class PackageLocationMetaData(_message.Message):
     def __init__(self, packagePath: _Optional[str] = ..., originalFileName: _Optional[str] = ...) -> None: ...
 
 class FunctionMetaData(_message.Message):
-    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation", "functionUuid", "cursorIncarnation")
+    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation", "functionUuid", "cursorIncarnation", "deployments")
     class InstanceStatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +380,7 @@ class FunctionMetaData(_message.Message):
     TRANSFORMFUNCTIONPACKAGELOCATION_FIELD_NUMBER: _ClassVar[int]
     FUNCTIONUUID_FIELD_NUMBER: _ClassVar[int]
     CURSORINCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
     functionDetails: FunctionDetails
     packageLocation: PackageLocationMetaData
     version: int
@@ -389,7 +390,46 @@ class FunctionMetaData(_message.Message):
     transformFunctionPackageLocation: PackageLocationMetaData
     functionUuid: str
     cursorIncarnation: int
-    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., functionUuid: _Optional[str] = ..., cursorIncarnation: _Optional[int] = ...) -> None: ...
+    deployments: Deployments
+    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., functionUuid: _Optional[str] = ..., cursorIncarnation: _Optional[int] = ..., deployments: _Optional[_Union[Deployments, _Mapping]] = ...) -> None: ...
+
+class Deployment(_message.Message):
+    __slots__ = ("version", "timeMs", "functionDetails", "packageLocation", "transformFunctionPackageLocation", "failure", "restoredVersion", "isRestored")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIMEMS_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONDETAILS_FIELD_NUMBER: _ClassVar[int]
+    PACKAGELOCATION_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORMFUNCTIONPACKAGELOCATION_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    RESTOREDVERSION_FIELD_NUMBER: _ClassVar[int]
+    ISRESTORED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    timeMs: int
+    functionDetails: FunctionDetails
+    packageLocation: PackageLocationMetaData
+    transformFunctionPackageLocation: PackageLocationMetaData
+    failure: str
+    restoredVersion: int
+    isRestored: bool
+    def __init__(self, version: _Optional[int] = ..., timeMs: _Optional[int] = ..., functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., failure: _Optional[str] = ..., restoredVersion: _Optional[int] = ..., isRestored: _Optional[bool] = ...) -> None: ...
+
+class Deployments(_message.Message):
+    __slots__ = ("newest", "earlier", "trial")
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    newest: Deployment
+    earlier: _containers.RepeatedCompositeFieldContainer[Deployment]
+    trial: Trial
+    def __init__(self, newest: _Optional[_Union[Deployment, _Mapping]] = ..., earlier: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ..., trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
+
+class Trial(_message.Message):
+    __slots__ = ("fallbackVersion", "untilMs")
+    FALLBACKVERSION_FIELD_NUMBER: _ClassVar[int]
+    UNTILMS_FIELD_NUMBER: _ClassVar[int]
+    fallbackVersion: int
+    untilMs: int
+    def __init__(self, fallbackVersion: _Optional[int] = ..., untilMs: _Optional[int] = ...) -> None: ...
 
 class FunctionAuthenticationSpec(_message.Message):
     __slots__ = ("data", "provider")

@@ -39,19 +39,23 @@ from .config import WorkerConfig
 from .functions.components import SINK, SOURCE
 from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
+from .functions.deployments import DeploymentStates, Progress
+from .functions.history import package_paths
 from .functions.instances import Instances
 from .functions.package_cleanup import PackageCleanup
-from .functions.package_intake import PACKAGE_PREFIX, PackageIntake, code_location
+from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
 from .functions.prerequisites import Prerequisites
 from .functions.runs import Runs
 from .functions.service import FunctionName, Functions
 from .functions.state_tables import StateTables
+from .functions.trials import Trials
 from .functions.trigger import Trigger
 from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import ConnectorRoutes
+from .rest.deployments import DeploymentRoutes
 from .rest.functions import FunctionsRoutes
 from .rest.state import StateRoutes
 
@@ -116,6 +120,7 @@ class Parts:
         read_stats = partial(admin.topic_stats, config.topic(config.coordination_topic))
         self.membership = MembershipManager(me, self._join, read_stats, self.leadership.became)
         self.scheduling = Scheduling(config, self.metadata, self.scheduler, self.membership)
+        self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self._intake = PackageIntake(self.packages)
@@ -134,10 +139,13 @@ class Parts:
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url)
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
-        self.functions = Functions(self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances)
+        self.functions = Functions(
+            self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version
+        )
 
     def _function_changed(self, change: Change) -> None:
         self.scheduling.reschedule(change.fqfn)
+        self.trials.notice(change)
         if change.after is None:
             self._deleted.set()
 
@@ -146,6 +154,14 @@ class Parts:
             raise MagnetarError("this worker does not serve yet; try again")
         locks = self._config.topic(self._config.locks_topic)
         await Termination(self._instances, self._admin, locks).run(name, metadata)
+
+    async def _progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
+        if self._instances is None:
+            raise MagnetarError("this worker does not serve yet")
+        return await DeploymentStates(self.metadata, self._instances).progress(name, metadata)
+
+    async def _state_of_version(self, name: FunctionName, metadata: FunctionMetaData) -> str:
+        return (await self._progress(name, metadata)).state
 
     def _assignments_changed(self, key: InstanceKey) -> None:
         if self._moved is not None:
@@ -156,7 +172,7 @@ class Parts:
             self._instances.notice_change()
 
     def _named_packages(self) -> set[str]:
-        paths = {code_location(metadata).packagePath for metadata in self.metadata.all()}
+        paths = {path for metadata in self.metadata.all() for path in package_paths(metadata)}
         return {path.removeprefix(PACKAGE_PREFIX) for path in paths}
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
@@ -241,6 +257,7 @@ class Parts:
             Runs(instances),
             CursorReset(self.functions, instances, self._admin),
         )
+        deployments = DeploymentRoutes(self.functions, instances, DeploymentStates(self.metadata, instances))
         state = StateRoutes(self.functions, self.tables)
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
@@ -249,7 +266,7 @@ class Parts:
 
         # The first path that matches answers: a key of a state may end like a path of a function.
         tables = (
-            state.routes(), functions.routes(), cluster.routes(),
+            state.routes(), functions.routes(), deployments.routes(), cluster.routes(),
             *(
                 ConnectorRoutes(self.functions.of(kind), instances, self.packages, self.tables).routes()
                 for kind in (SOURCE, SINK)

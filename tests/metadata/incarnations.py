@@ -146,7 +146,7 @@ class Incarnations(Story[WholeWorker]):
         assert not early, f"{name} has processed {sorted(early)}, from before {incarnation}"
 
     async def _until(
-        self, name: FunctionName, what: str, done: str, call: Callable[[WholeWorker], Coroutine[Any, Any, None]]
+        self, name: FunctionName, what: str, done: str, call: Callable[[WholeWorker], Coroutine[Any, Any, object]]
     ) -> None:
         """Ask workers until one answers that it is done, or was done."""
         while True:

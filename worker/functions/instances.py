@@ -23,7 +23,7 @@ from ..cluster.peers import Round
 from .components import FUNCTION, Component, component_of
 from .log_stream import stream_log
 from .service import FunctionName
-from .status_json import function_stats, function_status, instance_stats
+from .status_json import deployed_json, function_stats, function_status, instance_stats
 
 PEER_TIMEOUT_S = 2.0
 """How long another worker may be silent in the middle of a log."""
@@ -219,6 +219,24 @@ class Instances:
         except MagnetarError as exc:
             # Ours: Pulsar's statistics have no place for a reason, and zeros alone would be a lie.
             return {"error": str(exc), **instance_stats(MetricsData())}
+
+    async def deployed(self, name: FunctionName) -> Mapping[int, Json]:
+        """Return what the owner of each assigned instance tells of the version that it runs."""
+        return await self._of_all(name, self._deployed_of)
+
+    async def instance_deployed(self, name: FunctionName, instance_id: int) -> Json:
+        """Return what this worker tells of the version of an instance that it runs; nothing if it does not."""
+        return await self._deployed_of(self._round(), name, instance_id, self._me)
+
+    async def _deployed_of(self, questions: Round, name: FunctionName, instance_id: int, owner: str) -> Json:
+        try:
+            if owner == self._me:
+                return deployed_json(*await self._runtime.deployed(f"{name}:{instance_id}"))
+            return await questions.ask(owner, "GET", _path(name, instance_id, "deployment"))
+        except KeyError:
+            return {}  # assigned, but the runtime manager has not come to it yet
+        except MagnetarError as exc:
+            return {"error": str(exc)}
 
     async def restart(self, name: FunctionName, instance_id: int | None, component: Component = FUNCTION) -> None:
         """Restart one instance, or all that are assigned."""

@@ -13,7 +13,7 @@ from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
-from ...wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
+from ...wire.functions_pb2 import PackageLocationMetaData
 from ..cluster.hand_over import Deadline
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
@@ -103,12 +103,6 @@ def built_in_location(name: str) -> PackageLocationMetaData:
 def is_built_in(location: PackageLocationMetaData) -> bool:
     """Return whether a record is of an installed connector."""
     return location.packagePath.startswith(BUILT_IN)
-
-
-def code_location(metadata: FunctionMetaData) -> PackageLocationMetaData:
-    """Return where the code of a record is; of an installed connector that of its transform function, if it has one."""
-    has_transform = metadata.HasField("transformFunctionPackageLocation")
-    return metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
 
 
 def package_id(location: PackageLocationMetaData) -> str:

@@ -20,7 +20,8 @@ from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionSt
 from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
 from .components import FUNCTION, Component
-from .package_intake import PackageIntake, built_in_location, code_location, url_refusal
+from .history import begin, code_location, fallback_of, replace_version, restored
+from .package_intake import PackageIntake, built_in_location, url_refusal
 from .prerequisites import Prerequisites
 
 LOOK_TIMEOUT_S = 5.0
@@ -48,12 +49,14 @@ class Deployment:
         upload: what came as `data`, if anything did.
         file_name: the name that came with `data`.
         url: what came as `url`.
+        rolls_back: of an update: the version before is restored if this one does not come up.
     """
 
     config: Mapping[str, Any]
     upload: Upload | None = None
     file_name: str | None = None
     url: str | None = None
+    rolls_back: bool = False
 
 
 MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMetaData]]
@@ -71,6 +74,7 @@ class Functions:
         hand_over: the way to the leader.
         prerequisites: what has to be there before a function is.
         end_instances: returns when nothing of a stopped function runs any more.
+        state_of_version: returns how far the version of a record is, of `web.deployments`.
         component: which kind they are of.
     """
 
@@ -80,6 +84,7 @@ class Functions:
     hand_over: HandOver
     prerequisites: Prerequisites
     end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
+    state_of_version: Callable[[FunctionName, FunctionMetaData], Awaitable[str]]
     component: Component = FUNCTION
 
     def of(self, component: Component) -> Functions:
@@ -129,11 +134,11 @@ class Functions:
         )
         return [name for name, metadata in found if metadata is not None]
 
-    async def register(self, name: FunctionName, deployment: Deployment) -> None:
-        """Create a function; returns when every worker can learn of it."""
-        await self._deploy(name, deployment, self._new_record)
+    async def register(self, name: FunctionName, deployment: Deployment) -> int:
+        """Create a function; returns its version when every worker can learn of it."""
+        return await self._deploy(name, deployment, self._new_record)
 
-    async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> None:
+    async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> int:
         deadline = Deadline(self.hand_over.timeout_s)
         with self.packages.used(deployment.upload):
             async with deadline.bound():
@@ -141,6 +146,7 @@ class Functions:
             await self._submit(metadata, deadline)
             if deployment.upload is not None:
                 await self.packages.keep_named(deployment.upload, code_location(metadata), deadline)
+        return metadata.version
 
     async def _new_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         namespaces = await deadline.ask(lambda: self.admin.namespaces(name.tenant))
@@ -167,17 +173,18 @@ class Functions:
             functionDetails=component.to_details(config),
             packageLocation=location,
             version=0,
-            createTime=time.time_ns() // 1_000_000,
+            createTime=now_ms(),
             functionUuid=uuid.uuid4().hex,
             transformFunctionPackageLocation=await self._keep_transform(deployment, config, deadline, None),
         )
+        begin(metadata)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
 
-    async def update(self, name: FunctionName, deployment: Deployment) -> None:
-        """Change a function; what is not sent stays."""
-        await self._deploy(name, deployment, self._changed_record)
+    async def update(self, name: FunctionName, deployment: Deployment) -> int:
+        """Change a function; what is not sent stays. Returns its new version."""
+        return await self._deploy(name, deployment, self._changed_record)
 
     async def _changed_record(self, name: FunctionName, deployment: Deployment, deadline: Deadline) -> FunctionMetaData:
         component = self.component
@@ -213,8 +220,24 @@ class Functions:
             metadata.transformFunctionPackageLocation.CopyFrom(transform)
         for instance_id in [key for key in metadata.instanceStates if key >= (config.parallelism or 1)]:
             del metadata.instanceStates[instance_id]
+        fallback = None
+        if deployment.rolls_back:
+            fallback = fallback_of(existing, await self.state_of_version(name, existing))
+        replace_version(existing, metadata, now_ms(), fallback)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         return metadata
+
+    async def restore(self, name: FunctionName, version: int) -> int:
+        """Deploy an earlier version again, as a new version, which is returned.
+
+        Raises:
+            RequestRefused: 404, there is no such function; 400, the version is not kept, or deployed already.
+        """
+        await self.newest(name)
+        await self._look()
+        metadata = restored(self.find(name), version, now_ms())
+        await self._submit(metadata)
+        return metadata.version
 
     async def deregister(self, name: FunctionName) -> None:
         """Delete a function: its instances stop, its subscriptions go unless it keeps them, then it is gone.
@@ -320,6 +343,11 @@ class Functions:
             existing.transformFunctionPackageLocation, config.transform_function_class_name
         )
         return existing.transformFunctionPackageLocation
+
+
+def now_ms() -> int:
+    """Return the time that records tell."""
+    return time.time_ns() // 1_000_000
 
 
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:

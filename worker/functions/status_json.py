@@ -8,7 +8,7 @@ from typing import Any
 
 from ...instance.user_metrics import flat
 from ...spark.jobs.progress import reason_of
-from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from ...wire.functions_pb2 import FunctionMetaData, FunctionStatus, MetricsData
 
 Json = dict[str, Any]
 
@@ -95,6 +95,17 @@ def sink_status(status: FunctionStatus, worker_id: str) -> Json:
 
 def _state(status: FunctionStatus) -> Json:
     return {"running": status.running, "error": status.failureException, "numRestarts": status.numRestarts}
+
+
+def deployed_json(metadata: FunctionMetaData, status: FunctionStatus) -> Json:
+    """Return what is ours: which version of a function an instance is of, and whether that runs."""
+    return {
+        "functionUuid": metadata.functionUuid,
+        "version": metadata.version,
+        "running": status.running,
+        "error": status.failureException,
+        "numRestarts": status.numRestarts,
+    }
 
 
 def function_status(instances: Mapping[int, Json]) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from ..functions.instances import Instances
 from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
-from .functions import Deploy, check_options, deployment_of
+from .functions import ROLLBACK, Deploy, check_options, deployed, deployment_of
 from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Part, json_part, read_form
 
@@ -88,26 +88,29 @@ class ConnectorRoutes:
     async def reload(self, _: WorkerCall) -> None:
         """Look for installed connectors anew; they are looked for whenever they are asked for."""
 
-    async def register(self, call: WorkerCall) -> None:
+    async def register(self, call: WorkerCall) -> Response:
         """Create a connector from its config (JSON) and data (its package), unless it is an installed one."""
-        await self._deploy(call, self.functions.register)
+        return await self._deploy(call, self.functions.register)
 
-    async def update(self, call: WorkerCall) -> None:
-        """Change a connector; parts as at its creation, plus updateOptions."""
-        await self._deploy(call, self.functions.update, has_options=True)
+    @takes(ROLLBACK)
+    async def update(self, call: WorkerCall) -> Response:
+        """Change a connector; parts as at its creation, plus updateOptions; `rollbackOnFailure` as for functions."""
+        return await self._deploy(call, self.functions.update, has_options=True)
 
-    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> None:
+    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:
         name = call.function
         form = await read_form(call.request, "data", self.packages)
         try:
             if has_options:
                 check_options(json_part(form, "updateOptions") or {})
-            await deploy(name, deployment_of(form, f"{self.kind}Config", self.functions.component.title))
+            deployment = deployment_of(form, f"{self.kind}Config", self.functions.component.title)
+            version = await deploy(name, replace(deployment, rolls_back=has_options and ROLLBACK.of(call)))
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:
                 await self.packages.discard(upload)
         await self.instances.settle(name, self.functions.find(name))
+        return deployed(version)
 
     async def deregister(self, call: WorkerCall) -> None:
         """Delete a connector."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -18,6 +18,7 @@ from ...metadata.functions import FunctionRequest
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json, done
 from ...web.call import Query, takes
+from ...web.deployments import ROLLBACK_PARAMETER, VERSION_HEADER
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
 from ...wire.strict_json import NotJson, read_json
 from ..cluster.hand_over import REQUEST_ID_HEADER
@@ -42,8 +43,9 @@ _BASE = "/admin/v3/functions"
 _NO_WAIT = Query("noWait", bool, False)
 _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
-Deploy = Callable[[FunctionName, Deployment], Awaitable[None]]
-"""Creates or changes a function."""
+Deploy = Callable[[FunctionName, Deployment], Awaitable[int]]
+"""Creates or changes a function, and returns the version."""
+ROLLBACK = Query(ROLLBACK_PARAMETER, bool, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +91,32 @@ class FunctionsRoutes:
             *(("POST", f"{path}/{name}", handler) for path in (one, instance) for name, handler in commands.items()),
         )
 
-    async def register(self, call: WorkerCall) -> None:
+    async def register(self, call: WorkerCall) -> Response:
         """Create a function from the parts functionConfig (JSON) and data (its package)."""
-        await self._deploy(call, self.functions.register)
+        return await self._deploy(call, self.functions.register)
 
-    async def update(self, call: WorkerCall) -> None:
-        """Change a function; parts as at its creation, plus updateOptions."""
-        await self._deploy(call, self.functions.update, has_options=True)
+    @takes(ROLLBACK)
+    async def update(self, call: WorkerCall) -> Response:
+        """Change a function; parts as at its creation, plus updateOptions.
 
-    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> None:
+        With `rollbackOnFailure` the version before is restored if the new one does not come up.
+        """
+        return await self._deploy(call, self.functions.update, has_options=True)
+
+    async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:
         function = call.function
         form = await read_form(call.request, "data", self.packages)
         try:
             if has_options:
                 check_options(json_part(form, "updateOptions") or {})
-            await deploy(function, deployment_of(form, "functionConfig", "Function"))
+            deployment = deployment_of(form, "functionConfig", "Function")
+            version = await deploy(function, replace(deployment, rolls_back=has_options and ROLLBACK.of(call)))
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:
                 await self.packages.discard(upload)
         await self.instances.settle(function, self.functions.find(function))
+        return deployed(version)
 
     async def deregister(self, call: WorkerCall) -> None:
         """Delete a function."""
@@ -301,6 +309,11 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise RequestRefused(
                 400, "updateAuthData: there is no authentication here whose data could be updated; leave it out"
             )
+
+
+def deployed(version: int) -> Response:
+    """Return 204 as Pulsar does, and in a header the version that was deployed."""
+    return Response(status_code=204, headers={VERSION_HEADER: str(version)})
 
 
 def deployment_of(form: Form, part: str, title: str) -> Deployment:

@@ -1,0 +1,121 @@
+"""How far the newest version of a function is, asked of all workers that run it: what clients and leader wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import MagnetarError, RequestRefused
+from ...metadata.functions import FunctionMetadataManager
+from ...web.deployments import FAILED, REPLACED, ROLLED_BACK, RUNNING, STARTING, STOPPED
+from ...wire.functions_pb2 import FunctionMetaData
+from .history import earlier_version, newest_version, to_run
+from .instances import Instances
+from .service import FunctionName
+
+FAILED_RESTARTS = 3
+"""After so many restarts that led to nothing a version counts as failed: by then a second has passed, and what an
+outage of the broker would hold up waits instead."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a version is.
+
+    Attributes:
+        state: of `web.deployments`: starting, running, stopped or failed.
+        num_instances: that are to run.
+        num_running: that do.
+        error: what an instance says that does not run, with its traceback.
+        restarts: of each instance so far.
+    """
+
+    state: str
+    num_instances: int
+    num_running: int
+    error: str = ""
+    restarts: tuple[int, ...] = ()
+
+
+def judge(metadata: FunctionMetaData, found: Mapping[int, Json]) -> Progress:
+    """Return how far the version of a record is; pure.
+
+    Args:
+        metadata: the record.
+        found: what the workers tell of each instance. Of another version, or of a function of that name that was
+            deleted, it says nothing about this one.
+    """
+    wanted = to_run(metadata)
+    if not wanted:
+        return Progress(STOPPED, 0, 0)
+    own = [_of_version(metadata, found.get(number)) for number in wanted]
+    down = [one for one in own if not one.get("running")]
+    restarts = tuple(int(one.get("numRestarts", 0)) for one in own)
+    failing = [one for one in down if one.get("error") and one.get("numRestarts", 0) >= FAILED_RESTARTS]
+    state = FAILED if failing else STARTING if down else RUNNING
+    error = next((str(one["error"]) for one in (*failing, *down) if one.get("error")), "")
+    return Progress(state, len(own), len(own) - len(down), error, restarts)
+
+
+def _of_version(metadata: FunctionMetaData, one: Json | None) -> Json:
+    if one is None:
+        return {}
+    if "version" not in one:  # its worker does not answer: that is no word about any version
+        return {"error": one.get("error", "")}
+    is_own = one["functionUuid"] == metadata.functionUuid and one["version"] == metadata.version
+    return one if is_own else {}
+
+
+class DeploymentStates:
+    """Looks how far versions are."""
+
+    def __init__(self, metadata: FunctionMetadataManager, instances: Instances) -> None:
+        self._metadata = metadata
+        self._instances = instances
+
+    async def progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
+        """Return how far the version of a record is. Cancellation: safe."""
+        return judge(metadata, await self._instances.deployed(name) if to_run(metadata) else {})
+
+    async def of_version(self, name: FunctionName, version: int) -> Json:
+        """Return how far a version is that somebody deployed.
+
+        Raises:
+            RequestRefused: 404, there is no such function; 400, it never had that version.
+        """
+        metadata = self._metadata.get(str(name))
+        if metadata is None or metadata.version < version:
+            try:
+                await self._metadata.log.catch_up()  # another worker answered, and this one has not read it yet
+            except MagnetarError as exc:
+                raise RequestRefused(503, f"this worker does not know what others have changed: {exc}") from exc
+            metadata = self._metadata.get(str(name))
+        if metadata is None:
+            raise RequestRefused(404, f"Function {name.name} doesn't exist")
+        if newest_version(metadata) != version:
+            return self._past(metadata, version)
+        found = await self.progress(name, metadata)
+        return {
+            "version": version, "state": found.state, "numInstances": found.num_instances,
+            "numRunning": found.num_running, "error": found.error, "restoredVersion": None,
+            "rollsBack": metadata.deployments.HasField("trial"),
+        }  # fmt: skip
+
+    def _past(self, metadata: FunctionMetaData, version: int) -> Json:
+        one = earlier_version(metadata, version)
+        if version > metadata.version:
+            raise RequestRefused(400, f"there is no version {version}; the newest is {newest_version(metadata)}")
+        answer = {"version": version, "numInstances": 0, "numRunning": 0, "rollsBack": False}
+        if one is None or not one.failure:
+            return {**answer, "state": REPLACED, "error": "", "restoredVersion": None}
+        return {**answer, "state": ROLLED_BACK, "error": one.failure, "restoredVersion": _restored(metadata, version)}
+
+
+def _restored(metadata: FunctionMetaData, version: int) -> int:
+    """Return which version was deployed again in the place of one that was rolled back."""
+    deployments = [metadata.deployments.newest, *metadata.deployments.earlier]
+    after = [one for one in deployments if one.version > version and one.isRestored]
+    return int(after[-1].restoredVersion) if after else 0

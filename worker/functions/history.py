@@ -1,0 +1,190 @@
+"""Which versions of a function were deployed: pure, on records.
+
+Every change of a function raises its version: starting and stopping it, too. Those that deployed something, by a
+creation, an update or a rollback, are listed in the record itself, so that one write changes both. The newest is the
+record; of each earlier one the list keeps what it was and where its package is, which is kept as long as that.
+
+A version on trial is rolled back by the leader if it does not come up. The trial is in the record for the same reason:
+whatever is killed, the next leader finds it. Any later change of what is deployed replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import RequestRefused
+from ...web.deployments import FAILED, RUNNING
+from ...wire.functions_pb2 import STOPPED, Deployment, Deployments, FunctionMetaData, PackageLocationMetaData, Trial
+
+EARLIER_VERSIONS_MAX = 10
+"""How many versions before the newest are kept, with their packages."""
+EARLIER_BYTES_MAX = 256 * 1024
+"""And how large they may be together in the record, which every worker reads: configs can be large."""
+TRIAL_S = 300.0
+"""How long a version may take to come up that does not fail: imports, models and queues of others take their time."""
+FAILURE_CHARACTERS_MAX = 8192
+
+Json = dict[str, Any]
+
+
+def begin(metadata: FunctionMetaData) -> None:
+    """Note the creation of a function in its record."""
+    metadata.deployments.CopyFrom(
+        Deployments(newest=Deployment(version=metadata.version, timeMs=metadata.createTime)),
+    )
+
+
+def replace_version(
+    existing: FunctionMetaData, metadata: FunctionMetaData, now_ms: int, fallback: int | None = None
+) -> None:
+    """Note an update in the record that it makes.
+
+    Args:
+        existing: the record before.
+        metadata: the record to be, of another version.
+        now_ms: the time.
+        fallback: the version to restore if this one does not come up: it goes on trial, if any instance is to run.
+            None: none is restored.
+    """
+    history = Deployments(newest=Deployment(version=metadata.version, timeMs=now_ms))
+    history.earlier.extend(_bounded([_as_earlier(existing), *existing.deployments.earlier]))
+    is_listed = any(one.version == fallback for one in history.earlier)
+    if fallback is not None and is_listed and to_run(metadata):
+        history.trial.CopyFrom(Trial(fallbackVersion=fallback, untilMs=now_ms + int(TRIAL_S * 1000)))
+    metadata.deployments.CopyFrom(history)
+
+
+def fallback_of(existing: FunctionMetaData, state: str) -> int | None:
+    """Return which version an update falls back to; None without one that is known to have run.
+
+    Args:
+        existing: the record before the update.
+        state: how far that is, of `web.deployments`.
+    """
+    if state != RUNNING and existing.deployments.HasField("trial"):
+        return existing.deployments.trial.fallbackVersion
+    return None if state == FAILED else newest_version(existing)
+
+
+def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str = "") -> FunctionMetaData:
+    """Return the record that deploys an earlier version again, as a new version.
+
+    Args:
+        existing: the record now.
+        version: one that `listed` has.
+        now_ms: the time.
+        failure: why the newest is rolled back; empty if somebody asks for it.
+
+    Raises:
+        RequestRefused: 400, that version is the newest, or not kept.
+    """
+    name = existing.functionDetails.name
+    if version == newest_version(existing):
+        raise RequestRefused(400, f"version {version} of {name} is the one that is deployed; nothing to roll back")
+    found = next((one for one in existing.deployments.earlier if one.version == version), None)
+    if found is None:
+        kept = ", ".join(str(one.version) for one in existing.deployments.earlier) or "none"
+        raise RequestRefused(400, f"version {version} of {name} is not kept; earlier versions that are: {kept}")
+    metadata = FunctionMetaData()
+    metadata.CopyFrom(existing)
+    metadata.version += 1
+    metadata.functionDetails.CopyFrom(found.functionDetails)
+    metadata.packageLocation.CopyFrom(found.packageLocation)
+    metadata.ClearField("transformFunctionPackageLocation")
+    if found.HasField("transformFunctionPackageLocation"):
+        metadata.transformFunctionPackageLocation.CopyFrom(found.transformFunctionPackageLocation)
+    for number in [one for one in metadata.instanceStates if one >= metadata.functionDetails.parallelism]:
+        del metadata.instanceStates[number]
+    newest = Deployment(version=metadata.version, timeMs=now_ms, restoredVersion=version, isRestored=True)
+    history = Deployments(newest=newest)
+    last = _as_earlier(existing)
+    last.failure = failure[:FAILURE_CHARACTERS_MAX]
+    history.earlier.extend(_bounded([last, *existing.deployments.earlier]))
+    metadata.deployments.CopyFrom(history)
+    return metadata
+
+
+def confirmed(existing: FunctionMetaData) -> FunctionMetaData:
+    """Return the record that ends the trial of a version that has come up; it is of the same version."""
+    metadata = FunctionMetaData()
+    metadata.CopyFrom(existing)
+    metadata.deployments.ClearField("trial")
+    return metadata
+
+
+def newest_version(metadata: FunctionMetaData) -> int:
+    """Return the version that is deployed; a record of an earlier release does not tell, and its own stands for it."""
+    deployments = metadata.deployments
+    return deployments.newest.version if deployments.HasField("newest") else metadata.version
+
+
+def earlier_version(metadata: FunctionMetaData, version: int) -> Deployment | None:
+    """Return an earlier version, None if it is not kept."""
+    return next((one for one in metadata.deployments.earlier if one.version == version), None)
+
+
+def to_run(metadata: FunctionMetaData) -> list[int]:
+    """Return the numbers of the instances that are to run."""
+    numbers = range(metadata.functionDetails.parallelism)
+    return [number for number in numbers if metadata.instanceStates.get(number) != STOPPED]
+
+
+def package_paths(metadata: FunctionMetaData) -> Iterator[str]:
+    """Yield the paths of all packages that a record names, those of earlier versions too."""
+    yield code_location(metadata).packagePath
+    for one in metadata.deployments.earlier:
+        yield code_location(one).packagePath
+
+
+def code_location(record: FunctionMetaData | Deployment) -> PackageLocationMetaData:
+    """Return where the code of a version is; of an installed connector that of its transform function, if any."""
+    has_transform = record.HasField("transformFunctionPackageLocation")
+    return record.transformFunctionPackageLocation if has_transform else record.packageLocation
+
+
+def listed(metadata: FunctionMetaData) -> list[Json]:
+    """Return all versions that are kept as JSON, the newest first."""
+    deployments = metadata.deployments
+    newest = deployments.newest if deployments.HasField("newest") else Deployment(version=metadata.version)
+    state = "onTrial" if deployments.HasField("trial") else "deployed"
+    return [
+        _listed(newest, metadata, state),
+        *(_listed(one, one, "rolledBack" if one.failure else "replaced") for one in deployments.earlier),
+    ]
+
+
+def _listed(one: Deployment, record: FunctionMetaData | Deployment, state: str) -> Json:
+    return {
+        "version": one.version,
+        "state": state,
+        "timeMs": one.timeMs or None,
+        "className": record.functionDetails.className,
+        "parallelism": record.functionDetails.parallelism,
+        "package": code_location(record).packagePath,
+        "packageName": code_location(record).originalFileName,
+        "restoredVersion": one.restoredVersion if one.isRestored else None,
+        "failure": one.failure or None,
+    }
+
+
+def _as_earlier(existing: FunctionMetaData) -> Deployment:
+    newest = existing.deployments.newest
+    one = Deployment(version=newest_version(existing), timeMs=newest.timeMs, restoredVersion=newest.restoredVersion)
+    one.isRestored = newest.isRestored
+    one.functionDetails.CopyFrom(existing.functionDetails)
+    one.packageLocation.CopyFrom(existing.packageLocation)
+    if existing.HasField("transformFunctionPackageLocation"):
+        one.transformFunctionPackageLocation.CopyFrom(existing.transformFunctionPackageLocation)
+    return one
+
+
+def _bounded(found: list[Deployment]) -> list[Deployment]:
+    """Return as many of these versions as may be kept; the last one always."""
+    kept, size = found[:1], found[0].ByteSize()
+    for one in found[1:EARLIER_VERSIONS_MAX]:
+        size += one.ByteSize()
+        if size > EARLIER_BYTES_MAX:
+            break
+        kept.append(one)
+    return kept

@@ -1,0 +1,135 @@
+"""Trials of new versions, on the leader: one that comes up is kept, one that does not is rolled back.
+
+Design: who is on trial is in the functions' records, which every worker reads; this worker only acts while it leads. An
+outcome is a request like any other, decided against the record that was looked at: when somebody changed or deleted the
+function meanwhile, it is out of date and comes to nothing. So a leader may be killed at any moment: either the outcome
+is in the log, or the next leader finds the trial and looks anew.
+
+A version has come up when all its instances were seen running twice, `STEADY_S` apart, without a restart in between. A
+stop of all instances ends a trial, too: there is nothing more to see, and somebody looks after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import NamedTuple
+
+from ...errors import FunctionExists, MagnetarError, NotLeader, OutOfDate
+from ...metadata.functions import Change, FunctionMetadataManager, FunctionRequest
+from ...web.deployments import FAILED, RUNNING, STOPPED
+from ...wire.functions_pb2 import FunctionMetaData
+from ...wire.printable import summary
+from .deployments import Progress
+from .history import confirmed, newest_version, restored
+from .service import FunctionName
+
+STEADY_S = 1.0
+_PAUSE_S = 0.3
+_LOOKS_AT_ONCE = 16
+
+_log = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """A version that ran: which, how often its instances had been restarted, and since when."""
+
+    version: int
+    restarts: tuple[int, ...]
+    since_s: float
+
+
+class Trials:
+    """Watches the versions that are on trial."""
+
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        progress: Callable[[FunctionName, FunctionMetaData], Awaitable[Progress]],
+        clock: Callable[[], float] = monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Watch nothing yet; `progress` says how far the version of a record is, `clock` has rising seconds."""
+        self._metadata = metadata
+        self._progress = progress
+        self._clock = clock
+        self._now_ms = now_ms
+        self._on_trial: set[str] = set()
+        self._running: dict[str, _Seen] = {}
+        self._begun = asyncio.Event()
+
+    def notice(self, change: Change) -> None:
+        """Take note of a record that changed a function."""
+        if change.after is not None and change.after.deployments.HasField("trial"):
+            self._on_trial.add(change.fqfn)
+            self._begun.set()
+        else:
+            self._on_trial.discard(change.fqfn)
+            self._running.pop(change.fqfn, None)
+
+    async def run(self) -> None:
+        """Decide about trials while this worker leads, until cancelled."""
+        while True:
+            await self._begun.wait()
+            if not self._on_trial:
+                self._begun.clear()
+                continue
+            if self._metadata.log.is_leading:
+                await self.look()
+            else:
+                self._running.clear()
+            await asyncio.sleep(_PAUSE_S)
+
+    async def look(self) -> None:
+        """Look at every version that is on trial, and end the trials that are decided."""
+        some = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with some:
+                try:
+                    await self._look_at(name)
+                except (OutOfDate, FunctionExists, NotLeader) as exc:
+                    _log.info("the trial of %s goes on elsewhere: %s", name, exc)
+                except MagnetarError as exc:
+                    _log.warning("the trial of %s could not be decided, trying again: %s", name, exc)
+
+        await asyncio.gather(*map(one, sorted(self._on_trial)))
+
+    async def _look_at(self, name: str) -> None:
+        metadata = self._metadata.get(name)
+        if metadata is None or not metadata.deployments.HasField("trial"):
+            return
+        found = await self._progress(FunctionName(*name.split("/")), metadata)
+        # From here on the record may be old: the request says which it is about, and the table refuses another.
+        if self._has_come_up(name, metadata.version, found):
+            await self._submit(confirmed(metadata))
+            return
+        trial = metadata.deployments.trial
+        is_late = self._now_ms() >= trial.untilMs and found.state != RUNNING
+        if found.state != FAILED and not is_late:
+            return
+        reason = found.error or f"only {found.num_running} of {found.num_instances} instances ran in time"
+        _log.warning(
+            "version %d of %s did not come up, version %d is restored: %s",
+            newest_version(metadata), name, trial.fallbackVersion, summary(reason),
+        )  # fmt: skip
+        await self._submit(restored(metadata, trial.fallbackVersion, self._now_ms(), reason))
+
+    def _has_come_up(self, name: str, version: int, found: Progress) -> bool:
+        if found.state == STOPPED:
+            return True
+        if found.state != RUNNING:
+            self._running.pop(name, None)
+            return False
+        seen = self._running.get(name)
+        if seen is None or (seen.version, seen.restarts) != (version, found.restarts):
+            self._running[name] = _Seen(version, found.restarts, self._clock())
+            return False
+        return self._clock() - seen.since_s >= STEADY_S
+
+    async def _submit(self, metadata: FunctionMetaData) -> None:
+        await self._metadata.submit(FunctionRequest(metadata, uuid.uuid4().hex))
