@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import click
 
 from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
+from ..web.deployments import VERSION_HEADER
 from ..wire.printable import printable
 from .failure import Failure
 from .output import Table, key_value_table, output_option, print_json, print_table, show_done, wants_table
@@ -50,6 +51,11 @@ class Admin:
     def send_parts(self, method: str, path: str, parts: Parts) -> Any:
         """Send a multipart form, as creating a function needs it."""
         return _content(self._send(method, path, Form(parts)))
+
+    def deploy(self, method: str, path: str, parts: Parts | None, **params: Any) -> str | None:
+        """Send what deploys a function; returns the version that it became, None if the worker does not tell."""
+        answer = self._send(method, path, None if parts is None else Form(parts), params)
+        return answer.headers.get(VERSION_HEADER.lower())
 
     def send_parts_raw(self, method: str, path: str, parts: Parts) -> bytes:
         """Send a multipart form and return the answer's bytes as they came."""

@@ -35,7 +35,7 @@ PUBLIC: dict[str, set[str]] = {
         "DamagedEntry", "Message", "OutgoingEntry", "OutgoingMessage", "ReceivedEntry", "encode_entry",
         "BrokerError", "ClosedError", "ConnectionLost", "InvalidConfig", "InvalidTopicName", "MagnetarError",
         "MessageTooLarge", "OperationTimeout", "PackageError", "ProducerFenced", "ProtocolError", "QueueFull",
-        "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
+        "DeploymentFailed", "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
         "Schema", "SchemaInfo", "SchemaSerializationError", "AvroSchema", "JsonSchema", "Float32", "Int32",
         "Base64Bytes",
         "AutoConsumeSchema", "AutoProduceBytesSchema", "KeyValue", "KeyValueSchema", "ProtobufNativeSchema",

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from ...config.connector_config import SINK_FLAGS, SOURCE_FLAGS
+from ...web.deployments import ROLLBACK_PARAMETER
 from ..config_flags import Flags
 from ..failure import Failure, Group
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
+from ..functions.waiting import rollback_option, take_wait, wait_options, wait_until_up
 from ..instance_logs import log_options, print_log
 from ..local_run import local_run_options, run_in_foreground, service_url_of
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
@@ -47,10 +49,14 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
     name = kind.name
     attributes: dict[str, Any] = {"has_output": False}
 
-    @rest_command(group, epilog="\b\n" + _EXAMPLES[name], help=f"Deploy a {name}.", **attributes)
+    @rest_command(
+        group, epilog="\b\n" + _EXAMPLES[name], help=f"Deploy a {name}, and wait until it runs.", **attributes
+    )
     @kind.names
     @kind.options
+    @wait_options
     def create(rest: Admin, /, **given: Any) -> str:
+        wait = take_wait(given)
         is_named = bool(given["name"])
         config = kind.config(given, is_new=True)
         if not config.get("archive") and not config.get(f"{name}Type"):
@@ -59,19 +65,24 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
                 " --archive FILE (a .py, .zip or .whl file)"
             )
         path, parts = kind.request(config)
-        rest.send_parts("POST", path, parts)
+        version = rest.deploy("POST", path, parts)
         if not is_named:
             click.echo(f"the {name} is called {config['name']}", err=True)
+        wait_until_up(rest, path, version, wait)
         return "Created successfully"
 
     @rest_command(group, help=f"Change a {name}; options that are not given stay unchanged.", **attributes)
     @kind.names
     @kind.options
     @click.option("--update-auth-data", is_flag=True, help="Renew its credentials (refused: there are none).")
-    def update(rest: Admin, /, update_auth_data: bool, **given: Any) -> str:
+    @rollback_option
+    @wait_options
+    def update(rest: Admin, /, update_auth_data: bool, rolls_back: bool, **given: Any) -> str:
+        wait = take_wait(given)
         path, parts = kind.request(kind.config(given, is_new=False))
         parts["updateOptions"] = (None, json.dumps({"updateAuthData": update_auth_data}), "application/json")
-        rest.send_parts("PUT", path, parts)
+        version = rest.deploy("PUT", path, parts, **{ROLLBACK_PARAMETER: rolls_back or None})
+        wait_until_up(rest, path, version, wait)
         return "Updated successfully"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ...config.function_config import FUNCTION_FLAGS
+from ...web.deployments import ROLLBACK_PARAMETER
 from ...wire.printable import summary
 from ..config_flags import build_config
 from ..failure import Failure, Group
@@ -30,6 +31,8 @@ from .target import (
     target_options,
 )
 from .trigger import RUN_COLUMNS, run_cells, trigger
+from .versions import rollback, versions
+from .waiting import rollback_option, take_wait, wait_options, wait_until_up
 
 COUNTERS = {
     "received": "numReceived",
@@ -88,8 +91,10 @@ def prepare(flags: dict[str, Any]) -> dict[str, Any]:
 @rest_command(functions, has_output=False, epilog=_CREATE_EXAMPLE)
 @target_options
 @function_options
+@wait_options
 def create(rest: Admin, /, **flags: Any) -> str:
-    """Deploy a function."""
+    """Deploy a function, and wait until all its instances run."""
+    wait = take_wait(flags)
     config = prepare(flags)
     if not config.get("className"):
         raise Failure("No Function Classname specified: give --classname module.Class or module.function")
@@ -97,7 +102,8 @@ def create(rest: Admin, /, **flags: Any) -> str:
     if not package and not config.get("jar") and not config.get("go") and not config.get("functionType"):
         raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
     parts = config_part(config) | (package_part(str(package)) if package else {})
-    rest.send_parts("POST", _path(config), parts)
+    path = _path(config)
+    wait_until_up(rest, path, rest.deploy("POST", path, parts), wait)
     return "Created successfully"
 
 
@@ -105,14 +111,19 @@ def create(rest: Admin, /, **flags: Any) -> str:
 @target_options
 @function_options
 @click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
+@rollback_option
+@wait_options
 def update(rest: Admin, /, **flags: Any) -> str:
-    """Change a function; options that are not given stay unchanged."""
+    """Change a function, and wait until all its instances run; options that are not given stay unchanged."""
+    wait, rolls_back = take_wait(flags), flags.pop("rolls_back")
     options = {"updateAuthData": flags.pop("update_auth_data")}
     config = prepare(flags)
     package = config.get("py")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     parts["updateOptions"] = (None, json.dumps(options), "application/json")
-    rest.send_parts("PUT", _path(config), parts)
+    path = _path(config)
+    version = rest.deploy("PUT", path, parts, **{ROLLBACK_PARAMETER: rolls_back or None})
+    wait_until_up(rest, path, version, wait)
     return "Updated successfully"
 
 
@@ -245,3 +256,5 @@ def reset_cursor(
 functions.add_command(trigger)
 functions.add_command(querystate)
 functions.add_command(putstate)
+functions.add_command(versions)
+functions.add_command(rollback)

@@ -6,19 +6,31 @@ follows is the REST interface that all tools use. `AsyncFunctions` is the interf
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+import math
 from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from ...errors import InvalidConfig, RequestRefused
+from ...errors import ConnectionLost, InvalidConfig, OperationTimeout, RequestRefused
 from ...web.client import Parts, segment, with_query
+from ...web.deployments import (
+    ROLLBACK_PARAMETER,
+    VERSION_HEADER,
+    WAIT_TIMEOUT_S,
+    is_up,
+    next_pause,
+    not_up_in_time,
+)
 from .deployment import Package, function_config, own_name, pack
 from .rest import ANSWER_TIMEOUT_S, RestClient
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 _NOT_FOUND = 404
+_SERVER_ERRORS = 500
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -36,6 +48,9 @@ class Processor(Protocol):
 class _Prepared(NamedTuple):
     path: str
     parts: Parts
+    wait_s: float | None
+    """How long to wait until it runs; None: not at all."""
+    rolls_back: bool
 
 
 def _path(name: Name, tenant: str | None, namespace: str | None) -> str:
@@ -62,6 +77,12 @@ def _prepare(
     settings: dict[str, Any],
 ) -> _Prepared:
     name, tenant, namespace = (settings.pop(key, None) for key in ("name", "tenant", "namespace"))
+    is_waiting, wait_s = settings.pop("wait", True), settings.pop("wait_timeout_s", WAIT_TIMEOUT_S)
+    if not isinstance(wait_s, int | float) or isinstance(wait_s, bool) or not 0 <= wait_s < math.inf:
+        raise InvalidConfig(
+            f"wait_timeout_s={wait_s!r} must be a number of seconds, 0 or more; to wait not, wait=False"
+        )
+    rolls_back = bool(settings.pop("rollback_on_failure", True))
     if not name and own_name(function) is None:
         raise InvalidConfig(f"{function!r:.80} has no name of its own; give one: deploy(…, name='…')")
     path = _path(name or own_name(function) or "", tenant, namespace)
@@ -71,7 +92,7 @@ def _prepare(
         "functionConfig": (None, json.dumps({**config, "className": package.class_name}), "application/json"),
         "data": (f"{package.class_name}.zip", package.content, "application/octet-stream"),
     }
-    return _Prepared(path, parts)
+    return _Prepared(path, parts, wait_s if is_waiting else None, rolls_back)
 
 
 class AsyncFunctions:
@@ -108,7 +129,9 @@ class AsyncFunctions:
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
                 ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
-                ``processing_guarantees``, ``subscription_position``, ``log_topic``, …
+                ``processing_guarantees``, ``subscription_position``, ``log_topic``, … Of the deployment itself:
+                ``wait`` (True: until all instances run), ``wait_timeout_s`` (120), and ``rollback_on_failure`` (True:
+                the version before is restored if a new one does not come up).
 
         Returns: the function's config, as `get` does.
 
@@ -116,22 +139,46 @@ class AsyncFunctions:
             UnpicklableFunction: it refers to something that belongs to this process; says what. Nothing was
                 sent.
             InvalidConfig: a setting is unknown or wrong. Nothing was sent.
+            DeploymentFailed: it was stored and does not run, or not in time; says why, with the traceback in
+                ``details``.
         """
         return await self.send(_prepare(function, inputs, output, settings))
 
     async def send(self, prepared: _Prepared) -> dict[str, Any]:
         """Create or update what was prepared."""
-        path, parts = prepared
-        rest = self._rest()
+        path, rest = prepared.path, self._rest()
         try:
             await rest.request("GET", path)
         except RequestRefused as error:
             if error.status != _NOT_FOUND:
                 raise
-            await rest.request("POST", path, parts=parts)
+            answer = await rest.request("POST", path, parts=prepared.parts)
         else:
-            await rest.request("PUT", path, parts=parts)
+            query = {ROLLBACK_PARAMETER: prepared.rolls_back or None}
+            answer = await rest.request("PUT", with_query(path, query), parts=prepared.parts)
+        version = answer.headers.get(VERSION_HEADER.lower())
+        if version is not None and prepared.wait_s is not None:  # Apache Pulsar's workers do not tell it
+            await self._wait_until_up(path, version, prepared.wait_s)
         return await self._record("GET", path)
+
+    async def _wait_until_up(self, path: str, version: str, timeout_s: float) -> None:
+        until_s = monotonic() + timeout_s
+        answer: dict[str, Any] = {"version": version, "numRunning": 0, "numInstances": "all"}
+        pause_s = 0.0
+        while True:
+            try:
+                answer = await self._record("GET", with_query(f"{path}/deployment", {"version": version}))
+                if is_up(answer):
+                    return
+            except (RequestRefused, ConnectionLost, OperationTimeout) as error:
+                if isinstance(error, RequestRefused) and error.status < _SERVER_ERRORS:
+                    raise
+                answer = {**answer, "error": str(error)}  # a worker that is away may come back
+            left_s = until_s - monotonic()
+            if left_s <= 0:
+                raise not_up_in_time(answer, timeout_s)
+            pause_s = next_pause(pause_s)
+            await asyncio.sleep(min(pause_s, left_s))
 
     async def _record(self, method: str, path: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> dict[str, Any]:
         record: dict[str, Any] = (await self._rest().request(method, path, timeout_s=timeout_s)).json()

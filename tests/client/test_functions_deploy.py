@@ -20,7 +20,7 @@ from magnetar.api.pickled_function import MODULE, VERSION_FILE
 from magnetar.client import ConsumerConfig
 from magnetar.client.deploy.deployment import pack
 from magnetar.client.deploy.functions import Processor
-from magnetar.errors import ConnectionLost, InvalidConfig, RequestRefused, UnpicklableFunction
+from magnetar.errors import ConnectionLost, DeploymentFailed, InvalidConfig, RequestRefused, UnpicklableFunction
 
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
@@ -301,3 +301,29 @@ def test_address_of_the_rest_interface_is_derived_or_asked_for() -> None:
         pytest.raises(ConnectionLost, match=r"cannot reach http://127\.0\.0\.1:1; start one with"),
     ):
         client.functions.list()
+
+
+def test_a_deployment_that_does_not_come_up_says_why_and_is_rolled_back(client: magnetar.Client, runtime: str) -> None:
+    name = f"fails-{runtime}"
+
+    class Fails:
+        def __init__(self) -> None:
+            raise ValueError("no model")
+
+        def process(self, value: str, context: Any) -> str:
+            return value
+
+    with pytest.raises(
+        DeploymentFailed, match=r"^version 0 was stored, but does not run: ValueError: no model$"
+    ) as bad:
+        deploy(client, Fails, name, runtime=runtime)
+    assert "Traceback" in bad.value.details
+    deploy(client, double, name, runtime=runtime)
+    assert client.functions.trigger(name, "ab") == b"abab"
+    with pytest.raises(DeploymentFailed, match=r"^version 2 did not come up and was rolled back to version 1: Val"):
+        client.functions.deploy(Fails, name=name)
+    wait_for(lambda: client.functions.status(name)["numRunning"], "the version before")
+    assert client.functions.trigger(name, "ab") == b"abab"
+    client.functions.deploy(Fails, name=name, wait=False, rollback_on_failure=False)
+    with pytest.raises(InvalidConfig, match="wait_timeout_s=-1 must be a number of seconds"):
+        client.functions.deploy(Fails, name=name, wait_timeout_s=-1)

@@ -1,0 +1,60 @@
+"""``functions versions`` and ``functions rollback``: what was deployed before, and the way back to it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from ...wire.printable import summary
+from ..output import Table
+from ..rest import Admin, Record, rest_command
+from .target import find_target, target_options
+from .waiting import take_wait, wait_options, wait_until_up
+
+_STATES = {"deployed": "deployed", "onTrial": "on trial", "rolledBack": "rolled back", "replaced": "replaced"}
+
+
+def versions_table(found: list[dict[str, Any]]) -> Table:
+    """Return the versions of a function, one a row, and below them why some were rolled back."""
+    rows, failures = [], []
+    for one in found:
+        state = _STATES.get(one["state"], one["state"])
+        if one["restoredVersion"] is not None:
+            state += f", again as {one['restoredVersion']}"
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["timeMs"] / 1000)) if one["timeMs"] else ""
+        identity = one["package"].removeprefix("package-")[:12]
+        rows.append((one["version"], state, when, one["className"], one["parallelism"], one["packageName"], identity))
+        if one["failure"]:
+            failures.append(f"{one['version']}: {summary(one['failure'])}")
+    columns = ("version", "state", "deployed at", "class", "instances", "package", "content")
+    return Table(columns, rows, "", failures)
+
+
+@rest_command(None)
+@target_options
+def versions(rest: Admin, /, **target: str | None) -> Record:
+    """List the versions of a function that were deployed, the newest first.
+
+    The newest and up to ten before it are kept, with their packages. Starting and stopping raise the version, too, and
+    are not listed.
+    """
+    return Record(rest.get(f"{find_target(**target).path}/versions"), versions_table)
+
+
+@rest_command(None, has_output=False, epilog="\b\nmagnetar functions rollback --name exclamation --to-version 3")
+@target_options
+@click.option("--to-version", type=click.IntRange(min=0), required=True, help="One that `functions versions` lists.")
+@click.option("--with-state", is_flag=True, help="Go back to its state, too (refused: earlier states are not kept).")
+@wait_options
+def rollback(rest: Admin, /, to_version: int, with_state: bool, **flags: Any) -> str:
+    """Deploy an earlier version of a function again: its code and its settings, as a new version.
+
+    State and cursors stay as they are.
+    """
+    wait = take_wait(flags)
+    path = find_target(**flags).path
+    version = rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version, withState=with_state or None)
+    wait_until_up(rest, path, version, wait)
+    return f"Rolled back to version {to_version} successfully"

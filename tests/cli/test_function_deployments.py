@@ -1,0 +1,117 @@
+"""``create``, ``update`` and ``rollback`` wait until the new version runs, and say why if it does not."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from magnetar.cli.functions.versions import versions_table
+from magnetar.cli.output import print_table
+from magnetar.web.deployments import VERSION_HEADER
+
+from .conftest import FakeRest, Magnetar
+
+FUNCTION = "/admin/v3/functions/public/default/f"
+ERROR = 'Traceback (most recent call last):\n  File "f.py", line 1\nValueError: no good'
+
+
+def progress(state: str, **other: Any) -> dict[str, Any]:
+    return {
+        "version": 3, "state": state, "numInstances": 2, "numRunning": 1, "error": "", "restoredVersion": None,
+        "rollsBack": False, **other,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def create(rest: FakeRest, tmp_path: Path) -> tuple[str, ...]:
+    """The command, on a worker that tells the version."""
+    for method in ("POST", "PUT"):
+        rest.answers[f"{method} {FUNCTION}"] = (204, b"", {VERSION_HEADER: "3"})
+    code = tmp_path / "f.py"
+    code.write_text("def process(text): return text\n")
+    return "functions", "create", "--name", "f", "--py", str(code), "--classname", "f.process", "--inputs", "in"
+
+
+def test_create_returns_when_all_instances_run(magnetar: Magnetar, rest: FakeRest, create: tuple[str, ...]) -> None:
+    answers = [progress("starting"), progress("failed", rollsBack=True), progress("running")]
+    rest.answer_in_turn(f"GET {FUNCTION}/deployment", answers)
+    result = magnetar(*create)
+    assert (result.code, result.out) == (0, "Created successfully\n"), result.err
+    assert [one.query for one in rest.requests if one.path.endswith("/deployment")] == [{"version": "3"}] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (progress("failed", error=ERROR), "version 3 was stored, but does not run: ValueError: no good"),
+        (
+            progress("failed", error="FunctionLoadError: a\nb"),
+            "version 3 was stored, but does not run: FunctionLoadError: a",
+        ),
+        (
+            progress("rolledBack", error=ERROR, restoredVersion=1),
+            "version 3 did not come up and was rolled back to version 1: ValueError: no good",
+        ),
+        (progress("replaced"), "version 3 was replaced by another before it was seen running"),
+    ],
+)
+def test_a_version_that_does_not_come_up_is_a_failure_with_its_reason(
+    magnetar: Magnetar, rest: FakeRest, create: tuple[str, ...], answer: dict[str, Any], reason: str
+) -> None:
+    rest.answer(f"GET {FUNCTION}/deployment", answer)
+    result = magnetar(*create)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == f"magnetar: {reason}\n"
+    assert ("Traceback" in magnetar(*create, "--traceback").err) == ("Traceback" in answer["error"])
+
+
+def test_the_wait_ends_in_time(magnetar: Magnetar, rest: FakeRest, create: tuple[str, ...]) -> None:
+    rest.answer(f"GET {FUNCTION}/deployment", progress("starting", error="waits for a lock"))
+    began_s = time.monotonic()
+    result = magnetar(*create, "--wait-timeout", "0.2")
+    assert result.code == 1
+    assert "version 3 was stored, but 1 of 2 instances run after 0.2 s: waits for a lock" in result.err
+    assert time.monotonic() - began_s < 10
+
+
+def test_no_wait_and_a_worker_that_tells_no_version_return_at_once(
+    magnetar: Magnetar, rest: FakeRest, create: tuple[str, ...]
+) -> None:
+    assert magnetar(*create, "--no-wait").code == 0
+    rest.answers[f"POST {FUNCTION}"] = (204, b"", {})
+    assert magnetar(*create).code == 0
+    assert not [one for one in rest.requests if one.path.endswith("/deployment")]
+
+
+def test_update_asks_for_a_rollback_unless_told_otherwise(
+    magnetar: Magnetar, rest: FakeRest, create: tuple[str, ...]
+) -> None:
+    rest.answer(f"GET {FUNCTION}/deployment", progress("running"))
+    update = ("functions", "update", "--name", "f", "--parallelism", "2")
+    assert magnetar(*update).code == 0
+    assert magnetar(*update, "--no-rollback-on-failure").code == 0
+    assert [one.query for one in rest.requests if one.method == "PUT"] == [{"rollbackOnFailure": "true"}, {}]
+
+
+def test_versions_are_a_table_and_a_rollback_names_one(
+    magnetar: Magnetar, rest: FakeRest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {
+        "version": 2, "state": "rolledBack", "timeMs": 0, "className": "f.process", "parallelism": 1,
+        "package": "package-" + "a" * 64, "packageName": "f.py", "restoredVersion": None, "failure": ERROR,
+    }  # fmt: skip
+    rest.answer(f"GET {FUNCTION}/versions", [{**one, "version": 3, "state": "onTrial", "restoredVersion": 1}, one])
+    print_table(versions_table(json.loads(magnetar("functions", "versions", "--name", "f").out)))
+    table = capsys.readouterr().out
+    assert "on trial, again as 1" in table
+    assert "a" * 12 in table
+    assert "a" * 13 not in table
+    assert "2: ValueError: no good" in table
+    rest.answers[f"POST {FUNCTION}/rollback"] = (204, b"", {VERSION_HEADER: "4"})
+    rest.answer(f"GET {FUNCTION}/deployment", progress("running"))
+    back = magnetar("functions", "rollback", "--name", "f", "--to-version", "1")
+    assert (back.code, back.out) == (0, "Rolled back to version 1 successfully\n"), back.err
+    assert [one.query for one in rest.requests if one.method == "POST"] == [{"toVersion": "1"}]
