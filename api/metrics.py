@@ -74,9 +74,9 @@ class MetricsContext:
     def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> Counter:
         """Return the counter of a name and labels, a new one the first time.
 
-        It is shown by the worker's ``/metrics`` as ``pulsar_function_custom_NAME`` (of connectors ``pulsar_source_custom_…``,
-        ``pulsar_sink_custom_…``) with the instance's labels beside its own, and by ``functions stats``. All metrics of a name
-        have the same kind and the same names of labels.
+        It is shown by the worker's ``/metrics`` as ``pulsar_function_custom_NAME`` (of connectors
+        ``pulsar_source_custom_…``, ``pulsar_sink_custom_…``) with the instance's labels beside its own, and by
+        ``functions stats``. All metrics of a name have the same kind and the same names of labels.
 
         Args:
             name: letters, digits and _.

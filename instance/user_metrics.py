@@ -99,9 +99,8 @@ class UserMetrics:
     ) -> _M:
         given = tuple(sorted(labels.items())) if labels else ()
         family = self._families.get(name)
-        if family is not None and family.kind is kind and (found := family.series.get(given)) is not None:
-            if family.bounds == bounds:
-                return found  # type: ignore[return-value]  # of the family's kind
+        if family is not None and (family.kind, family.bounds) == (kind, bounds) and given in family.series:
+            return family.series[given]  # type: ignore[return-value]  # of the family's kind
         _check(name, given, description)
         label_names = tuple(label for label, _ in given)
         with self._lock:
