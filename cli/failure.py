@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from ..wire.printable import one_line
+from .nearest import nearest
+
+__all__ = ["Failure", "Faults", "Group", "nearest", "usage_line"]
 
 
 class Failure(click.ClickException):
@@ -35,12 +38,6 @@ class Faults(Failure):
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean X`` for the known word most like ``word``, or nothing when none is like it."""
-    close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Group(click.Group):
@@ -79,6 +76,24 @@ def _before_the_group(error: click.NoSuchOption) -> str:
     return f" here; it goes before the group: magnetar {error.option_name} …" if is_one else ""
 
 
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
+_FLAG_OF_FILE = {
+    ("--py", "--archive"): (".py", ".zip", ".whl"),
+    ("--function-config-file", "--source-config-file", "--sink-config-file"): (".yml", ".yaml", ".json"),
+}
+"""Flags that take a file, and how the names of their files end."""
+_FLAGS_OF_WORDS = ("--name", "--subscription-name", "--subscription", "--messages")
+"""Flags that commands need and that are left out most often; the first one that a command has is meant."""
+
+
+def _with_flag(word: str, command: click.Command) -> str:
+    """Return ``; did you mean --py word?`` for a word that stands without its flag; nothing when no flag fits."""
+    known = {name for option in command.params for name in option.opts}
+    by_file = [flag for flags, ends in _FLAG_OF_FILE.items() for flag in flags if word.endswith(ends)]
+    flag = next((flag for flag in (*by_file, *_FLAGS_OF_WORDS) if flag in known), None)
+    return f"; did you mean {flag} {word}?" if flag else ""
+
+
 def usage_line(error: click.UsageError) -> str:
     """Return a wrong call as one line: what is wrong, the nearest right word, where the help is."""
     context = error.ctx
@@ -86,5 +101,8 @@ def usage_line(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         known = [] if context is None else [name for option in context.command.params for name in option.opts]
         message = f"unknown flag {error.option_name}{_before_the_group(error) or nearest(error.option_name, known)}"
+    elif context is not None and (extra := _EXTRA.match(message)):
+        word = extra[1].split(" ")[0]
+        message = f"unexpected argument {word}{_with_flag(word, context.command)}"
     path = "magnetar" if context is None else context.command_path
     return f"{message.rstrip('.?')} (see `{path} --help`)"

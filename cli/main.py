@@ -21,6 +21,7 @@ from ..compiled import is_compiled
 from ..errors import MagnetarError
 from ..wire.printable import one_line
 from .failure import Faults, Group, usage_line
+from .global_flags import accept_global_flags
 from .pulsar_commands import GROUPS
 from .settings import find_settings
 
@@ -60,12 +61,20 @@ class LazyGroup(Group):
             return None
         command = getattr(importlib.import_module(f".{entry.module}", __package__), entry.attribute)
         assert isinstance(command, click.Command)
+        if cmd_name not in SERVERS:
+            accept_global_flags(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands of ``--help`` without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
+        """Write the list of commands of ``--help`` by section, without importing them."""
+        width = max(map(len, self.entries))
+        in_sections = {name for names in SECTIONS.values() for name in names}
+        rest = [name for name in self.entries if name not in in_sections]
+        for title, names in (*SECTIONS.items(), ("More", rest)):
+            rows = [(name.ljust(width), self.entries[name].summary) for name in names if name in self.entries]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 COMMANDS = {
@@ -95,6 +104,16 @@ COMMANDS = {
 }
 
 
+SERVERS = ("standalone", "demo", "broker", "worker", "state-store", "backup", "restore")
+"""Commands that are given addresses by flags of their own, or need none."""
+SECTIONS = {
+    "Run it on this machine": SERVERS,
+    "Functions and connectors": ("init", "functions", "sources", "sinks", "packages", "functions-worker"),
+    "Messages": ("produce", "consume"),
+    "Topics": ("topics", "subscriptions", "schemas", "topicPolicies"),
+    "The cluster": ("namespaces", "tenants", "clusters", "brokers"),
+}
+"""What the help groups the commands by; a command that is in none stands last."""
 ALIASES = {"source": "sources", "sink": "sinks"}
 """Other names of commands, which Pulsar has too; they do not stand in the help."""
 NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "tokens", "websocket")
@@ -118,7 +137,8 @@ NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "tokens", "websocket")
 def root(ctx: click.Context, admin_url: str | None, service_url: str | None, output: str | None, debug: bool) -> None:
     """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-    `magnetar standalone` starts everything on this machine; the other commands talk to it.
+    `magnetar standalone` starts everything on this machine; the other commands talk to it. The two addresses may stand
+    behind a command, too: `magnetar functions list --admin-url URL`. `magnetar COMMAND --help` says more of each.
     """
     ctx.obj = find_settings(admin_url, service_url, output)
 
@@ -134,6 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger("magnetar").addHandler(logging.NullHandler())
     try:
         code = root.main(given, prog_name="magnetar", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as exc:  # a group without a command: whoever calls it so wants to know
+        click.echo(exc.message)
+        return 0
     except (click.ClickException, MagnetarError) as exc:
         if debug:
             traceback.print_exc()

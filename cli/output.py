@@ -48,6 +48,14 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+STYLES = {
+    "running": "green", "done": "green", "partly running": "yellow", "planning": "yellow", "committing": "yellow",
+    "stopped": "yellow", "down": "red", "failed": "red", "cancelled": "red",
+}  # fmt: skip
+"""Colours of the words in columns of `STATE_COLUMNS`; a terminal without them, and one with NO_COLOR, has none."""
+STATE_COLUMNS = ("state", "stage")
+
+
 class Table(NamedTuple):
     """Rows under a heading.
 
@@ -88,7 +96,10 @@ def print_table(table: Table) -> None:
     for name in table.columns:
         shown.add_column(name.replace(" ", "\n") if is_wide else name, overflow="fold")
     for row in rows:
-        shown.add_row(*map(Text, row))
+        styles = (
+            STYLES.get(cell, "") if name in STATE_COLUMNS else "" for name, cell in zip(table.columns, row, strict=True)
+        )
+        shown.add_row(*map(Text, row, styles))
     if table.title:
         console.print(Text(table.title, style="italic"), soft_wrap=True)
     console.print(shown)

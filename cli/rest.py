@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import click
@@ -17,6 +18,7 @@ from ..wire.printable import printable
 from .failure import Failure
 from .output import Table, key_value_table, output_option, print_json, print_table, show_done, wants_table
 from .settings import current
+from .suggestions import with_suggestion
 
 __all__ = ["Admin", "Answer", "Parts", "segment"]
 
@@ -57,9 +59,9 @@ class Admin:
         answer = self._send(method, path, None if parts is None else Form(parts), params)
         return answer.headers.get(VERSION_HEADER.lower())
 
-    def send_parts_raw(self, method: str, path: str, parts: Parts) -> bytes:
-        """Send a multipart form and return the answer's bytes as they came."""
-        return self._send(method, path, Form(parts)).content
+    def send_parts_raw(self, method: str, path: str, parts: Parts) -> Answer:
+        """Send a multipart form and return the whole answer, headers included."""
+        return self._send(method, path, Form(parts))
 
     def call(self, method: str, path: str, *, body: Any = None, params: Mapping[str, Any] | None = None) -> Any:
         """Send a request with an optional JSON body and return what came back.
@@ -80,13 +82,26 @@ class Admin:
             self._failures(),
             stream(with_query(self.base_url + path, params), connect_timeout_s=CONNECT_TIMEOUT_S) as (answer, pieces),
         ):
-            _checked(answer)
+            self._look_at(answer, path)
             yield pieces
 
     def _send(self, method: str, path: str, body: Any = None, params: Mapping[str, Any] | None = None) -> Answer:
         timeouts = {"timeout_s": self._timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
         with self._failures():
-            return _checked(request(method, with_query(self.base_url + path, params), body=body, **timeouts))
+            answer = request(method, with_query(self.base_url + path, params), body=body, **timeouts)
+        return self._look_at(answer, path)
+
+    def _look_at(self, answer: Answer, path: str) -> Answer:
+        """Return an answer that is no error; raise one that is, with the name that was perhaps meant."""
+        try:
+            return _checked(answer)
+        except Failure as failure:
+            raise with_suggestion(failure, path, self._listed) from None
+
+    def _listed(self, path: str) -> Any:
+        """Return the JSON of a list, asked for only to help with a wrong name."""
+        with self._failures():
+            return _content(_checked(request("GET", self.base_url + path, timeout_s=2.0, connect_timeout_s=2.0)))
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -193,6 +208,7 @@ class Call(NamedTuple):
         show: makes of the answer what is shown.
         flags: query parameters of the same names, sent if they are set.
         hidden: whether the help of the group leaves it out.
+        refusals: what to say instead of a refusal that has the text of the key in it.
     """
 
     name: str
@@ -203,6 +219,17 @@ class Call(NamedTuple):
     show: Callable[[Any], Shown] = Record
     flags: Sequence[click.Option] = ()
     hidden: bool = False
+    refusals: Mapping[str, str] = MappingProxyType({})
+
+
+def _twice(state: str, what_next: str) -> Mapping[str, str]:
+    text = f"nothing to do: it is {state} already, or has no such instance; {what_next}"
+    return MappingProxyType({"Operation not permitted": text})
+
+
+STARTED = _twice("started", "`restart` starts it anew, `status` says how it does")
+STOPPED = _twice("stopped", "`start` starts it again")
+"""`Call.refusals` of the commands `start` and `stop`."""
 
 
 class Subject(NamedTuple):
@@ -225,7 +252,13 @@ class Subject(NamedTuple):
     def _command(self, group: click.Group | None, call: Call) -> click.Command:
         def run(rest: Admin, /, **given: Any) -> Shown:
             query = {flag.name: given.pop(flag.name) or None for flag in call.flags}
-            answer = rest.call(call.method, self.path(**given) + call.path, params=query)
+            try:
+                answer = rest.call(call.method, self.path(**given) + call.path, params=query)
+            except Failure as failure:
+                for text, said in call.refusals.items():
+                    if text in failure.message:
+                        raise Failure(said, failure.status) from None
+                raise
             return call.done.format(**self.texts(**given)) if call.done else call.show(answer)
 
         function: Any = run

@@ -46,11 +46,29 @@ def find_settings(admin_url: str | None, service_url: str | None, output: str | 
     service_url = (
         service_url or os.environ.get("MAGNETAR_SERVICE_URL") or in_file.get("service_url") or DEFAULT_SERVICE_URL
     )
-    if not admin_url.startswith(("http://", "https://")):
-        raise Failure(f"admin URL {admin_url!r} does not begin with http:// or https://")
-    if not service_url.startswith("pulsar://"):
-        raise Failure(f"service URL {service_url!r} does not begin with pulsar://, the only protocol supported so far")
-    return Settings(admin_url.rstrip("/"), service_url.rstrip("/"), output)
+    return Settings(checked_admin_url(admin_url), checked_service_url(service_url), output)
+
+
+def checked_admin_url(url: str) -> str:
+    """Return a REST address without a slash at its end.
+
+    Raises:
+        Failure: it is of no protocol that is supported.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise Failure(f"admin URL {url!r} does not begin with http:// or https://")
+    return url.rstrip("/")
+
+
+def checked_service_url(url: str) -> str:
+    """Return a broker's address without a slash at its end.
+
+    Raises:
+        Failure: it is of no protocol that is supported.
+    """
+    if not url.startswith("pulsar://"):
+        raise Failure(f"service URL {url!r} does not begin with pulsar://, the only protocol supported so far")
+    return url.rstrip("/")
 
 
 def current(ctx: click.Context) -> Settings:

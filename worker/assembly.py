@@ -252,7 +252,7 @@ class Parts:
             self.functions,
             instances,
             self.packages,
-            Trigger(self._client, self._config.trigger_timeout_s),
+            Trigger(self._client, self._admin, self._config.trigger_timeout_s),
             self.tables,
             Runs(instances),
             CursorReset(self.functions, instances, self._admin),

@@ -16,7 +16,7 @@ from ..functions.waiting import rollback_option, take_wait, wait_options, wait_u
 from ..instance_logs import log_options, print_log
 from ..local_run import local_run_options, run_in_foreground, service_url_of
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
-from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
+from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
 from ..settings import current
 from .tables import available_table, fields_table, status_table
 from .target import Kind
@@ -144,8 +144,8 @@ def _add_control(group: click.Group, kind: Kind) -> None:
         group,
         status,
         status._replace(name="getstatus", hidden=True),
-        Call("start", "POST", "/start", f"Start a stopped {name}.", "Started successfully"),
-        Call("stop", "POST", "/stop", f"Stop a {name}; it keeps its place.", "Stopped successfully"),
+        Call("start", "POST", "/start", f"Start a stopped {name}.", "Started successfully", refusals=STARTED),
+        Call("stop", "POST", "/stop", f"Stop a {name}; it keeps its place.", "Stopped successfully", refusals=STOPPED),
         Call("restart", "POST", "/restart", f"Stop and start a {name}.", "Restarted successfully"),
     )
 

@@ -61,7 +61,9 @@ class Kind:
 
     def instances(self, command: Callable[..., Any]) -> Callable[..., Any]:
         """Give a command the flags of `names`, and ``--instance-id``."""
-        return self.names(click.option("--instance-id", type=int, help="Only this instance.")(command))
+        return self.names(
+            click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
+        )
 
     def config(self, given: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
         """Return the config that file and flags make together; one that is new gets a name if it has none.

@@ -15,9 +15,9 @@ from ...wire.printable import summary
 from ..config_flags import build_config
 from ..failure import Failure, Group
 from ..instance_logs import log_options, print_log
-from ..output import Table
+from ..output import Table, wants_table
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
-from ..rest import Admin, Call, Names, Record, Subject, rest_command, segment
+from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
 from .state import putstate, querystate
 from .target import (
     DEFAULT_NAMESPACE,
@@ -134,9 +134,25 @@ def _path(config: dict[str, Any]) -> str:
 @rest_command(functions, "list")
 @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
 @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
-def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names:
-    """List the functions of a namespace."""
-    return Names(sorted(rest.get(f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}")))
+def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names | Record:
+    """List the functions of a namespace: on a terminal with their states, else their names."""
+    path = f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}"
+    if not wants_table(click.get_current_context()):
+        return Names(sorted(rest.get(path)))
+    found = rest.get(path, states=True)
+    if any(isinstance(one, str) for one in found):  # a worker of Apache Pulsar, which tells names alone
+        return Names(sorted(found))
+    return Record(found, list_table)
+
+
+def list_table(found: list[dict[str, Any]]) -> Table:
+    """Return functions, one a row, and below them why one does not run."""
+    rows = [
+        (one["name"], one["state"], f"{one['numRunning']} of {one['numInstances']}", one["processingGuarantees"])
+        for one in found
+    ]
+    notes = [f"{one['name']}: {summary(one['error'])}" for one in found if one["error"]]
+    return Table(("name", "state", "instances", "guarantee"), rows, "" if rows else "no functions", notes)
 
 
 def status_table(status: dict[str, Any]) -> Table:
@@ -196,8 +212,14 @@ Subject(find_path, [instance_options]).commands(
         "stats", "GET", "/stats", "Show a function's counters and latency.",
         show=lambda stats: Record(stats, stats_table if "instances" in stats else None),
     ),
-    Call("start", "POST", "/start", "Start a stopped function.", "Started successfully"),
-    Call("stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully"),
+    Call(
+        "start", "POST", "/start", "Start a stopped function.", "Started successfully",
+        refusals=STARTED,
+    ),
+    Call(
+        "stop", "POST", "/stop", "Stop a function; it keeps its place in its inputs.", "Stopped successfully",
+        refusals=STOPPED,
+    ),
     Call("restart", "POST", "/restart", "Stop and start a function.", "Restarted successfully"),
 )  # fmt: skip
 

@@ -46,7 +46,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def instance_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags of `target_options`, and ``--instance-id`` for one instance of the function."""
-    return target_options(click.option("--instance-id", type=int, help="Only this instance.")(command))
+    return target_options(
+        click.option("--instance-id", "--instance", "instance_id", type=int, help="Only this instance.")(command)
+    )
 
 
 def split_fqfn(fqfn: str) -> tuple[str, str, str]:

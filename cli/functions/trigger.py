@@ -16,8 +16,11 @@ from ..failure import Failure
 from ..output import print_json, wants_table
 from ..rest import Admin, rest_command
 from ..settings import current
+from .schema_type import SCHEMA_TYPES, as_message
 from .target import Target, find_target, target_options
 
+NO_OUTPUT_HEADER = "Magnetar-No-Output"
+"""Of an answer without output: why there is none."""
 POLL_S = 0.2
 LINE_PERIOD_S = 1.0
 """Least interval between lines about progress within a stage, in a pipe."""
@@ -35,6 +38,11 @@ _Show = Callable[[Run], None]
 @click.option("--trigger-value", "--triggerValue", help="The message.")
 @click.option("--trigger-file", "--triggerFile", metavar="FILE", help="File that holds the message.")
 @click.option("--topic", help="Input topic, needed when there are several.")
+@click.option(
+    "--schema-type",
+    type=click.Choice(SCHEMA_TYPES, case_sensitive=False),
+    help="Type of the message, as the input's schema has it (default: its bytes as they are).",
+)
 @click.option("--no-wait", is_flag=True, help="Spark: print the id of the run, and do not wait for its end.")
 def trigger(rest: Admin, /, no_wait: bool, **flags: str | None) -> None:
     """Send one message to a function and print what comes out.
@@ -42,30 +50,42 @@ def trigger(rest: Admin, /, no_wait: bool, **flags: str | None) -> None:
     A function with --runtime spark takes no message: it processes the backlog of its inputs, and the command waits
     for the end.
     """
-    value, file, topic = (flags.pop(name) for name in ("trigger_value", "trigger_file", "topic"))
+    value, file, topic, schema_type = (
+        flags.pop(name) for name in ("trigger_value", "trigger_file", "topic", "schema_type")
+    )
     target = find_target(**flags)
     if value is not None and file is not None:
         raise Failure("give the message once: either --trigger-value TEXT or --trigger-file FILE")
     ctx = click.get_current_context()
     if value is None and file is None:
-        if topic is not None:
-            raise Failure("--topic says where a message goes; give the message, or leave --topic out")
+        for flag, given, says in (
+            ("--topic", topic, "where a message goes"),
+            ("--schema-type", schema_type, "what it is"),
+        ):
+            if given is not None:
+                raise Failure(f"{flag} says {says}; give the message, or leave {flag} out")
         _trigger_run(ctx, rest, target, no_wait=no_wait)
     elif no_wait:
         raise Failure("--no-wait is for a run of a Spark function, which takes no message; leave one of them out")
     else:
-        _trigger_message(ctx, rest, target, _parts(value, file, topic))
+        _trigger_message(ctx, rest, target, _parts(value, file, topic, schema_type))
 
 
-def _parts(value: str | None, file: str | None, topic: str | None) -> dict[str, tuple[str | None, str | bytes, str]]:
+def _parts(
+    value: str | None, file: str | None, topic: str | None, schema_type: str | None
+) -> dict[str, tuple[str | None, str | bytes, str]]:
     parts: dict[str, tuple[str | None, str | bytes, str]] = {}
     if file is not None:
         try:
-            parts["dataStream"] = (Path(file).name, Path(file).read_bytes(), "application/octet-stream")
+            content = Path(file).read_bytes()
         except OSError as exc:
             raise Failure(f"--trigger-file {file} cannot be read: {exc.strerror}") from exc
-    else:
+        parts["dataStream"] = (Path(file).name, as_message(content, schema_type), "application/octet-stream")
+    elif schema_type is None:
         parts["data"] = (None, value or "", "text/plain")
+    else:
+        content = as_message((value or "").encode(errors="surrogateescape"), schema_type)
+        parts["dataStream"] = ("value", content, "application/octet-stream")
     if topic is not None:
         parts["topic"] = (None, topic, "text/plain")
     return parts
@@ -73,10 +93,14 @@ def _parts(value: str | None, file: str | None, topic: str | None) -> dict[str, 
 
 def _trigger_message(ctx: click.Context, rest: Admin, target: Target, parts: dict[str, Any]) -> None:
     answer = rest.send_parts_raw("POST", f"{target.path}/trigger", parts)
+    reason = answer.headers.get(NO_OUTPUT_HEADER.lower(), "")
     if current(ctx).output == "json":
-        click.echo(json.dumps({"output": answer.decode(errors="replace")}))
-    elif answer:
-        sys.stdout.buffer.write(answer + b"\n")
+        said = {"output": None, "reason": reason} if reason else {"output": answer.text}
+        click.echo(json.dumps(said))
+    elif reason:
+        click.echo(reason, err=True)
+    elif answer.content:
+        sys.stdout.buffer.write(answer.content + b"\n")
 
 
 def _trigger_run(ctx: click.Context, rest: Admin, target: Target, *, no_wait: bool) -> None:

@@ -99,7 +99,7 @@ def test_update_sends_only_what_was_given(magnetar: Magnetar, rest: FakeRest) ->
         (("create", "--py", "."), ("No Function name specified",)),
         (("create", "--py", ".", "--classname", "a.b"), ("is a directory", "zip")),
         (("create", "--inpts", "x"), ("unknown flag --inpts", "did you mean --inputs")),
-        (("list", "--admin-url", "x"), ("unknown flag --admin-url here", "before the group: magnetar --admin-url …")),
+        (("logs", "--name", "f", "-o", "json"), ("unknown flag -o here", "before the group: magnetar -o …")),
         (("create", "--user-config", "{", "--classname", "a.b"), ("--user-config", "refused")),
         (("create", "--user-config", "[1]", "--classname", "a.b"), ("JSON object",)),
         (

@@ -71,6 +71,11 @@ class BrokerAdmin:
         stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/stats", ())).json()
         return stats if isinstance(stats, dict) else {}
 
+    async def internal_stats(self, topic: str) -> dict[str, Any]:
+        """Return the statistics of a topic's ledgers and cursors."""
+        stats = (await self._call("GET", f"{parse_topic_name(topic).rest_path}/internalStats", ())).json()
+        return stats if isinstance(stats, dict) else {}
+
     async def consumers(self, topic: str, subscription: str) -> list[str]:
         """Return who is connected to a subscription: the consumers' names."""
         return [str(consumer.get("consumerName", "")) for consumer in await self._subscribers(topic, subscription)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -184,6 +184,42 @@ class Instances:
             return instance_stats(MetricsData())
         return await self._stats_of(self._round(), name, instance_id, owner)
 
+    async def statuses_here(self, names: Iterable[FunctionName]) -> dict[str, Json]:
+        """Return `running` and `error` of each instance of some functions on this worker, by its name."""
+        keys = [
+            f"{name}:{number}" for name in names for number, owner in self._owners(name).items() if owner == self._me
+        ]
+        return {key: await self._liveness(key) for key in keys}
+
+    async def _liveness(self, key: str) -> Json:
+        try:
+            status = await self._runtime.status(key)
+        except KeyError:  # assigned, but not begun yet
+            return {"running": False, "error": ""}
+        except MagnetarError as exc:
+            return {"running": False, "error": str(exc)}
+        return {"running": status.running, "error": status.failureException}
+
+    async def statuses(self, tenant: str, namespace: str, names: Sequence[FunctionName]) -> dict[str, Json]:
+        """Return the same of all workers, each of which is asked once; one that does not answer is the error."""
+        of_worker: dict[str, list[str]] = {}
+        for name in names:
+            for number, owner in self._owners(name).items():
+                of_worker.setdefault(owner, []).append(f"{name}:{number}")
+        questions = self._round()
+        path = f"{FUNCTION.path}/{quote(tenant, safe='')}/{quote(namespace, safe='')}?states=true&here=true"
+
+        async def ask(worker: str) -> dict[str, Json]:
+            if worker == self._me:
+                return await self.statuses_here(names)
+            try:
+                return await questions.ask(worker, "GET", path)
+            except MagnetarError as exc:
+                return {key: {"running": False, "error": str(exc)} for key in of_worker[worker]}
+
+        answers = await asyncio.gather(*map(ask, of_worker))
+        return {key: status for answer in answers for key, status in answer.items()}
+
     def _round(self) -> Round:
         return Round(self._membership, self._http)
 
@@ -309,21 +345,38 @@ class Instances:
         is_following: bool,
         component: Component = FUNCTION,
     ) -> AsyncIterator[bytes]:
-        """Yield the last lines of an instance's log, from the worker that has it."""
-        owner = self._owners(name).get(instance_id)
-        if owner is None or owner == self._me:
-            path = self._runtime.log_file(f"{name}:{instance_id}")
-            async for piece in stream_log(path, lines, prefix, is_following=is_following):
-                yield piece
-            return
+        """Yield the last lines of an instance's log, from the worker that has it; following, from each that gets it.
+
+        An instance that died has its log where it was; of a worker that died it is gone, as one line says.
+        """
+        while True:
+            owner = self._owners(name).get(instance_id)
+
+            def is_here(owner: str | None = owner) -> bool:
+                return self._owners(name).get(instance_id) in (owner, None)
+
+            if owner is None or owner == self._me:
+                path = self._runtime.log_file(f"{name}:{instance_id}")
+                async for piece in stream_log(path, lines, prefix, is_following=is_following, is_here=is_here):
+                    yield piece
+            else:
+                path_there = f"{_path(name, instance_id, 'logs', base=component.path)}?tail={lines}"
+                async for piece in self._read_log_of(owner, path_there, prefix, is_following=is_following):
+                    yield piece
+            if not is_following:
+                return
+            while is_here():
+                await self._changed.wait()
+
+    async def _read_log_of(self, owner: str, path: str, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
+        """Yield an instance's log from another worker, until that ends it or does not answer any more."""
         try:
             member = (await self._membership.roster()).member(owner)
             if member is None:
                 raise RequestRefused(503, f"worker {owner} is not there")
-            url = f"{member.url}{_path(name, instance_id, 'logs', base=component.path)}"
-            options: dict[str, str | int] = {"tail": lines, "follow": str(is_following).lower()}
+            url = f"{member.url}{path}&follow={str(is_following).lower()}"
             timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
-            async with self._http.stream("GET", url, params=options, timeout=timeout) as response:
+            async with self._http.stream("GET", url, timeout=timeout) as response:
                 async for line in response.aiter_lines():
                     yield prefix + line.encode() + b"\n"
         except (MagnetarError, httpx.HTTPError) as exc:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ...instance.logs.file import LogFollower, tail
@@ -12,22 +12,28 @@ MAX_LINES = 100_000
 _POLL_S = 0.2
 
 
-async def stream_log(path: Path, lines: int, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
-    """Yield the last lines of a log, and if following what comes, until the client leaves.
+async def stream_log(
+    path: Path, lines: int, prefix: bytes, *, is_following: bool, is_here: Callable[[], bool] = lambda: True
+) -> AsyncIterator[bytes]:
+    """Yield the last lines of a log, and if following what comes, until the client leaves or the instance does.
 
     Args:
         path: the file; it need not exist yet.
         lines: how many of the lines that are there.
         prefix: put before each line, to tell instances apart.
         is_following: go on.
+        is_here: returns False once the instance writes its log on another worker.
     """
     # The follower begins where the file ends now; a line written before the tail is read may come twice, never none.
     follower = await asyncio.to_thread(LogFollower, path)
     if found := await asyncio.to_thread(tail, path, min(lines, MAX_LINES)):
         yield _prefixed(found, prefix)
     while is_following:
+        was_here = is_here()  # before the read, so that the last lines are not missed
         if found := await asyncio.to_thread(follower.read):
             yield _prefixed(found, prefix)
+        elif not was_here:
+            return
         else:
             await asyncio.sleep(_POLL_S)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64decode
 from binascii import Error as BadBase64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from ...client.client import AsyncClient
 from ...client.config import ProducerConfig, ReaderConfig
@@ -20,9 +21,24 @@ from ...client.consumers.received import Message
 from ...errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRefused
 from ...instance.output_headers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
 from ...tasks import race
-from ...wire.functions_pb2 import FunctionMetaData
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
 from ...wire.message_id import LATEST, MessageId, deserialize
 from ...wire.topic_name import parse_topic_name
+from ..cluster.broker_admin import BrokerAdmin
+from .service import states_of
+from .trigger_outcome import NO_OUTPUT_TOPIC, Outcome
+
+
+class Answer(NamedTuple):
+    """What a function made of a message.
+
+    Attributes:
+        output: the payload; None if there is none.
+        reason: why there is none; empty if there is one.
+    """
+
+    output: bytes | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +47,55 @@ class Trigger:
 
     Attributes:
         client: to send and read with.
+        admin: the broker, which says what was acknowledged.
         timeout_s: how long to wait for an output.
     """
 
     client: AsyncClient
+    admin: BrokerAdmin
     timeout_s: float
 
-    async def run(self, metadata: FunctionMetaData, data: bytes, topic: str | None) -> bytes | None:
-        """Return what the function made of `data`; None for a function without output.
+    async def run(
+        self,
+        metadata: FunctionMetaData,
+        data: bytes,
+        topic: str | None,
+        read_status: Callable[[], Awaitable[Mapping[str, Any]]],
+    ) -> Answer:
+        """Return what the function made of `data`, or why that is nothing.
+
+        Args:
+            metadata: of the function.
+            data: the message.
+            topic: which input; None if there is one only.
+            read_status: returns the status of the function's instances.
+
+        Raises:
+            RequestRefused: 400, the function is not running or raised; 408, nothing was to be seen of it in time.
 
         Cancellation: the input may have been sent.
         """
+        details = metadata.functionDetails
         chosen = _input_topic(metadata, topic)
-        output = metadata.functionDetails.sink.topic
-        async with self._outputs(output) as readers:
+        if STOPPED in (states := states_of(metadata).values()) and RUNNING not in states:
+            raise RequestRefused(400, f"Function {details.name} is not running: it is stopped; start it first")
+        outcome = Outcome(details, read_status, self.admin)
+        await outcome.check_runs()
+        async with self._outputs(details.sink.topic) as readers:
             sent = await self._send(chosen, data)
             if not readers:
-                return None
+                return Answer(None, NO_OUTPUT_TOPIC)
             try:
                 async with asyncio.timeout(self.timeout_s):
-                    return await race(*(_match(reader, sent, chosen) for reader in readers))
+                    return await race(
+                        *(_match(reader, sent, chosen) for reader in readers), _without(outcome, chosen, sent)
+                    )
             except TimeoutError:
-                raise RequestRefused(408, "Request Timed Out") from None
+                raise RequestRefused(
+                    408,
+                    f"Request Timed Out: no output within {self.timeout_s:g} s, and no error: the function is still at"
+                    " it, has a backlog to do first, or sends its outputs elsewhere",
+                ) from None
 
     @asynccontextmanager
     async def _outputs(self, output: str) -> AsyncIterator[list[Reader]]:
@@ -86,11 +129,15 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     return topic
 
 
-async def _match(reader: Reader, sent: MessageId, topic: str) -> bytes:
+async def _match(reader: Reader, sent: MessageId, topic: str) -> Answer:
     while True:
         message = await reader.read_next()
         if _answers(message, sent, topic):
-            return message.data
+            return Answer(message.data)
+
+
+async def _without(outcome: Outcome, topic: str, sent: MessageId) -> Answer:
+    return Answer(None, await outcome.missing(topic, sent))
 
 
 def _answers(message: Message, sent: MessageId, topic: str) -> bool:

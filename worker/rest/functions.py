@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -16,7 +17,7 @@ from ...errors import PackageError, RequestRefused
 from ...instance.identity import table_of
 from ...metadata.functions import FunctionRequest
 from ...metadata.packages import PackageStore
-from ...web.answers import as_json, done
+from ...web.answers import as_json
 from ...web.call import Query, takes
 from ...web.deployments import ROLLBACK_PARAMETER, VERSION_HEADER
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
@@ -26,6 +27,7 @@ from ..functions.components import FUNCTION
 from ..functions.cursor_reset import CursorReset, read_target
 from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
+from ..functions.overview import overview
 from ..functions.package_intake import package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
@@ -36,6 +38,8 @@ from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Form, Part, json_part, read_form
 
+NO_OUTPUT_HEADER = "Magnetar-No-Output"
+"""Of the answer to a trigger that made no output: why not, in words. Not in Pulsar."""
 TARGET_BYTES_MAX = 4096
 """Of the body that names where to reset cursors to."""
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
@@ -43,6 +47,8 @@ _BASE = "/admin/v3/functions"
 _NO_WAIT = Query("noWait", bool, False)
 _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
+_STATES = Query("states", bool, False)
+_HERE = Query("here", bool, False)
 Deploy = Callable[[FunctionName, Deployment], Awaitable[int]]
 """Creates or changes a function, and returns the version."""
 ROLLBACK = Query(ROLLBACK_PARAMETER, bool, False)
@@ -130,9 +136,22 @@ class FunctionsRoutes:
         """Return a function's config."""
         return as_json(to_json(self.functions.find(call.function)))
 
+    @takes(_STATES, _HERE)
     async def list_functions(self, call: WorkerCall) -> Response:
-        """Return the names of a namespace's functions."""
-        return as_json(self.functions.names(call.name("tenant"), call.name("namespace")))
+        """Return the names of a namespace's functions; with `states`, which is ours, how each of them does.
+
+        With `here`, too, only whether each instance on this worker runs: one worker asks another.
+        """
+        tenant, namespace = call.name("tenant"), call.name("namespace")
+        names = self.functions.names(tenant, namespace)
+        if not _STATES.of(call):
+            return as_json(names)
+        whole = [FunctionName(tenant, namespace, name) for name in names]
+        if _HERE.of(call):
+            return as_json(await self.instances.statuses_here(whole))
+        statuses = await self.instances.statuses(tenant, namespace, whole)
+        records = {name.name: metadata for name in whole if (metadata := self.functions.get(name)) is not None}
+        return as_json(overview(records, statuses))
 
     def _existing(self, call: WorkerCall) -> FunctionName:
         """Return the function in the path; 404 if there is none."""
@@ -212,8 +231,10 @@ class FunctionsRoutes:
         if part is None:
             raise RequestRefused(400, "Trigger Data is not provided")
         topic = form["topic"].content.decode("utf-8", "replace") if "topic" in form else None
-        output = await self.triggers.run(metadata, part.content, topic)
-        return done() if output is None else Response(output, media_type="application/json")
+        answer = await self.triggers.run(metadata, part.content, topic, partial(self.instances.status, function))
+        if answer.output is None:
+            return Response(status_code=204, headers={NO_OUTPUT_HEADER: answer.reason})
+        return Response(answer.output, media_type="application/json")
 
     @takes(_RUN_ID)
     async def begin_run(self, call: WorkerCall) -> None:
