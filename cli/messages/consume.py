@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from ...errors import ConsumerBusy
 from ..failure import Failure
 from ..output import output_option
 from ..settings import current
-from .produce import connected, not_yet
+from .busy import who_is_there
+from .connecting import connected
+from .produce import not_yet
 
 if TYPE_CHECKING:
     from ...client.consumers.received import Message
@@ -73,6 +76,8 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     interrupted: KeyboardInterrupt | None = None
     try:
         asyncio.run(receive(settings.service_url, topic, flags, printer))
+    except ConsumerBusy as exc:
+        raise who_is_there(settings.admin_url, topic, flags["subscription_name"], exc) from exc
     except KeyboardInterrupt as exc:  # the usual end of `-n 0`
         interrupted = exc
     click.echo(f"{printer.count} messages successfully consumed", err=True)

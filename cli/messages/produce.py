@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from ...errors import ConnectionLost
 from ..failure import Failure
 from ..output import output_option, show_done
 from ..settings import current
-
-if TYPE_CHECKING:
-    from ...client.client import AsyncClient
-
-OPERATION_TIMEOUT_S = 5.0
-"""Of an interactive command."""
-
-
-@asynccontextmanager
-async def connected(service_url: str) -> AsyncIterator[AsyncClient]:
-    """Give a client of the broker at ``service_url``.
-
-    Raises:
-        Failure: the broker cannot be reached.
-
-    Cancellation: closes the client.
-    """
-    from ...client.client import AsyncClient
-    from ...client.config import ClientConfig
-
-    try:
-        async with AsyncClient(service_url, ClientConfig(operation_timeout_s=OPERATION_TIMEOUT_S)) as client:
-            yield client
-    except ConnectionLost as error:
-        raise Failure(
-            f"cannot reach {service_url}: start one with `magnetar standalone` or give --service-url ({error})"
-        ) from error
+from .connecting import connected
 
 
 def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
@@ -67,29 +41,42 @@ def read_properties(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: str) -> list[bytes]:
-    """Return what is to be sent, once.
+    """Return what is to be sent, once; the file ``-`` is standard input.
 
     Raises:
-        Failure: nothing to send, a file is unreadable, or the separator is no regular expression.
+        Failure: nothing to send, a file is unreadable or named twice, or the separator is no regular expression.
     """
+    if files.count("-") > 1:
+        raise Failure("--files - is standard input, which can be read once; leave the second one out")
     try:
         found = [part.encode() for text in messages for part in (re.split(separator, text) if separator else [text])]
     except re.error as exc:
         raise Failure(f"--separator {separator!r} is no regular expression: {exc}") from exc
     for name in files:
         try:
-            found.append(Path(name).read_bytes())
+            found.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
         except OSError as exc:
             raise Failure(f"--files {name} cannot be read: {exc.strerror}") from exc
     if not found:
-        raise Failure("nothing to send: give -m TEXT or -f FILE")
+        raise Failure("nothing to send: give -m TEXT, -f FILE or --lines FILE")
     return found
 
 
 @click.command()
 @click.argument("topic")
 @click.option("-m", "--messages", multiple=True, help="A message, split at the separator; repeatable.")
-@click.option("-f", "--files", multiple=True, metavar="FILE", help="A file whose content is one message; repeatable.")
+@click.option(
+    "-f",
+    "--files",
+    multiple=True,
+    metavar="FILE",
+    help="A file whose content is one message, - for standard input; repeatable.",
+)
+@click.option(
+    "--lines",
+    metavar="FILE",
+    help="A file of which each line is a message, - for standard input; a line ends with LF or CR LF.",
+)
 @click.option(
     "-s", "--separator", default=",", show_default=True, help="Regular expression that splits -m; '' for none."
 )
@@ -120,8 +107,16 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     """Send messages to TOPIC."""
     if flags["value_schema"] not in ("bytes", "string"):
         raise Failure(f"--value-schema {flags['value_schema']} is not supported by this version; give bytes or string")
-    payloads = read_payloads(flags["messages"], flags["files"], flags["separator"])
     options = {"key": flags["key"], "properties": read_properties(flags["properties"]) or None}
+    if flags["lines"] is not None:
+        _refuse_beside_lines(ctx)
+        from .send_lines import send_lines
+
+        service_url, is_batching = current(ctx).service_url, not flags["disable_batching"]
+        work = send_lines(service_url, topic, flags["lines"], options, flags["rate"], batching=is_batching)
+        show_done(ctx, f"{asyncio.run(work)} messages successfully produced")
+        return
+    payloads = read_payloads(flags["messages"], flags["files"], flags["separator"])
 
     def stream() -> Iterator[bytes]:
         for _ in range(flags["num_produce"]):
@@ -131,6 +126,14 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
         send_all(current(ctx).service_url, topic, stream(), options, flags["rate"], not flags["disable_batching"])
     )
     show_done(ctx, f"{sent} messages successfully produced")
+
+
+def _refuse_beside_lines(ctx: click.Context) -> None:
+    """Raise Failure if a flag is given that says something of -m and -f only."""
+    for name in ("messages", "files", "separator", "num_produce"):
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            flag = "--" + name.replace("_", "-")
+            raise Failure(f"{flag} has no meaning beside --lines, which sends each line of a file once; leave one out")
 
 
 async def send_all(

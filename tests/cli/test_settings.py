@@ -83,7 +83,7 @@ def test_what_needs_no_server_imports_no_server(arguments: list[str], not_needed
 def test_no_broker_there_names_the_remedy(
     magnetar: Magnetar, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("magnetar.cli.messages.produce.OPERATION_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("magnetar.cli.messages.connecting.OPERATION_TIMEOUT_S", 0.3)
     result = magnetar("--service-url", "pulsar://127.0.0.1:1", *command)
     assert result.code == 1
     assert result.err.startswith(

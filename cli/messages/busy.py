@@ -1,0 +1,37 @@
+"""Why a subscription takes no further consumer: who has it, and what would let both in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ConsumerBusy
+from ...wire.topic_name import parse_topic_name
+from ..failure import Failure
+from ..rest import Admin
+from ..topics.subscriptions import topic_path
+
+_ASK_TIMEOUT_S = 2.0
+
+
+def who_is_there(admin_url: str, topic: str, subscription: str, error: ConsumerBusy) -> Failure:
+    """Return the failure of a consumer that was refused, with the consumers there if the REST interface tells them."""
+    path, rest = topic_path(topic), Admin(admin_url, _ASK_TIMEOUT_S)
+    held: dict[str, Any] = {}
+    for kind in ("stats", "partitioned-stats"):
+        try:
+            held = rest.get(f"{path}/{kind}")["subscriptions"][subscription]
+            break
+        except (Failure, KeyError, TypeError):  # the broker's own words are enough then
+            continue
+    kind = held.get("type") or ""
+    consumers = held.get("consumers") or []
+    who = ", ".join(f"{one.get('consumerName')} at {one.get('address')}" for one in consumers[:3])
+    more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
+    by = f" by {who}{more} ({kind})" if who else f" ({error})"
+    if kind and kind != "Exclusive":
+        remedy = f"use -t {kind} as it does"
+    else:
+        remedy = "use -t Shared with both, so that they share the messages"
+    return Failure(
+        f"subscription {subscription} of {parse_topic_name(topic)} is taken{by}; {remedy}, or give another name with -s"
+    )
