@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .api.connector import Record, Sink, Source
     from .api.context import Context
     from .api.function import Function
-    from .api.serde import IdentitySerDe, PickleSerDe, SerDe
+    from .api.serde import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
     from .client.blocking import Client
     from .client.client import AsyncClient
     from .errors import MagnetarError
@@ -31,6 +31,7 @@ __all__ = [
     "Context",
     "Function",
     "IdentitySerDe",
+    "JsonSerDe",
     "MagnetarError",
     "PickleSerDe",
     "Record",
@@ -66,7 +67,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
             ".api.connector": ["Record", "Sink", "Source"],
             ".api.context": ["Context"],
             ".api.function": ["Function"],
-            ".api.serde": ["IdentitySerDe", "PickleSerDe", "SerDe"],
+            ".api.serde": ["IdentitySerDe", "JsonSerDe", "PickleSerDe", "SerDe"],
             ".client.blocking": ["Client"],
             ".client.client": ["AsyncClient"],
             ".errors": ["MagnetarError"],

@@ -12,7 +12,7 @@ from ..errors import StateRefused, StateStoreFailed, StateUnavailable
 from .context import Context
 from .function import Function
 from .message_id import FunctionMessageId
-from .serde import IdentitySerDe, PickleSerDe, SerDe
+from .serde import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 
 if TYPE_CHECKING:
     from .connector import (
@@ -38,6 +38,7 @@ __all__ = [
     "Function",
     "FunctionMessageId",
     "IdentitySerDe",
+    "JsonSerDe",
     "PickleSerDe",
     "Record",
     "RecordRefused",

@@ -4,14 +4,18 @@ Design of `IdentitySerDe`: without a SerDe, Pulsar hands a function an int, a fl
 of a message is one, in that order, else a str, else the bytes. Trying all three on every message costs more than all
 the rest of the work, so a text that cannot begin a number is recognised by its first character. The result is the
 same for every input; a test compares the two on random ones.
+
+SerDes of this package convert whole batches too (`BatchSerDe`): a Python statement per message costs as much as the
+conversion itself.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 
 class SerDe(ABC):
@@ -24,6 +28,26 @@ class SerDe(ABC):
     @abstractmethod
     def deserialize(self, input_bytes: bytes) -> Any:
         """Return the value of bytes."""
+
+
+class BatchSerDe(SerDe):
+    """A SerDe that converts many values in one call, by C code where it can.
+
+    A subclass that changes how one message is converted is not asked for batches, unless it has these methods itself.
+    """
+
+    @abstractmethod
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
+        """Return the bytes of values, None for None; or None if they are to be taken one by one, as one is refused."""
+
+    @abstractmethod
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return the values of messages, or None if they are to be taken one by one, as one is refused."""
+
+
+def takes_batches(serde: SerDe) -> bool:
+    """Return whether a SerDe converts whole batches just as it converts single messages."""
+    return isinstance(serde, BatchSerDe) and "deserialize_all" in vars(type(serde))
 
 
 class PickleSerDe(SerDe):
@@ -44,7 +68,7 @@ _NO_NUMBER = frozenset("abcdefghklmopqrstuvwxyzABCDEFGHKLMOPQRSTUVWXYZ!\"#$%&'*,
 _NUMBERS = (int, float, complex)
 
 
-class IdentitySerDe(SerDe):
+class IdentitySerDe(BatchSerDe):
     """The default: text and numbers as UTF-8, bytes as they are."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
@@ -62,9 +86,7 @@ class IdentitySerDe(SerDe):
             return bytes(input)
         if kind in _NUMBERS:
             return str(input).encode("utf-8")
-        raise TypeError(
-            f"IdentitySerDe cannot serialize {kind.__name__}; return str, bytes, int, float or complex, or set a SerDe"
-        )
+        raise TypeError(f"IdentitySerDe cannot serialize {kind.__name__}; {_remedy(kind)}")
 
     def deserialize(self, input_bytes: bytes) -> Any:
         """Return the message as int, float, complex, str or bytes, the first that fits."""
@@ -74,7 +96,7 @@ class IdentitySerDe(SerDe):
             return input_bytes
         return text if text[:1] in _NO_NUMBER else _number_or_text(text)
 
-    def serialize_all(self, values: Sequence[Any]) -> list[bytes] | None:
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
         """Return the bytes of values that are all text, or None if they are not."""
         try:
             return list(map(str.encode, values))
@@ -97,3 +119,84 @@ def _number_or_text(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def _remedy(kind: type) -> str:
+    """Return what helps where a value of a kind was returned."""
+    for base in (dict, list, bool):
+        if issubclass(kind, base):
+            return f"give outputSerdeClassName JsonSerDe, or annotate the return type -> {base.__name__}"
+    if issubclass(kind, tuple):
+        return "give outputSerdeClassName JsonSerDe, or return a list and annotate the return type -> list"
+    return (
+        f"return str, bytes, int, float or complex, annotate the return type -> {kind.__name__} if that is a dataclass"
+        " or a model, or give an outputSerdeClassName"
+    )
+
+
+NESTED_DEEPER = "it nests too deep"
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_decode: Callable[[str], Any] = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+class JsonSerDe(BatchSerDe):
+    """JSON in UTF-8: dict, list, str, int, float, bool and None.
+
+    Numbers have any size. Where a name is twice in an object, the later one counts. NaN and Infinity, which JSON has
+    not, are refused in both directions. Half of a surrogate pair goes in and out as the escape that it is in JSON.
+    """
+
+    def serialize(self, input: Any) -> bytes:  # noqa: A002
+        """Return a value as JSON without white space, in ASCII.
+
+        Raises:
+            TypeError: JSON has no such value; names its type.
+            ValueError: it is NaN or infinite, contains itself, or nests too deep.
+        """
+        try:
+            return _encode(input).encode()
+        except RecursionError:
+            why = NESTED_DEEPER
+        except TypeError as error:
+            raise TypeError(
+                f"JsonSerDe cannot serialize {type(input).__name__}: {error}; return dict, list, str, int, float, bool"
+            ) from None
+        except ValueError as error:
+            why = str(error)
+        raise ValueError(f"JsonSerDe cannot serialize {type(input).__name__}: {why}")
+
+    def deserialize(self, input_bytes: bytes) -> Any:
+        """Return what JSON says.
+
+        Raises:
+            ValueError: the bytes are none; says where.
+        """
+        try:
+            return _decode(input_bytes.decode())
+        except RecursionError:
+            why = NESTED_DEEPER
+        except UnicodeDecodeError as error:
+            why = f"no UTF-8 from byte {error.start} on"
+        except ValueError as error:
+            why = " ".join(str(error).split())
+        raise ValueError(f"a message of {len(input_bytes)} bytes is no JSON: {why}")
+
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
+        """Return values as JSON, or None if one of them has none; None stays None."""
+        try:
+            return [None if value is None else _encode(value).encode() for value in values]
+        except Exception:  # noqa: BLE001  a value may be of a class of the user's; which one it is, `serialize` finds out
+            return None
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return what messages say, or None if one is no JSON."""
+        try:
+            return list(map(_decode, map(bytes.decode, messages)))
+        except (ValueError, RecursionError):
+            return None

@@ -20,7 +20,7 @@ from operator import length_hint
 from typing import Any, cast
 
 from ..api.context import Context
-from ..api.serde import IdentitySerDe, SerDe
+from ..api.serde import BatchSerDe, SerDe, takes_batches
 
 
 class Blame(Enum):
@@ -93,6 +93,7 @@ class BatchCall:
         self._function = function
         self._context = context
         self._output = output
+        self._output_all = cast(BatchSerDe, output) if takes_batches(output) else None
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
         """Process messages in order.
@@ -137,10 +138,10 @@ class BatchCall:
             self.place.leave()
 
     def _encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
-        if type(self._output) is IdentitySerDe:
-            encoded = self._output.serialize_all(returned)
+        if self._output_all is not None:
+            encoded = self._output_all.serialize_all(returned)
             if encoded is not None:
-                return cast("list[bytes | None]", encoded)
+                return encoded
         serialize = self._output.serialize
 
         def encode(value: Any) -> bytes | None:
@@ -151,8 +152,10 @@ class BatchCall:
 
 def decode(messages: Sequence[bytes], source: SerDe, failures: list[Failure]) -> list[Any]:
     """Return the values of messages, None for one that cannot be decoded, which is added to ``failures``."""
-    if type(source) is IdentitySerDe:
-        return source.deserialize_all(messages)
+    if takes_batches(source):
+        values = cast(BatchSerDe, source).deserialize_all(messages)
+        if values is not None:
+            return values
     return _collect(map(source.deserialize, messages), len(messages), failures, Blame.SYSTEM)
 
 

@@ -17,11 +17,11 @@ ROOT = Path(magnetar.__file__).parent
 
 PUBLIC: dict[str, set[str]] = {
     "magnetar": {
-        "AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "MagnetarError", "PickleSerDe", "Record",
-        "SerDe", "Sink", "Source",
+        "AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "JsonSerDe", "MagnetarError", "PickleSerDe",
+        "Record", "SerDe", "Sink", "Source",
     },
     "magnetar.api": {
-        "Context", "Function", "FunctionMessageId", "IdentitySerDe", "PickleSerDe", "SerDe",
+        "Context", "Function", "FunctionMessageId", "IdentitySerDe", "JsonSerDe", "PickleSerDe", "SerDe",
         "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext", "Source",
         "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable", "Trigger",
     },

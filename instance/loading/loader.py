@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-from ...api.serde import IdentitySerDe, PickleSerDe, SerDe
+from ...api.serde import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 from ...errors import FunctionLoadError
 from ..spec import InstanceSpec
 from .own_imports import OwnImports
@@ -29,7 +29,7 @@ WHEELS = "deps"
 SHOWN_AFTER_S = 5.0
 """An import that takes shorter is nothing to worry about, and an error in the status would be."""
 PICKLE = PickleSerDe.__name__
-_OUR_SERDES = (IdentitySerDe.__name__, PICKLE)
+_OUR_SERDES = {kind.__name__: kind for kind in (IdentitySerDe, JsonSerDe, PickleSerDe)}
 _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "magnetar.api", "magnetar.api.serde")
 
 
@@ -272,7 +272,7 @@ def load_serde(home: Home, class_name: str) -> SerDe:
         return IdentitySerDe()
     module_name, _, attribute = class_name.rpartition(".")
     if module_name in _OUR_MODULES and attribute in _OUR_SERDES:
-        return home.pickle_serde() if attribute == PICKLE else IdentitySerDe()
+        return home.pickle_serde() if attribute == PICKLE else _OUR_SERDES[attribute]()
     if not module_name:
         known = ", ".join(_OUR_SERDES)
         raise FunctionLoadError(f"SerDe {class_name!r} is not one of {known}; a class of your own is module.Class")

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...api.context import Context
 from ...api.function import Function
-from ...api.serde import IdentitySerDe, PickleSerDe, SerDe
+from ...api.serde import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 from ..publish_request import CompressionType, Result
 
 NAME = "pulsar"
@@ -26,13 +26,16 @@ _SUBMODULES: dict[str, dict[str, object]] = {
     "pulsar.functions": {},
     "pulsar.functions.function": {"Function": Function},
     "pulsar.functions.context": {"Context": Context},
-    "pulsar.functions.serde": {"SerDe": SerDe, "IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe},
-}
+    "pulsar.functions.serde": {
+        "SerDe": SerDe, "IdentitySerDe": IdentitySerDe, "JsonSerDe": JsonSerDe, "PickleSerDe": PickleSerDe,
+    },
+}  # fmt: skip
 _NAMES: dict[str, object] = {
     "Function": Function,
     "Context": Context,
     "SerDe": SerDe,
     "IdentitySerDe": IdentitySerDe,
+    "JsonSerDe": JsonSerDe,
     "PickleSerDe": PickleSerDe,
     "Result": Result,
     "CompressionType": CompressionType,

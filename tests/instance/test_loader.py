@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from magnetar.api import IdentitySerDe, PickleSerDe, SerDe
+from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.loading.loader import SHOWN_AFTER_S, Loading, load_function, load_serde
 
@@ -91,6 +91,8 @@ def test_what_cannot_be_called_is_refused(tmp_path: Any, code: str, class_name: 
         ("", IdentitySerDe),
         ("IdentitySerDe", IdentitySerDe),
         ("serde.IdentitySerDe", IdentitySerDe),
+        ("JsonSerDe", JsonSerDe),
+        ("pulsar.JsonSerDe", JsonSerDe),
         ("pulsar.PickleSerDe", PickleSerDe),
         ("magnetar.api.serde.PickleSerDe", PickleSerDe),
     ],
@@ -102,7 +104,7 @@ def test_our_serdes_by_their_many_names(name: str, kind: type) -> None:
 @pytest.mark.parametrize(
     ("code", "name", "expected"),
     [
-        ("", "Json", "is not one of IdentitySerDe, PickleSerDe; a class of your own is module.Class"),
+        ("", "Json", "is not one of IdentitySerDe, JsonSerDe, PickleSerDe; a class of your own is module.Class"),
         ("", "m.Json", "module 'm' has no 'Json'"),
         ("Json = 7", "m.Json", "names a int, not a class"),
         ("class Json:\n    def serialize(self, x): pass", "m.Json", "has no method deserialize"),
