@@ -151,6 +151,23 @@ class AsyncClient:
         self._cluster.check_open()
         return await self._cluster.schema(as_topic_name(topic), version)
 
+    async def register_schema(self, topic: str, schema: Schema[Any]) -> bytes:
+        """Return the version that a topic has of a schema, which it gets if it has it not yet; empty for one of bytes.
+
+        Cancellation: the topic may have got it.
+
+        Raises:
+            IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
+        """
+        self._cluster.check_open()
+        said = schema.info.to_proto()
+        return b"" if said is None else await self._cluster.create_schema(as_topic_name(topic), said)
+
+    @property
+    def writer_schemas(self) -> WriterSchemas:
+        """The schemas that messages were written with, as far as they were asked for."""
+        return self._writers
+
     async def _newest_schema(self, topic: str) -> SchemaInfo | None:
         try:
             return await self.topic_schema(topic)

@@ -37,6 +37,7 @@ from .rules import (
     refusals,
     unsupported_resources,
 )
+from .schema_rules import schemas_of_sinks
 from .table import Json, attributes, from_message, read_fields, show, to_message
 
 IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
@@ -185,6 +186,7 @@ def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
     yield from refusals(config)
     for topic, spec in getattr(config, "input_specs", {}).items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
+    yield from schemas_of_sinks(getattr(config, "input_specs", {}))
     yield from refusals(getattr(config, "producer", None) or ProducerSpec(), "producerConfig.")
     yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     yield from config.refused.items()

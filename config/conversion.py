@@ -30,7 +30,18 @@ from .function_config import (
     Resources,
 )
 from .rules import check_fixed, overlay
-from .table import Json, attributes, from_message, read_fields, read_object, show, shown, to_message
+from .table import (
+    Json,
+    attributes,
+    by_name,
+    fields_of,
+    from_message,
+    read_fields,
+    read_object,
+    show,
+    shown,
+    to_message,
+)
 
 
 def read_function_config(json_object: Json) -> FunctionConfig:
@@ -43,6 +54,7 @@ def read_function_config(json_object: Json) -> FunctionConfig:
     values = read_fields(FIELDS_BY_NAME, sent)
     config = attributes(FIELDS_BY_NAME, values)
     config["input_specs"] = _inputs(values)
+    config |= _output_schema(values)
     if language := _language(values):
         config["runtime"] = language
     for attribute, option in runtime_options(values.get("customRuntimeOptions")).items():
@@ -67,8 +79,44 @@ def _inputs(values: Json) -> Mapping[str, ConsumerSpec]:
         specs[pattern] = ConsumerSpec(is_regex_pattern=True)
     for topic, serde in values.get("customSerdeInputs", {}).items():
         specs[topic] = ConsumerSpec(serde_class_name=serde or None)
+    for topic, text in values.get("customSchemaInputs", {}).items():
+        specs[topic] = _custom_schema("inputs", topic, text)
     specs.update(values.get("inputSpecs", {}))
     return specs
+
+
+def _output_schema(values: Json) -> dict[str, Any]:
+    """Return the attributes that customSchemaOutputs gives."""
+    given = dict(values.get("customSchemaOutputs", {}))
+    if not given:
+        return {}
+    output = values.get("output") or next(iter(given))  # an update need not name it
+    text = given.pop(output, None)
+    if given or text is None:
+        raise InvalidConfig(f"customSchemaOutputs: {shown(next(iter(given)))} is not the output topic; name {output}")
+    spec = _custom_schema("outputs", output, text)
+    if values.get("outputSchemaType") not in (None, spec.schema_type):
+        raise InvalidConfig(
+            f"outputSchemaType {values['outputSchemaType']} contradicts customSchemaOutputs {spec.schema_type};"
+            " leave one out"
+        )
+    return {
+        "output_schema_type": spec.schema_type,
+        "output_schema_properties": spec.schema_properties or values.get("outputSchemaProperties"),
+    }
+
+
+def _custom_schema(side: str, topic: str, text: str) -> ConsumerSpec:
+    """Return what customSchemaInputs or -Outputs says of a topic: a type, or the JSON text of a consumer's config."""
+    if not text.lstrip().startswith("{"):
+        return ConsumerSpec(schema_type=text or None)
+    what = f"Incorrect custom schema {side},Topic {topic}"
+    try:
+        sent = read_object(what, read_json(text))
+    except NotJson as error:
+        raise InvalidConfig(f"{what}: {shown(text)} is no JSON: {error}") from None
+    fields = by_name(fields_of(ConsumerSpec))
+    return ConsumerSpec(**attributes(fields, read_fields(fields, sent, what)))
 
 
 def _language(values: Json) -> str | None:

@@ -59,18 +59,18 @@ MAX_PARALLELISM = 1000
 """Most instances of one function; a typing error must not start ten thousand processes."""
 
 NOT_YET = "it is not supported yet; leave it out"
-_NO_SCHEMAS = "schemas are not supported yet; leave it out"
-_NO_TYPE_CLASSES = "a Python function has no type classes; leave it out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
     """How one input topic is read."""
 
-    schema_type: str | None = option("schemaType", TEXT, "Schema of the topic.", record="schemaType", refused=NOT_YET)
+    schema_type: str | None = option(
+        "schemaType", TEXT, "Type of the topic's schema, or its class.", record="schemaType"
+    )
     serde_class_name: str | None = option("serdeClassName", TEXT, "SerDe of the inputs.", record="serdeClassName")
     schema_properties: Mapping[str, str] = option(
-        "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties", refused=NOT_YET
+        "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties"
     )
     consumer_properties: Mapping[str, str] = option(
         "consumerProperties", TEXT_MAP, "Properties of the consumer.",
@@ -174,13 +174,25 @@ class FunctionConfig:
         flags="--producer-config", default=ProducerSpec(), record="sink.producerSpec",
     )  # fmt: skip
     output_schema_type: str | None = option(
-        "outputSchemaType", TEXT, "Schema of the output topic.",
-        flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch", refused=NOT_YET,
+        "outputSchemaType", TEXT, "Type of the output topic's schema, or its class.",
+        flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch",
+    )  # fmt: skip
+    output_schema_properties: Mapping[str, str] | None = option(
+        "outputSchemaProperties", TEXT_MAP._replace(load=lambda value: dict(value) or None),
+        "Properties of the output topic's schema.", record="sink.schemaProperties",
     )  # fmt: skip
     output_serde_class_name: str | None = option(
         "outputSerdeClassName", TEXT, "SerDe of outputs.",
         flags="--output-serde-classname --outputSerdeClassName", record="sink.serDeClassName",
         fixed="Output Serde mismatch",
+    )  # fmt: skip
+    input_type_class_name: str | None = option(
+        "inputTypeClassName", TEXT, "Class of the input values; follows from annotations.",
+        flags="--input-type-class-name", record="source.typeClassName",
+    )  # fmt: skip
+    output_type_class_name: str | None = option(
+        "outputTypeClassName", TEXT, "Class of the output values; follows from annotations.",
+        flags="--output-type-class-name", record="sink.typeClassName",
     )  # fmt: skip
     log_topic: str | None = option(
         "logTopic", CLEARABLE_TEXT, "Topic that receives the function's log.",
@@ -293,11 +305,9 @@ OTHER_FIELDS = (
     Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
     Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
     Field("customSerdeInputs", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs --customSerdeInputs"),
-    Field("customSchemaInputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-inputs", refused=_NO_SCHEMAS),
-    Field("inputTypeClassName", TEXT, "Class of the input type.", "--input-type-class-name", refused=_NO_TYPE_CLASSES),
-    Field("outputTypeClassName", TEXT, "Class of the output type.", "--output-type-class-name",
-          refused=_NO_TYPE_CLASSES),
-    Field("customSchemaOutputs", OBJECT, "Topic to schema, as JSON.", "--custom-schema-outputs", refused=_NO_SCHEMAS),
+    Field("customSchemaInputs", TEXT_MAP, "Topic to schema type, or to JSON text as in inputSpecs, as JSON.",
+          "--custom-schema-inputs"),
+    Field("customSchemaOutputs", TEXT_MAP, "The same for the output topic.", "--custom-schema-outputs"),
     Field("batchBuilder", TEXT, "How outputs are put into batches.", "--batch-builder", refused=NOT_YET),
     Field("skipToLatest", FLAG, "Skip the backlog at every start.", "--skip-to-latest",
           refused="it is not supported yet; leave it out, or use subscriptionPosition Latest"),

@@ -33,6 +33,7 @@ from .function_config import (
     ProducerSpec,
     Resources,
 )
+from .schema_rules import check_schemas
 from .table import fields_of
 
 MAX_NAME_BYTES = 128
@@ -163,6 +164,7 @@ def _check_topics(config: FunctionConfig) -> None:
     if config.dead_letter_topic:
         check_dead_letter_topic(config.dead_letter_topic, config.input_specs)
     check_specs(config.input_specs)
+    check_schemas(config)
 
 
 def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:

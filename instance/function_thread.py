@@ -25,6 +25,7 @@ from .output_headers import HeaderMaker
 from .stats import InstanceStats, format_error, now_ms
 from .stopping import InstanceStopping
 from .unit import Unit
+from .values.writers import follow
 
 STEP_S = 0.005
 STEP_MESSAGES_MAX = 1000
@@ -242,6 +243,7 @@ class FunctionThread(threading.Thread):
             messages = unit.messages if end - position == count else unit.messages[position:end]
             if context is not None:
                 context.enter(batch_call.place, unit, position)
+            follow(source.serde, unit, position)
             results = batch_call.run(messages, source.serde)
             yield position, results, time.perf_counter() - began_s
             position = end

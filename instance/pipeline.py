@@ -42,6 +42,8 @@ from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
 from .spec import InstanceSpec
 from .stats import reason_of
+from .values.endpoints import SchemaEndpoints, has_schemas
+from .values.loading import load_values
 
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
@@ -84,6 +86,9 @@ class Pipeline:
         self._home = home
         self._lock = InstanceLock(spec, client)
         self._log_topic = LogTopic(spec, instance_log) if spec.details.logTopic else None
+        self._schemas: SchemaEndpoints | None = None
+        if endpoints is None and has_schemas(spec.details):
+            endpoints = self._schemas = SchemaEndpoints(client)
         self.core = InstanceCore(spec, client, endpoints or client, instance_log, self._lock.guard)
         self.stats = self.core.stats
         self.stats.trouble = self._trouble
@@ -182,6 +187,8 @@ class Pipeline:
         self.is_running = False
         self._thread.request_stop()
         self.settlement.request_stop()
+        if self._schemas is not None:
+            self._schemas.stop()
 
     async def _close(self) -> None:
         await self.settlement.close()
@@ -209,23 +216,20 @@ class Pipeline:
         self._home.enter_thread()
         if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
             return settlement.load(self._home)
-        serdes = {
-            topic: load_serde(self._home, given.serdeClassName) for topic, given in details.source.inputSpecs.items()
-        }
-        output_serde = load_serde(self._home, details.sink.serDeClassName)
         loaded = load_function(spec, self._home)
+        values = load_values(details, self._home, loaded.call, self._schemas)
         context: FunctionContext | None = None
         if loaded.takes_context:
             make_serde = partial(load_serde, self._home)
             logger = instance_logger(spec)
             context = FunctionContext(spec, self.stats, settlement, logger, make_serde, settlement.session())
         return Calls(
-            batch_call=BatchCall(loaded.call, context, output_serde),
+            batch_call=BatchCall(loaded.call, context, values.output),
             context=context,
             headers=HeaderMaker(details.sink.forwardSourceMessageProperty),
             has_output=bool(details.sink.topic),
             compression=compression_of(spec),
-            serdes=serdes,
+            serdes=values.inputs,
         )
 
     def loaded(self, calls: Calls) -> None:

@@ -79,6 +79,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "instance": (
         ("spec", "stopping", "gate", "publish_request"),
         ("loading", "logs", "state"),
+        ("values",),
         ("",),
         ("acks", "exact"),
         ("connectors",),

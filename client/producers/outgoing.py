@@ -69,7 +69,9 @@ def encode_entry(
     return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
 
 
-def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publish_time_ms: int) -> bytes:
+def seal_entry(
+    entry: OutgoingEntry, producer_name: str, sequence_id: int, publish_time_ms: int, schema_version: bytes = b""
+) -> bytes:
     """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
 
     Args:
@@ -77,6 +79,7 @@ def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publi
         producer_name: of the producer that will send it.
         sequence_id: of the entry; it is the number of all its messages.
         publish_time_ms: when it was made.
+        schema_version: of the schema of its messages, as the broker calls it; empty if they have none.
     """
     metadata = MessageMetadata(
         producer_name=producer_name,
@@ -88,6 +91,8 @@ def seal_entry(entry: OutgoingEntry, producer_name: str, sequence_id: int, publi
     if entry.compression:
         metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself
         metadata.uncompressed_size = entry.uncompressed_bytes
+    if schema_version:
+        metadata.schema_version = schema_version
     return seal(metadata, entry.body)
 
 

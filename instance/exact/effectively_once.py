@@ -34,6 +34,7 @@ from ..identity import incarnation_of, producer_name, table_of
 from ..publish_request import PublishRequest
 from ..state.session import StateSession, outside_of_call
 from ..unit import HeldEntries
+from ..values.endpoints import SchemaEndpoints
 from .activation import HELD_MESSAGES_MAX, Activation
 from .committer import ExactState
 from .entries import EntryMaker
@@ -92,8 +93,8 @@ class EffectivelyOnce:
 
     def _make_maker(self) -> ResultMaker:
         spec = self._core.spec
-        entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
-        return ResultMaker(entries, self._state is not None, self.flow.gate, self._ship, self._skip_soon)
+        self._entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
+        return ResultMaker(self._entries, self._state is not None, self.flow.gate, self._ship, self._skip_soon)
 
     def _open_state(self) -> ExactState | None:
         core, spec = self._core, self._core.spec
@@ -122,6 +123,8 @@ class EffectivelyOnce:
 
     async def _prepare_output(self, topic: str) -> None:
         partitions = await self._topics.prepare(topic)
+        if isinstance(self.endpoints, SchemaEndpoints):
+            self._entries.schema_version = await self.endpoints.output_version(topic)
         if partitions == (parse_topic_name(topic).text,):
             self.direct_topic = partitions[0]
             return

@@ -46,6 +46,9 @@ class EntryMaker:
 
     All messages of an input entry for a topic are one entry on one of its partitions, but for messages with keys, which
     go where their keys say, and for more bytes than an entry may have.
+
+    Attributes:
+        schema_version: of what the function returns; empty if the output has no schema.
     """
 
     def __init__(self, output: str, compression: Compression, partitions_of: Callable[[str], Sequence[str]]) -> None:
@@ -56,6 +59,7 @@ class EntryMaker:
             compression: of what the function returns.
             partitions_of: returns the full names of a topic's partitions; may block.
         """
+        self.schema_version = b""
         self._output = output
         self._compression = compression
         self._partitions_of = partitions_of
@@ -84,12 +88,13 @@ class EntryMaker:
         counts: dict[str, int] = {}
         segment = segment_of(result.position)
         producer_name = segment.producer_name(result.source.producer_name)
-        for (topic, _), draft in drafts.items():
+        for (topic, is_published), draft in drafts.items():
             for payloads, some_headers in _cut(topic, draft):
                 number = counts[topic] = counts.get(topic, -1) + 1
                 entry = encode_entry(payloads, some_headers, compression=draft.compression)
                 sequence = segment.sequence_id(result.position, number)
-                payload = seal_entry(entry, producer_name, sequence, time.time_ns() // 1_000_000)
+                version = b"" if is_published else self.schema_version
+                payload = seal_entry(entry, producer_name, sequence, time.time_ns() // 1_000_000, version)
                 result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))
                 result.messages += len(payloads)
                 result.size += len(payload)

@@ -38,6 +38,7 @@ from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.output_headers import HeaderMaker
 from ...instance.spec import InstanceSpec, from_json
 from ...instance.stats import InstanceStats
+from ...instance.values.loading import load_values
 from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
 from .function_requirements import LIBRARIES
@@ -250,18 +251,15 @@ class WorkerFunction:
                 one.propagate = False
                 one.handlers = [handler]
         loaded = load_function(self.spec, self._home)
-        details = self.spec.details
         self.stats = InstanceStats(time.monotonic())
         self.context: MessageContext | None = None
         if loaded.takes_context:
             self.context = MessageContext(
                 self.spec, self.stats, NothingOutside(), logger, lambda class_name: load_serde(self._home, class_name)
             )
-        self.call = BatchCall(loaded.call, self.context, load_serde(self._home, details.sink.serDeClassName))
-        self.serdes = {
-            parse_topic_name(topic).base.text: load_serde(self._home, given.serdeClassName)
-            for topic, given in details.source.inputSpecs.items()
-        }
+        values = load_values(self.spec.details, self._home, loaded.call)
+        self.call = BatchCall(loaded.call, self.context, values.output)
+        self.serdes = {parse_topic_name(topic).base.text: serde for topic, serde in values.inputs.items()}
 
     def is_in_place(self) -> bool:
         """Return whether no function after it has brought other versions of what it requires."""

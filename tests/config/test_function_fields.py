@@ -36,6 +36,7 @@ WITHOUT_FLAG = {
     "name": "a flag of all commands that name a function",
     "fqfn": "a flag of all commands that name a function",
     "runtime": "follows from --py",
+    "outputSchemaProperties": "part of --custom-schema-outputs",
 }
 NOT_IN_THE_RECORD = {
     "windowConfig": "refused whatever it holds",

@@ -126,14 +126,12 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"inputSpecs": {"in": {"schemaType": "STRING"}}}, "inputSpecs[in].schemaType"),
         ({"inputSpecs": {"in": {"consumerProperties": {"a": "b"}}}}, "inputSpecs[in].consumerProperties"),
         ({"inputSpecs": {"in": {"poolMessages": True}}}, "inputSpecs[in].poolMessages"),
         ({"inputSpecs": {"in": {"isRegexPattern": True}}}, "inputSpecs[in].regexPattern"),
         ({"topicsPattern": "p"}, "inputSpecs[p].regexPattern"),
         ({"producerConfig": {"maxPendingMessages": 5}}, "producerConfig.maxPendingMessages"),
         ({"producerConfig": {"batchBuilder": "KEY_BASED"}}, "producerConfig.batchBuilder"),
-        ({"outputSchemaType": "STRING"}, "outputSchemaType"),
         ({"retainKeyOrdering": True}, "retainKeyOrdering"),
         ({"secrets": {"a": "b"}}, "secrets"),
         ({"timeoutMs": 100}, "timeoutMs"),
@@ -145,7 +143,6 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
         ({"resources": {"ram": 2 << 30}, "runtimeEnv": "thread"}, "resources.ram"),
         ({"skipToLatest": True}, "skipToLatest"),
         ({"maxPendingAsyncRequests": 5}, "maxPendingAsyncRequests"),
-        ({"customSchemaInputs": {"in": "x"}}, "customSchemaInputs"),
         ({"batchBuilder": "KEY_BASED"}, "batchBuilder"),
     ],
 )

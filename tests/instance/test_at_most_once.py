@@ -136,7 +136,7 @@ async def test_at_most_once_processes_nothing_twice_when_connections_end(
                 instance_id=number,
                 processingGuarantees=records.ATMOST_ONCE,
                 source={"subscriptionType": kind},
-                sink={"typeClassName": "none"},
+                sink={"builtin": "none"},
             )
             spec.details.source.inputSpecs[f"{topic}-in"].receiverQueueSize.value = 20
             instances.append(await runtime.start(spec))
@@ -173,7 +173,7 @@ async def test_at_most_once_processes_nothing_twice_when_an_instance_freezes(
     producer = await client.create_producer(f"{topic}-in")
     await (await client.subscribe(f"{topic}-in", SUBSCRIPTION, CONSUMED_AS[records.SHARED])).close()
     runtime = ProcessRuntime()
-    code, sink = NOTING.format(path=str(notes)), {"typeClassName": "none"}
+    code, sink = NOTING.format(path=str(notes)), {"builtin": "none"}
     instances = []
     for number in range(2):
         spec = make_spec(code, instance_id=number, processingGuarantees=records.ATMOST_ONCE, sink=sink)

@@ -67,7 +67,7 @@ def spec_maker(service_url: str, tmp_path: Path, topic: str) -> MakeSpec:
         if not function.source.inputSpecs:
             function.source.inputSpecs[f"{topic}-in"].SetInParent()
         function.source.subscriptionPosition = records.EARLIEST
-        if not function.sink.topic and function.sink.typeClassName != "none":
+        if not function.sink.topic and "none" not in (function.sink.typeClassName, function.sink.builtin):
             function.sink.topic = f"{topic}-out"
         run_dir = tmp_path / "run"
         run_dir.mkdir(exist_ok=True)

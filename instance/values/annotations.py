@@ -1,0 +1,93 @@
+"""What a function's annotations say of the value that it takes and of the one that it returns.
+
+Design: only these two annotations are evaluated, each alone. A module may import what it names for others (the class of
+its context, say) for type checkers only; that must not keep a function from running.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple, get_args
+
+NOTHING: Any = inspect.Parameter.empty
+"""In the place of an annotation that is not there."""
+BATCH_MARK = "__magnetar_batch__"
+"""Attribute of a function that takes and returns lists of messages."""
+_LAYERS_MAX = 100
+
+
+class Annotations(NamedTuple):
+    """The annotations of a function.
+
+    Attributes:
+        input: of the value that it takes; of a batch function, of one item of the list. `NOTHING` if there is none.
+        output: of the value that it returns, or of one of them.
+        parameter: the name of the first parameter.
+        unresolved: those that name what their module does not have, as they are written.
+    """
+
+    input: Any
+    output: Any
+    parameter: str
+    unresolved: list[str]
+
+
+def annotations_of(function: Callable[..., Any]) -> Annotations:
+    """Return the annotations of a function, or of what a decorator has wrapped."""
+    layers = list(_layers(function))
+    inner = layers[-1]
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return Annotations(NOTHING, NOTHING, "", [])
+    parameters = [
+        one for one in signature.parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    names = getattr(inner, "__globals__", {})
+    unresolved: list[str] = []
+    taken = _resolved(parameters[0].annotation, names, unresolved) if parameters else NOTHING
+    returned = _resolved(signature.return_annotation, names, unresolved)
+    if any(type(getattr(layer, BATCH_MARK, None)) is int for layer in layers):
+        taken, returned = _item(taken), _item(returned)
+    elif any(inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer) for layer in layers):
+        returned = _item(returned)
+    return Annotations(taken, returned, parameters[0].name if parameters else "", unresolved)
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """Yield a callable, and one after the other what it calls in the end."""
+    for _ in range(_LAYERS_MAX):
+        yield function
+        wrapped = getattr(function, "__wrapped__", None)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif callable(wrapped):
+            function = wrapped
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif not inspect.isroutine(function) and not inspect.isclass(function):
+            function = type(function).__call__
+        else:
+            return
+
+
+def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> Any:
+    """Return what an annotation means; those inside of it may be texts, too."""
+    if annotation is NOTHING:
+        return NOTHING
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return typing.get_type_hints(holder, names, {}, include_extras=True)["it"]
+    except Exception:  # noqa: BLE001  evaluating user code may raise anything
+        unresolved.append(annotation if isinstance(annotation, str) else repr(annotation))
+        return NOTHING
+
+
+def _item(annotation: Any) -> Any:
+    """Return what a list, an iterator or a generator has inside."""
+    arguments = get_args(annotation)
+    return arguments[0] if arguments else NOTHING

@@ -1,0 +1,156 @@
+"""Opens inputs and outputs with their schemas, so that the broker checks them; and asks it for those of writers.
+
+An instance whose config names schemas has these endpoints in the place of the client itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Sequence
+from typing import Any
+
+from ...client.client import AsyncClient
+from ...client.config import ConsumerConfig, ProducerConfig
+from ...client.schemas.schema import TYPE_NAMES, Schema, SchemaInfo
+from ...client.typed.writers import key_of
+from ...errors import FunctionLoadError, InvalidTopicName, MagnetarError, TopicNotFound
+from ...wire.functions_pb2 import FunctionDetails
+from ...wire.topic_name import parse_topic_name
+from ..stopping import InstanceStopping
+from .topic_schemas import BoundSchema, TopicSchema
+from .writers import Found
+
+
+def has_schemas(details: FunctionDetails) -> bool:
+    """Return whether a function's config names a schema."""
+    return bool(details.sink.schemaType) or any(given.schemaType for given in details.source.inputSpecs.values())
+
+
+class SchemaEndpoints:
+    """A client's topics, with the schemas that a function has for them; see `ports.Endpoints`."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        """Prepare, on the client's event loop."""
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._inputs: dict[str, TopicSchema] = {}
+        self._output_topic = ""
+        self._output: TopicSchema | None = None
+        self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
+        """Open topics with these schemas from now on (called before any is opened)."""
+        self._inputs = {_base(topic): schema for topic, schema in inputs.items()}
+        self._output_topic, self._output = _base(output_topic), output
+
+    # -- ports.Endpoints ------------------------------------------------------------------------------------------
+
+    async def partitions(self, topic: str) -> Sequence[str]:
+        """Return the full names of a topic's partitions; its own if it has none. Cancellation: safe."""
+        return await self._client.partitions(topic)
+
+    async def subscribe(self, topic: Any, subscription: str, config: ConsumerConfig) -> Any:
+        """Open an input; its schema is checked by the broker. Cancellation: safe."""
+        name = topic if isinstance(topic, str) else getattr(topic, "pattern", "")
+        found = self._inputs.get(_base(name))
+        if found is None:
+            return await self._client.subscribe(topic, subscription, config)
+        if found.topics_kind is not None and isinstance(topic, str):
+            newest = await self._newest(topic)
+            if newest is not None:
+                _check_kind(topic, newest, found.topics_kind)
+        return (await self._client.subscribe(topic, subscription, config, schema=found.schema)).consumer
+
+    async def create_producer(self, topic: str, config: ProducerConfig) -> Any:
+        """Open an output; its schema is registered. Cancellation: safe."""
+        if self._output is None or _base(topic) != self._output_topic:
+            return await self._client.create_producer(topic, config)
+        schema = await self._bound(topic, self._output)
+        return (await self._client.create_producer(topic, config, schema=schema)).producer
+
+    # -- beside ---------------------------------------------------------------------------------------------------
+
+    async def output_version(self, topic: str) -> bytes:
+        """Return the version of the output's schema, registering it; empty if the topic has none for the function.
+
+        Cancellation: safe.
+
+        Raises:
+            MagnetarError: the topic has another one, and the broker refuses this.
+        """
+        if self._output is None or _base(topic) != self._output_topic:
+            return b""
+        schema = await self._bound(topic, self._output)
+        try:
+            return await self._client.register_schema(topic, schema)
+        except TopicNotFound:  # it is created by its first producer
+            await (await self._client.create_producer(topic, schema=schema)).close()
+            return await self._client.register_schema(topic, schema)
+
+    async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
+        schema = output.schema
+        if isinstance(schema, BoundSchema):
+            newest = await self._newest(topic)
+            kind = TYPE_NAMES[schema.kind]
+            if newest is None:
+                raise FunctionLoadError(
+                    f"outputSchemaType {kind} without a class takes the topic's schema, and {topic} has none; annotate"
+                    " the return type with a dataclass, or upload a schema (schemas upload)"
+                )
+            _check_kind(topic, newest, schema.kind)
+            schema.bind(newest)
+        return schema
+
+    async def _newest(self, topic: str) -> SchemaInfo | None:
+        try:
+            return await self._client.topic_schema(topic)
+        except TopicNotFound:
+            return None
+
+    def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
+        """Return the schema that messages were written with (from the function's thread; may wait for the broker).
+
+        Raises:
+            InstanceStopping: the instance is being stopped.
+        """
+        if not version and not schema.needs_newest:
+            return None
+        writers, key = self._client.writer_schemas, key_of(topic, version)
+        found = writers.get(key)
+        if found is None:
+            asking = writers.ask(key)
+            try:
+                asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
+            except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+                asking.close()
+                raise InstanceStopping from error
+            both: tuple[concurrent.futures.Future[Any], ...] = (asked, self._stopping)
+            concurrent.futures.wait(both, return_when=concurrent.futures.FIRST_COMPLETED)
+            if not asked.done():
+                asked.cancel()
+                raise InstanceStopping
+            answer: SchemaInfo | MagnetarError = asked.result()
+            return None if isinstance(answer, TopicNotFound) and not version else answer
+        return None if isinstance(found, TopicNotFound) and not version else found
+
+    def stop(self) -> None:
+        """Let nobody wait any more (from any thread)."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+
+def _check_kind(topic: str, newest: SchemaInfo, kind: int) -> None:
+    if newest.kind != kind:
+        raise FunctionLoadError(
+            f"topic {topic} has schema {newest.type_name}, and the config says {TYPE_NAMES[kind]}; set schemaType"
+            f" {newest.type_name}"
+        )
+
+
+def _base(topic: str) -> str:
+    """Return the full name of a topic without its partition; what is none, a pattern, stays as it is."""
+    try:
+        return parse_topic_name(topic).base.text if topic else ""
+    except InvalidTopicName:
+        return topic

@@ -1,0 +1,216 @@
+"""What each input of a function is decoded by, and its outputs are encoded by: config first, then annotations.
+
+An explicit SerDe or schema decides; an annotation that contradicts it is an error that names both. Without either the
+annotation decides, and without one a message is what `IdentitySerDe` makes of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...api.serde import IdentitySerDe, JsonSerDe, SerDe
+from ...client.schemas.json_schema import JsonSchema
+from ...client.schemas.primitives import StringSchema
+from ...client.schemas.protobuf_native import ProtobufNativeSchema
+from ...errors import FunctionLoadError, InvalidConfig
+from ...wire import pulsar_api_pb2 as pb
+from ...wire.functions_pb2 import FunctionDetails
+from ..loading.loader import Home, find_object, load_serde
+from .annotations import annotations_of
+from .endpoints import SchemaEndpoints
+from .objects import ModelSerDe, SchemaSerDe, StructSerDe
+from .plain import CheckedJsonSerDe, NumberSerDe, OctetsSerDe, TextSchemaSerDe, TextSerDe, TruthSerDe
+from .topic_schemas import BoundSchema, TopicSchema, record_json_schema, topic_schema
+from .wanted import JSON_FORMS, PLAIN_FORMS, Form, Wanted, wanted
+from .writers import WriterSerDe
+
+_CLASSES: dict[str, Any] = {
+    **{kind.__name__: kind for kind in (str, bytes, int, float, bool, dict, list)},
+    "[B": bytes,
+    "java.lang.String": str,
+    "java.lang.Boolean": bool,
+    **dict.fromkeys((f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long")), int),
+    **dict.fromkeys(("java.lang.Float", "java.lang.Double"), float),
+}
+"""Names of classes that are in no package: Python's own, and Java's for the same."""
+_REMEDY = (
+    "there are str, bytes, int, float, bool, dict, list, dataclasses, models of pydantic and msgspec, messages of"
+    " Protocol Buffers and Records of pulsar.schema; or set a SerDe or a schemaType"
+)
+
+
+@dataclass(slots=True)
+class Values:
+    """How messages become values, and values messages.
+
+    Attributes:
+        inputs: what decodes each input topic, by its name in the config.
+        output: what encodes what is returned.
+        input_schemas: of the topics that have one.
+        output_schema: of the output; None without one.
+    """
+
+    inputs: dict[str, SerDe] = field(default_factory=dict)
+    output: SerDe = field(default_factory=IdentitySerDe)
+    input_schemas: dict[str, TopicSchema] = field(default_factory=dict)
+    output_schema: TopicSchema | None = None
+
+
+def load_values(
+    details: FunctionDetails, home: Home, function: Callable[..., Any], endpoints: SchemaEndpoints | None = None
+) -> Values:
+    """Return what a function's messages are converted by (on the function's thread).
+
+    Args:
+        details: its record.
+        home: finds classes of its package.
+        function: it.
+        endpoints: opens its topics with their schemas; None if the config names no schema.
+
+    Raises:
+        FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation asks for
+            what no message can be.
+    """
+    values = Values()
+    found = annotations_of(function)
+    for text in found.unresolved:
+        logging.getLogger(f"{details.tenant}/{details.namespace}/{details.name}").warning(
+            "annotation %s of %s names what its module does not have; messages are what they are without it",
+            text, details.className,
+        )  # fmt: skip
+    taken = _with_class(
+        wanted(found.input, f"parameter {found.parameter} of {details.className}"),
+        details.source.typeClassName, "inputTypeClassName", home,
+    )  # fmt: skip
+    returned = _with_class(
+        wanted(found.output, f"the return type of {details.className}"),
+        details.sink.typeClassName, "outputTypeClassName", home,
+    )  # fmt: skip
+    for topic, given in details.source.inputSpecs.items():
+        where = f"inputSpecs[{topic}]"
+        if given.schemaType:
+            schema = values.input_schemas[topic] = topic_schema(
+                f"{where}.schemaType", given.schemaType, given.schemaProperties, taken, home, is_input=True
+            )
+            values.inputs[topic] = _of_input_schema(schema, taken, endpoints)
+        elif given.serdeClassName:
+            values.inputs[topic] = _named(f"{where}.serdeClassName", given.serdeClassName, taken, home)
+        else:
+            values.inputs[topic] = _of_input(taken)
+    sink = details.sink
+    if sink.schemaType:
+        schema = values.output_schema = topic_schema(
+            "outputSchemaType", sink.schemaType, sink.schemaProperties, returned, home, is_input=False
+        )
+        values.output = _of_output_schema(schema, returned)
+    elif sink.serDeClassName:
+        values.output = _named("outputSerdeClassName", sink.serDeClassName, returned, home)
+    else:
+        values.output = _of_output(returned)
+    if endpoints is not None:
+        endpoints.use(values.input_schemas, sink.topic, values.output_schema)
+    return values
+
+
+def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) -> Wanted:
+    """Return what is wanted where a setting may name the class, too."""
+    if not class_name:
+        return annotated
+    found = _CLASSES.get(class_name)
+    if found is None:
+        module_name, _, attribute = class_name.rpartition(".")
+        if not module_name:
+            raise FunctionLoadError(f"{setting} {class_name!r} is no class; one of the package is module.Class")
+        found = find_object(home, module_name, attribute, f"{setting} {class_name!r}")
+    named = wanted(found, f"{setting} {class_name}")
+    if annotated.form is Form.ANY:
+        return named
+    is_same = annotated.kind is named.kind if annotated.kind is not None else annotated.form is named.form
+    if not is_same:
+        raise FunctionLoadError(f"{named}, and {annotated}; leave one of the two out")
+    return annotated
+
+
+def _named(setting: str, class_name: str, side: Wanted, home: Home) -> SerDe:
+    """Return a SerDe of the config."""
+    serde = load_serde(home, class_name)
+    forms = PLAIN_FORMS if type(serde) is IdentitySerDe else JSON_FORMS if type(serde) is JsonSerDe else None
+    if forms is not None and side.form not in forms:
+        given = ", ".join(sorted(form.value for form in forms - {Form.ANY, Form.JSON}))
+        raise FunctionLoadError(f"{setting} {class_name} is for {given}, and {side}; leave one of the two out")
+    return serde
+
+
+def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: SchemaEndpoints | None) -> SerDe:
+    schema = found.schema
+    if schema.needs_writer and not _is_plain_json(found):
+        if endpoints is None:
+            raise FunctionLoadError(f"{schema} needs a broker that knows the schemas of writers")
+        return WriterSerDe(schema, taken, partial(endpoints.writer, schema))
+    if _is_plain_json(found):
+        return CheckedJsonSerDe(taken) if taken.form is Form.OBJECT else JsonSerDe()
+    return TextSchemaSerDe(schema) if isinstance(schema, StringSchema) else SchemaSerDe(schema, taken)
+
+
+def _of_output_schema(found: TopicSchema, returned: Wanted) -> SerDe:
+    schema = found.schema
+    if _is_plain_json(found):
+        where = returned.where or "outputSchemaType JSON"
+        return CheckedJsonSerDe(Wanted(Form.OBJECT, dict, returned.shown if returned.where else "dict", where))
+    if isinstance(schema, StringSchema):
+        return TextSchemaSerDe(schema)
+    return SchemaSerDe(schema, Wanted() if isinstance(schema, BoundSchema) else returned)
+
+
+def _is_plain_json(found: TopicSchema) -> bool:
+    """Return whether values are dicts as JSON, which need no definition to be converted."""
+    return found.topics_kind == pb.Schema.Json
+
+
+def _of_input(taken: Wanted) -> SerDe:
+    """Return what gives a function what its annotation asks for."""
+    match taken.form:
+        case Form.ANY:
+            return IdentitySerDe()
+        case Form.TEXT:
+            return TextSerDe()
+        case Form.OCTETS:
+            return OctetsSerDe()
+        case Form.WHOLE:
+            return NumberSerDe(int)
+        case Form.REAL:
+            return NumberSerDe(float)
+    return _of_both(taken)
+
+
+def _of_output(returned: Wanted) -> SerDe:
+    """Return what takes what a function's annotation says that it returns."""
+    return IdentitySerDe() if returned.form in PLAIN_FORMS else _of_both(returned)
+
+
+def _of_both(side: Wanted) -> SerDe:
+    try:
+        match side.form:
+            case Form.TRUTH:
+                return TruthSerDe()
+            case Form.OBJECT | Form.ARRAY:
+                return CheckedJsonSerDe(side)
+            case Form.JSON:
+                return JsonSerDe()
+            case Form.DATACLASS:
+                return SchemaSerDe(JsonSchema(side.kind), side)
+            case Form.MODEL:
+                return ModelSerDe(side)
+            case Form.STRUCT:
+                return StructSerDe(side)
+            case Form.RECORD:
+                return SchemaSerDe(record_json_schema(side), side)
+            case Form.MESSAGE:
+                return SchemaSerDe(ProtobufNativeSchema(side.kind), side)
+    except InvalidConfig as error:
+        raise FunctionLoadError(f"{side}: {error}") from error
+    raise FunctionLoadError(f"{side}, which no message is; {_REMEDY}")

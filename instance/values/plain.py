@@ -1,0 +1,179 @@
+"""SerDes that annotations of str, bytes, int, float, bool, dict and list ask for.
+
+They differ from `IdentitySerDe`, which guesses, in what they give a function: what it asks for, or an error. What it
+returns they take as `IdentitySerDe` does, so that a function with annotations writes what it wrote without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...api.serde import BatchSerDe, IdentitySerDe, JsonSerDe
+from ...client.schemas.schema import Schema
+from .wanted import Form, Wanted
+
+_IDENTITY = IdentitySerDe()
+
+
+class _PlainSerDe(BatchSerDe):
+    def serialize(self, input: Any) -> bytes:  # noqa: A002
+        """Return what `IdentitySerDe` makes of a value."""
+        return _IDENTITY.serialize(input)
+
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
+        """Return what `IdentitySerDe` makes of values."""
+        return _IDENTITY.serialize_all(values)
+
+
+class TextSerDe(_PlainSerDe):
+    """Gives text, also where it looks like a number."""
+
+    def deserialize(self, input_bytes: bytes) -> str:
+        """Return the text.
+
+        Raises:
+            ValueError: the bytes are no UTF-8.
+        """
+        try:
+            return input_bytes.decode()
+        except UnicodeDecodeError as error:
+            why = f"a message of {len(input_bytes)} bytes is no text: no UTF-8 from byte {error.start} on"
+        raise ValueError(f"{why}; annotate the parameter bytes to take any")
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return the texts."""
+        return _all_or_none(bytes.decode, messages)
+
+
+class TextSchemaSerDe(TextSerDe):
+    """Text as a schema has it: nothing but text goes out, either."""
+
+    def __init__(self, schema: Schema[Any]) -> None:
+        """Refuse what the schema refuses."""
+        self._schema = schema
+
+    def serialize(self, input: Any) -> bytes:  # noqa: A002
+        """Return the bytes of text; as `Schema.encode`."""
+        return self._schema.encode(input)
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return the texts."""
+        return _all_or_none(bytes.decode, messages)
+
+
+class OctetsSerDe(_PlainSerDe):
+    """Gives bytes as they are."""
+
+    def deserialize(self, input_bytes: bytes) -> bytes:
+        """Return the bytes."""
+        return input_bytes
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any]:
+        """Return the bytes."""
+        return list(messages)
+
+
+class NumberSerDe(_PlainSerDe):
+    """Gives int or float, of text."""
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        """Give numbers of a kind."""
+        self._kind = kind
+
+    def deserialize(self, input_bytes: bytes) -> float:
+        """Return the number.
+
+        Raises:
+            ValueError: the message is none, or a float where an int is wanted.
+        """
+        try:
+            return self._kind(input_bytes)
+        except ValueError as error:
+            text = repr(input_bytes[:40])[1:]
+            why = str(error) if "limit" in str(error) else f"message {text} is no {self._kind.__name__}"
+        raise ValueError(f"{why}, which the parameter's annotation asks for")
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return the numbers."""
+        return _all_or_none(self._kind, messages)
+
+
+_TRUTHS = {b"true": True, b"false": False}
+
+
+class TruthSerDe(BatchSerDe):
+    """True and False, as JSON writes them."""
+
+    def serialize(self, input: Any) -> bytes:  # noqa: A002
+        """Return ``true`` or ``false``."""
+        if isinstance(input, bool):
+            return b"true" if input else b"false"
+        raise TypeError(
+            f"the function returned {type(input).__name__}, and its return annotation is bool; change one of the two"
+        )
+
+    def deserialize(self, input_bytes: bytes) -> bool:
+        """Return what the message says.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        found = _TRUTHS.get(input_bytes)
+        if found is None:
+            raise ValueError(
+                f"message {repr(input_bytes[:40])[1:]} is neither true nor false, and the parameter is bool"
+            )
+        return found
+
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
+        """Leave it to `serialize`."""
+        return None
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return what the messages say."""
+        return _all_or_none(_TRUTHS.__getitem__, messages)
+
+
+class CheckedJsonSerDe(BatchSerDe):
+    """JSON whose outermost value is of one kind."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        """Give and take what is wanted: dict or list."""
+        self._wanted = wanted
+        self._json = JsonSerDe()
+        self._given: frozenset[type] = frozenset({dict if wanted.form is Form.OBJECT else list})
+        self._taken = dict if wanted.form is Form.OBJECT else (list, tuple)
+        if wanted.takes_none:
+            self._given |= {type(None)}
+
+    def serialize(self, input: Any) -> bytes:  # noqa: A002
+        """Return a value as JSON; raises as `JsonSerDe.serialize`, or TypeError if it is of another kind."""
+        if not isinstance(input, self._taken):
+            raise TypeError(f"{self._wanted}, and the function returned {type(input).__name__}; change one of the two")
+        return self._json.serialize(input)
+
+    def deserialize(self, input_bytes: bytes) -> Any:
+        """Return what JSON says; raises as `JsonSerDe.deserialize`, or ValueError if it is of another kind."""
+        value = self._json.deserialize(input_bytes)
+        if type(value) not in self._given:
+            raise ValueError(f"{self._wanted}, and the message is JSON of {type(value).__name__}")
+        return value
+
+    def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
+        """Return values as JSON, None for None; or None if one has to be refused."""
+        kinds = set(map(type, values)) - {type(None)}
+        return self._json.serialize_all(values) if all(issubclass(kind, self._taken) for kind in kinds) else None
+
+    def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
+        """Return what messages say, or None if one has to be refused."""
+        values = self._json.deserialize_all(messages)
+        return None if values is None or not self._given.issuperset(map(type, values)) else values
+
+
+def _all_or_none(convert: Any, messages: Sequence[bytes]) -> list[Any] | None:
+    """Return messages converted, or None if one cannot be."""
+    try:
+        return list(map(convert, messages))
+    except (ValueError, KeyError):
+        return None

@@ -1,0 +1,250 @@
+"""Functions with schemas against the real broker: registered, checked, and read by the version of the writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import _pulsar
+import pulsar
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from magnetar.client import AvroSchema, Int32, JsonSchema, ProtobufSchema, Schema, StringSchema
+from magnetar.client.client import AsyncClient
+from magnetar.errors import TopicNotFound
+from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Instance, Runtime
+from magnetar.wire import functions_pb2 as records
+from magnetar.wire import pulsar_api_pb2 as pb
+from pulsar.schema import AvroSchema as OfficialAvro
+from pulsar.schema import Integer, Record, String
+from pulsar.schema import JsonSchema as OfficialJson
+
+from tests.support.eventually import until
+from tests.support.exact import ExactSpec
+from tests.support.function_topics import EARLIEST
+from tests.support.instances import MakeSpec
+from tests.support.servers import Server
+
+Start = Callable[[InstanceSpec], Awaitable[Instance]]
+
+CODE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from google.protobuf.timestamp_pb2 import Timestamp
+from pulsar.schema import Integer, Record, String
+from pulsar import Function
+
+@dataclass
+class Order:
+    id: int
+    item: str
+
+@dataclass
+class Receipt:
+    id: int
+    text: str
+    note: str | None = None
+
+class Person(Record):
+    number = Integer()
+    text = String()
+
+def receipt(order: Order) -> Receipt:
+    return Receipt(order.id, order.item.upper())
+
+class Older(Function):
+    def process(self, input: Person, context) -> Person:
+        return Person(number=input.number + 1, text=input.text)
+
+def later(moment: Timestamp) -> Timestamp:
+    return Timestamp(seconds=moment.seconds + 1)
+
+def show(value):
+    return repr(value)
+
+def same(value):
+    return value
+"""
+
+
+@dataclass
+class Order:
+    id: int
+    item: str
+
+
+@dataclass
+class Receipt:
+    id: int
+    text: str
+    note: str | None = None
+
+
+class Person(Record):  # type: ignore[misc]
+    number = Integer()
+    text = String()
+
+
+@dataclass
+class Old:
+    a: Int32
+
+
+@dataclass
+class New:
+    a: Int32
+    b: str = "none"
+
+
+def source(topic: str, schema_type: str, **spec: Any) -> records.SourceSpec:
+    made = records.SourceSpec(negativeAckRedeliveryDelayMs=60_000)
+    made.inputSpecs[f"{topic}-in"].CopyFrom(records.ConsumerSpec(schemaType=schema_type, **spec))
+    return made
+
+
+@pytest.fixture
+async def start(any_runtime: Runtime) -> AsyncIterator[Start]:
+    instances: list[Instance] = []
+
+    async def start(spec: InstanceSpec) -> Instance:
+        instance = await any_runtime.start(spec)
+        instances.append(instance)
+
+        async def is_running() -> bool:
+            return (await instance.status()).running
+
+        await until(is_running)
+        return instance
+
+    yield start
+    for instance in instances:
+        await instance.stop(30)
+        assert instance.leftover() == ""
+
+
+async def give(client: AsyncClient, topic: str, schema: Schema[Any]) -> None:
+    """Have a topic with a schema."""
+    await (await client.create_producer(topic, schema=schema)).close()
+
+
+async def schema_of(client: AsyncClient, topic: str) -> tuple[int, bytes]:
+    info = await client.topic_schema(topic)
+    return info.kind, info.definition
+
+
+async def test_dataclasses_with_json_schemas(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    """Both topics get the schema, and what comes out names its version."""
+    await start(make_spec(CODE, "user_code.receipt", source=source(topic, "JSON"), sink={"schemaType": "json"}))
+    assert await schema_of(client, f"{topic}-in") == (pb.Schema.Json, JsonSchema(Order).info.definition)
+    assert await schema_of(client, f"{topic}-out") == (pb.Schema.Json, JsonSchema(Receipt).info.definition)
+    producer = await client.create_producer(f"{topic}-in", schema=JsonSchema(Order))
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=JsonSchema(Receipt))
+    for number in range(3):
+        await producer.send(Order(number, "tea"))
+    for number in range(3):
+        message = await consumer.receive(30)
+        assert message.value == Receipt(number, "TEA")
+        assert message.schema_version == bytes(8)
+
+
+async def test_avro_messages_are_read_by_the_version_that_wrote_them(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    old = await client.create_producer(f"{topic}-in", schema=AvroSchema(Old))
+    await old.send(Old(1))
+    await start(make_spec(CODE, "user_code.show", source=source(topic, "AVRO")))
+    new = await client.create_producer(f"{topic}-in", schema=AvroSchema(New))
+    await new.send(New(2, "x"))
+    await old.send(Old(3))
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST)
+    got = {(await consumer.receive(30)).data for _ in range(3)}
+    assert got == {b"{'a': 1}", b"{'a': 2, 'b': 'x'}", b"{'a': 3}"}
+
+
+async def test_dicts_are_written_by_the_output_topics_schema(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    await give(client, f"{topic}-out", AvroSchema(New))
+    await give(client, f"{topic}-in", JsonSchema(New))
+    instance = await start(make_spec(CODE, "user_code.same", source=source(topic, "JSON"), sink={"schemaType": "AVRO"}))
+    producer = await client.create_producer(f"{topic}-in")
+    for data in (b'{"a":1}', b'{"a":2,"b":"x"}', b'{"a":"no"}', b"[1]", b'{"a":NaN}', b'{"a":4}'):
+        await producer.send(data)
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=AvroSchema(New))
+    assert [(await consumer.receive(30)).value for _ in range(3)] == [New(1), New(2, "x"), New(4)]
+    status = await instance.status()
+    assert (status.numUserExceptions, status.numSystemExceptions) == (2, 1)
+    texts = [one.exceptionString for one in status.latestUserExceptions]
+    assert any("schema AVRO of New: field New.a is Avro's int, not 'no', which is str" in text for text in texts), texts
+    assert "NaN is no JSON" in status.latestSystemExceptions[0].exceptionString
+
+
+async def test_protobuf_and_text(client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str) -> None:
+    await start(make_spec(CODE, "user_code.later", source=source(topic, "PROTOBUF"), sink={"schemaType": "PROTOBUF"}))
+    producer = await client.create_producer(f"{topic}-in", schema=ProtobufSchema(Timestamp))
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=ProtobufSchema(Timestamp))
+    await producer.send(Timestamp(seconds=7))
+    assert (await consumer.receive(30)).value == Timestamp(seconds=8)
+
+
+async def test_exact_outputs_name_the_version_of_their_schema(
+    client: AsyncClient, start: Start, exact_spec: ExactSpec, topic: str
+) -> None:
+    spec = exact_spec(CODE, className="user_code.receipt", source=source(topic, "JSON"), sink={"schemaType": "JSON"})
+    producer = await client.create_producer(f"{topic}-in", schema=JsonSchema(Order))
+    await producer.send(Order(1, "tea"))
+    await start(spec)
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=JsonSchema(Receipt))
+    message = await consumer.receive(30)
+    assert (message.value, message.schema_version) == (Receipt(1, "TEA"), bytes(8))
+
+
+async def test_schema_that_does_not_fit_the_topic_keeps_the_instance_from_running(
+    client: AsyncClient, any_runtime: Runtime, make_spec: MakeSpec, topic: str
+) -> None:
+    await give(client, f"{topic}-in", StringSchema())
+    await give(client, f"{topic}-out", JsonSchema(Order))
+    for class_name, read, sink, expected in (
+        ("receipt", "JSON", {}, f"input topic {topic}-in: IncompatibleSchema: "),
+        ("receipt", "", {"schemaType": "JSON"}, f"output topic {topic}-out: IncompatibleSchema: "),
+        ("show", "AVRO", {}, f"{topic}-in has schema STRING, and the config says AVRO; set schemaType STRING"),
+        ("same", "", {"topic": f"{topic}-new", "schemaType": "JSON"}, f"takes the topic's schema, and {topic}-new has"),
+    ):
+        spec = make_spec(CODE, f"user_code.{class_name}", source=source(topic, read), sink=sink)
+        instance = await any_runtime.start(spec)
+        reason = await instance.wait()
+        assert expected in reason
+        assert "Traceback" not in reason
+    with pytest.raises(TopicNotFound):
+        await client.topic_schema(f"{topic}-new")
+
+
+@pytest.mark.parametrize(("schema_type", "official"), [("JSON", OfficialJson), ("AVRO", OfficialAvro)])
+async def test_records_of_the_official_client(
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, schema_type: str, official: Any
+) -> None:
+    """A function whose types are the official client's, between producers and consumers that are."""
+    spec = make_spec(CODE, "user_code.Older", source=source(topic, schema_type), sink={"schemaType": schema_type})
+    await start(spec)
+
+    def talk() -> tuple[Any, int]:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        theirs = pulsar.Client(server.service_url, logger=logger, operation_timeout_seconds=30)
+        try:
+            producer = theirs.create_producer(f"{topic}-in", schema=official(Person))
+            consumer = theirs.subscribe(
+                f"{topic}-out", "t", schema=official(Person), initial_position=_pulsar.InitialPosition.Earliest
+            )
+            producer.send(Person(number=7, text="ada"))
+            message = consumer.receive(30_000)
+            return message.value(), message._message.int_schema_version()
+        finally:
+            theirs.close()
+
+    value, version = await asyncio.to_thread(talk)
+    assert (value.number, value.text, version) == (8, "ada", 0)
