@@ -117,7 +117,9 @@ class Context(MetricsContext, ABC):
             properties: of the message.
             compression_type: the first call decides for its topic; none by default.
             callback: called as ``callback(result, message)`` on a thread of its own once the broker has answered.
-            message_conf: properties, partition_key, ordering_key, sequence_id, event_timestamp.
+            message_conf: properties, partition_key, ordering_key, sequence_id, event_timestamp (ms since 1970),
+                deliver_at (ms since 1970) or deliver_after (a timedelta), which Shared and Key_Shared subscriptions
+                keep.
         """
 
     @abstractmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -15,6 +16,7 @@ from typing import Any, TypedDict, cast
 
 from ..client.checks import check_integer, check_message_id, check_text, check_texts
 from ..client.config import Compression
+from ..client.outgoing_message import due_ms
 from ..errors import InvalidConfig, MessageTooLarge, ProtocolError
 from ..wire.message_id import MessageId, deserialize
 
@@ -54,6 +56,7 @@ class MessageOptions(TypedDict, total=False):
     properties: dict[str, str]
     event_time_ms: int
     sequence_id: int
+    deliver_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,11 @@ class Callbacks:
             self._waiting.put(None)
 
 
-_NOT_SUPPORTED = frozenset(("replication_clusters", "disable_replication", "deliver_at", "deliver_after"))
+_NO_REPLICATION = "is refused: nothing is replicated to other clusters; leave it out"
+_REFUSED = dict.fromkeys(("replication_clusters", "disable_replication"), _NO_REPLICATION)
+_KNOWN = (
+    "properties", "partition_key", "ordering_key", "event_timestamp", "sequence_id", "deliver_at", "deliver_after",
+)  # fmt: skip
 
 
 def read_compression(kind: Any) -> Compression:
@@ -130,8 +137,15 @@ def read_compression(kind: Any) -> Compression:
     return cast(Compression, found.name.upper())
 
 
-def read_message_conf(properties: Mapping[str, str] | None, conf: Mapping[str, Any] | None) -> MessageOptions:
+def read_message_conf(
+    properties: Mapping[str, str] | None, conf: Mapping[str, Any] | None, clock: Callable[[], float] = time.time
+) -> MessageOptions:
     """Return the options of a message.
+
+    Args:
+        properties: of the message.
+        conf: what else it has, by the names of the official client's `send`.
+        clock: wall time in seconds, from which ``deliver_after`` counts.
 
     Raises:
         InvalidConfig: ``conf`` has a key that is unknown or not supported, or a value that no message can carry.
@@ -139,25 +153,29 @@ def read_message_conf(properties: Mapping[str, str] | None, conf: Mapping[str, A
     options = MessageOptions()
     if conf is not None and not isinstance(conf, Mapping):
         raise InvalidConfig(f"message_conf is {type(conf).__name__}; give a dict")
-    properties = _properties("properties", properties)
+    properties, delay = _properties("properties", properties), None
     for name, value in (conf or {}).items():
         match name:
             case "properties":
                 properties = {**_properties("message_conf key 'properties'", value), **properties}
             case "partition_key":
-                options["key"] = str(value)
+                options["key"] = _key(value)
             case "ordering_key":
                 options["ordering_key"] = value if isinstance(value, bytes) else _utf8(name, str(value))
             case "event_timestamp":
                 options["event_time_ms"] = _integer(name, value)
             case "sequence_id":
                 options["sequence_id"] = _integer(name, value)
+            case "deliver_at":
+                options["deliver_at_ms"] = _integer(name, value)
+            case "deliver_after":
+                delay = value
+            case _ if name in _REFUSED:
+                raise InvalidConfig(f"message_conf key {name!r} {_REFUSED[name]}")
             case _:
-                why = "is not supported yet" if name in _NOT_SUPPORTED else "is unknown"
-                raise InvalidConfig(
-                    f"message_conf key {name!a} {why}; known are properties, partition_key, ordering_key,"
-                    " event_timestamp, sequence_id"
-                )
+                raise InvalidConfig(f"message_conf key {name!a} is unknown; known are {', '.join(_KNOWN)}")
+    if delay is not None:
+        options["deliver_at_ms"] = due_ms(delay, options.get("deliver_at_ms", 0), clock)
     if properties:
         options["properties"] = {str(name): str(value) for name, value in properties.items()}
     if "key" in options:
@@ -173,6 +191,12 @@ def _properties(what: str, properties: Any) -> Mapping[Any, Any]:
     if not isinstance(properties, Mapping):
         raise InvalidConfig(f"{what} are {type(properties).__name__}; give a dict of str")
     return properties
+
+
+def _key(value: Any) -> str:
+    if isinstance(value, bytes):
+        raise InvalidConfig(f"message_conf key 'partition_key' is {value!a:.40}, which is bytes; give a str")
+    return str(value)
 
 
 def _integer(name: str, value: Any) -> int:

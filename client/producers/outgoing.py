@@ -70,7 +70,14 @@ def encode_entry(
 
 
 def seal_entry(
-    entry: OutgoingEntry, producer_name: str, sequence_id: int, publish_time_ms: int, schema_version: bytes = b""
+    entry: OutgoingEntry,
+    producer_name: str,
+    sequence_id: int,
+    publish_time_ms: int,
+    schema_version: bytes = b"",
+    *,
+    deliver_at_ms: int = 0,
+    ordering_key: bytes | None = None,
 ) -> bytes:
     """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
 
@@ -80,6 +87,8 @@ def seal_entry(
         sequence_id: of the entry; it is the number of all its messages.
         publish_time_ms: when it was made.
         schema_version: of the schema of its messages, as the broker calls it; empty if they have none.
+        deliver_at_ms: when Shared and Key_Shared subscriptions give it out, in ms since 1970; 0 is at once.
+        ordering_key: what Key_Shared looks at instead of the entry's key.
     """
     metadata = MessageMetadata(
         producer_name=producer_name,
@@ -93,6 +102,12 @@ def seal_entry(
         metadata.uncompressed_size = entry.uncompressed_bytes
     if schema_version:
         metadata.schema_version = schema_version
+    if entry.key is not None:
+        metadata.partition_key = entry.key
+    if ordering_key is not None:
+        metadata.ordering_key = ordering_key
+    if deliver_at_ms:
+        metadata.deliver_at_time = deliver_at_ms
     return seal(metadata, entry.body)
 
 

@@ -39,27 +39,44 @@ class _Draft:
     headers: list[bytes] = field(default_factory=list)
     compression: Compression = "NONE"
     has_headers: bool = False
+    deliver_at_ms: int = 0
+    key: str | None = None
+    ordering_key: bytes | None = None
+
+
+_Group = tuple[str, bool, int, str | None, bytes | None]
+"""Of messages that may share an entry: their topic partition, whether the context published them, when they are to be
+given out, and their keys where each key has entries of its own."""
 
 
 class EntryMaker:
     """Makes the output entries; used by the function's thread only.
 
     All messages of an input entry for a topic are one entry on one of its partitions, but for messages with keys, which
-    go where their keys say, and for more bytes than an entry may have.
+    go where their keys say, for those that are given out later, and for more bytes than an entry may have.
 
     Attributes:
         schema_version: of what the function returns; empty if the output has no schema.
     """
 
-    def __init__(self, output: str, compression: Compression, partitions_of: Callable[[str], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        output: str,
+        compression: Compression,
+        partitions_of: Callable[[str], Sequence[str]],
+        *,
+        splits_keys: bool = False,
+    ) -> None:
         """Prepare.
 
         Args:
             output: the function's output topic, empty if it has none.
             compression: of what the function returns.
             partitions_of: returns the full names of a topic's partitions; may block.
+            splits_keys: each key has entries of its own, as Key_Shared subscriptions need.
         """
         self.schema_version = b""
+        self._splits_keys = splits_keys
         self._output = output
         self._compression = compression
         self._partitions_of = partitions_of
@@ -77,10 +94,10 @@ class EntryMaker:
             MessageTooLarge: a message fits no entry.
             SequenceOverflow: the position or the number of entries does not fit into a sequence id.
         """
-        drafts: dict[tuple[str, bool], _Draft] = {}
+        drafts: dict[_Group, _Draft] = {}
         self._turn += 1
         if outputs:
-            drafts[self._any_of(self._output), False] = _Draft(
+            drafts[self._any_of(self._output), False, 0, None, None] = _Draft(
                 outputs, headers or [], self._compression, headers is not None
             )
         for request in result.published:
@@ -88,13 +105,16 @@ class EntryMaker:
         counts: dict[str, int] = {}
         segment = segment_of(result.position)
         producer_name = segment.producer_name(result.source.producer_name)
-        for (topic, is_published), draft in drafts.items():
+        for (topic, is_published, *_), draft in drafts.items():
             for payloads, some_headers in _cut(topic, draft):
                 number = counts[topic] = counts.get(topic, -1) + 1
-                entry = encode_entry(payloads, some_headers, compression=draft.compression)
+                entry = encode_entry(payloads, some_headers, compression=draft.compression, key=draft.key)
                 sequence = segment.sequence_id(result.position, number)
-                version = b"" if is_published else self.schema_version
-                payload = seal_entry(entry, producer_name, sequence, time.time_ns() // 1_000_000, version)
+                now_ms = time.time_ns() // 1_000_000
+                payload = seal_entry(
+                    entry, producer_name, sequence, now_ms, b"" if is_published else self.schema_version,
+                    deliver_at_ms=draft.deliver_at_ms, ordering_key=draft.ordering_key,
+                )  # fmt: skip
                 result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))
                 result.messages += len(payloads)
                 result.size += len(payload)
@@ -103,14 +123,17 @@ class EntryMaker:
         partitions = self._partitions_of(topic)
         return partitions[self._turn % len(partitions)]
 
-    def _add(self, request: PublishRequest, drafts: dict[tuple[str, bool], _Draft]) -> None:
+    def _add(self, request: PublishRequest, drafts: dict[_Group, _Draft]) -> None:
         partitions = self._partitions_of(request.topic)
         options = request.options
         key = options.get("key")
         number = self._turn if key is None else key_partition(key, len(partitions), "JavaStringHash")
-        draft = drafts.setdefault((partitions[number % len(partitions)], True), _Draft())
+        deliver_at_ms = options.get("deliver_at_ms", 0)
+        own = (key, options.get("ordering_key")) if self._splits_keys else (None, None)
+        draft = drafts.setdefault((partitions[number % len(partitions)], True, deliver_at_ms, *own), _Draft())
         if not draft.payloads:
-            draft.compression = request.compression
+            draft.compression, draft.deliver_at_ms = request.compression, deliver_at_ms
+            draft.key, draft.ordering_key = own
         header = b""
         if options or request.payload is NO_VALUE:
             metadata = SingleMessageMetadata()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,7 +31,8 @@ __all__ = ["runtime", "start"]  # the fixtures
 Start = Callable[[InstanceSpec], Awaitable[ThreadInstance]]
 
 PUBLISHING = """
-import json
+import datetime, json
+from math import inf, nan
 ODD = {cases!r}
 def process(text, context):
     said = []
@@ -52,7 +55,16 @@ ODD: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((T, "x"), {"message_conf": {"ordering_key": "\udc80"}}, "ordering_key has U+DC80 at index 0"),
     ((T, "x"), {"message_conf": {"sequence_id": -5}}, "'sequence_id'=-5 is outside of 0 to"),
     ((T, "x"), {"message_conf": {"properties": 5}}, "'properties' are int; give a dict"),
-    ((T, "x"), {"message_conf": {"deliver_after": 5}}, "'deliver_after' is not supported yet"),
+    ((T, "x"), {"message_conf": {"deliver_after": 5}}, "deliver_after=5 is int; give a timedelta"),
+    ((T, "x"), {"message_conf": {"deliver_after": timedelta(-1)}}, "deliver_after=-1 day, 0:00:00 is negative"),
+    ((T, "x"), {"message_conf": {"deliver_after": timedelta(1), "deliver_at": 1}}, "are both given; give one"),
+    ((T, "x"), {"message_conf": {"deliver_at": -1}}, "'deliver_at'=-1 is outside of 0 to"),
+    ((T, "x"), {"message_conf": {"deliver_at": 2**63}}, "is outside of 0 to 9223372036854775807"),
+    ((T, "x"), {"message_conf": {"deliver_at": math.nan}}, "'deliver_at' is nan, and no number"),
+    ((T, "x"), {"message_conf": {"deliver_at": math.inf}}, "'deliver_at' is inf, and no number"),
+    ((T, "x"), {"message_conf": {"partition_key": b"k"}}, "'partition_key' is b'k', which is bytes; give a str"),
+    ((T, "x"), {"message_conf": {"disable_replication": True}}, "is refused: nothing is replicated to other clusters"),
+    ((T, "x"), {"message_conf": {"replication_clusters": ["a"]}}, "'replication_clusters' is refused"),
     ((T, "x"), {"message_conf": 5}, "message_conf is int; give a dict"),
     ((T, "x"), {"properties": {"\udc80": "v"}}, "in properties has U+DC80"),
     ((T, "x"), {"properties": {"k": "\udc80"}}, "the value of 'k' in properties has U+DC80"),
