@@ -69,7 +69,7 @@ def encode_entry(
     return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
 
 
-def seal_entry(
+def seal_entry(  # noqa: PLR0913  each is a field of the metadata
     entry: OutgoingEntry,
     producer_name: str,
     sequence_id: int,
