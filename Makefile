@@ -14,6 +14,7 @@
 #   make profiles        where the time goes
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
 #   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
+#   make docs            the documentation as a site, in build/site
 #   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
 #   make test-compiled   the wire, the client and instances, compiled
 
@@ -25,6 +26,7 @@ RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 CONNECTORS_STAMP := $(VENV)/.installed-connectors
 SPARK_STAMP := $(VENV)/.installed-spark
+DOCS_STAMP := $(VENV)/.installed-docs
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile
 ARGS ?=
@@ -34,7 +36,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: docs help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -100,6 +102,11 @@ test-pulsar: pulsar-given $(DEV_STAMP)
 test-clients: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-clients: $(DEV_STAMP)
 	$(PYTEST) tests/clients -m "clients$(if $(PULSAR)$(MAGNETAR_TEST_PULSAR_URL),, and not pulsar)" -rs --timeout 600 $(ARGS)
+
+# The documentation as a site, in build/site/index.html. A link that leads nowhere fails.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "built build/site/index.html"
 
 # One page for each connector, of its options.
 docs-connectors: $(DEV_STAMP)
@@ -200,6 +207,11 @@ $(SPARK_STAMP): $(DEV_STAMP)
 $(CONNECTORS_STAMP): $(DEV_STAMP)
 	@echo "installing the libraries of all connectors into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev,all-connectors]' 'moto[server]' || $(call failed,installing the extra all-connectors into $(VENV),pip)
+	@touch $@
+
+$(DOCS_STAMP): $(DEV_STAMP)
+	@echo "installing what builds the documentation into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,docs]' || $(call failed,installing the extra docs into $(VENV),pip)
 	@touch $@
 
 $(BIN)/python: | tools

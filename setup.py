@@ -2,6 +2,9 @@
 
 Everything else is in pyproject.toml. An editable checkout is never compiled: a module that was compiled before would
 stand in the way of its changed source. ``MAGNETAR_PURE=1`` goes without.
+
+The description for a package index is the README with links that work there: those by path lead to the repository that
+``MAGNETAR_HOME_URL`` names when a wheel is built, and are text without it.
 """
 
 from __future__ import annotations
@@ -61,8 +64,19 @@ class BuildPy(build_py):
         return [module for module in super().find_package_modules(package, package_dir) if module[1] != "setup"]
 
 
+def description() -> dict[str, object]:
+    """Return what a package index shows."""
+    home_url = os.environ.get("MAGNETAR_HOME_URL", "")
+    made = runpy.run_path(str(HOME / "docs" / "site" / "index_page.py"))
+    return {
+        "long_description": made["index_page"]((HOME / "README.md").read_text(encoding="utf-8"), home_url),
+        "long_description_content_type": "text/markdown",
+        "project_urls": made["project_urls"](home_url),
+    }
+
+
 # pip asks for what a wheel needs (by egg_info) before it has it built (by bdist_wheel).
-arguments: dict[str, object] = {"cmdclass": {"build_py": BuildPy}}
+arguments: dict[str, object] = {"cmdclass": {"build_py": BuildPy}, **description()}
 if can_compile():
     if "bdist_wheel" in sys.argv:
         try:

@@ -52,7 +52,9 @@ def has_compiler() -> bool:
 @pytest.mark.parametrize("is_pure", [False, True])
 def test_wheel_runs_in_an_empty_environment(tmp_path: Path, is_pure: bool) -> None:
     """Built from a copy, so that the build leaves nothing in the checkout; no index is asked for anything."""
-    environ = {**os.environ, "MAGNETAR_PURE": "1" if is_pure else ""}
+    environ = {
+        **os.environ, "MAGNETAR_PURE": "1" if is_pure else "", "MAGNETAR_HOME_URL": "https://example.org/magnetar",
+    }  # fmt: skip
     is_compiled = has_compiler() and not is_pure
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns(
@@ -65,6 +67,11 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path, is_pure: bool) -> No
     [wheel] = dist.glob("*.whl")
 
     names = zipfile.ZipFile(wheel).namelist()
+    [metadata] = (name for name in names if name.endswith(".dist-info/METADATA"))
+    about = zipfile.ZipFile(wheel).read(metadata).decode()
+    assert "Description-Content-Type: text/markdown" in about
+    assert "(https://example.org/magnetar/blob/main/docs/functions.md)" in about
+    assert "Project-URL: Changelog, https://example.org/magnetar/blob/main/CHANGELOG.md" in about
     assert "magnetar/cli/main.py" in names
     assert "magnetar/wire/pulsar_api.proto" in names
     assert "magnetar/py.typed" in names
