@@ -65,7 +65,18 @@ class Client:
     def create_producer(
         self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Producer:
-        """Return a producer, with a schema one that sends values; raises as `AsyncClient.create_producer`."""
+        """Return a producer of a topic; with a schema one that sends values.
+
+        Args:
+            topic: name.
+            config: settings.
+            schema: encodes what is sent; the broker checks that it is compatible with the topic's.
+
+        Raises:
+            IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
+            BrokerError: the broker refuses (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
         if schema is None:
             return Producer(self._thread, self._thread.call(self._client.create_producer(topic, config)))
         typed = self._thread.call(self._client.create_producer(topic, config, schema=schema))
@@ -80,15 +91,21 @@ class Client:
         message_listener: Callable[[Consumer, Message], object] | None = None,
         schema: Schema[Any] | None = None,
     ) -> Consumer:
-        """Return a consumer; raises as `AsyncClient.subscribe`.
+        """Return a consumer of a topic, of all partitions of one, of several topics, or of those that a pattern takes.
 
         Args:
-            topic: name, or several, or a pattern of names.
+            topic: name, or several, or a pattern of whole names such as ``tenant/namespace/orders-.*``, which takes
+                topics that come later, too.
             subscription_name: name.
             config: settings.
             message_listener: is given the consumer and each message, one after the other, on a thread of the client's
                 listeners; it may use every call of the client. `Consumer.receive` is refused then.
             schema: decodes messages, which have a `value` then.
+
+        Raises:
+            IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
+            BrokerError: the broker refuses (`ConsumerBusy`, `TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         inner: AsyncConsumer | MergedConsumer | TypedConsumer[Any]
         if schema is None:
@@ -108,7 +125,20 @@ class Client:
         *,
         schema: Schema[Any] | None = None,
     ) -> Reader:
-        """Return a reader, with a schema one whose messages have a `value`; raises as `AsyncClient.create_reader`."""
+        """Return a reader of a topic without partitions.
+
+        Args:
+            topic: name.
+            start_message_id: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
+            config: settings. ``start_inclusive`` with LATEST begins with the newest message.
+            schema: decodes messages, which have a `value` then.
+
+        Raises:
+            InvalidConfig: the topic is partitioned.
+            IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
+            BrokerError: the broker refuses (`TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
         call = self._thread.call
         if schema is None:
             return Reader(self._thread, call(self._client.create_reader(topic, start_message_id, config)))
@@ -117,7 +147,18 @@ class Client:
     def create_table_view(
         self, topic: str, subscription_name: str | None = None, *, schema: Schema[Any] | None = None
     ) -> TableView:
-        """Return a view of a topic as a table; raises as `AsyncClient.create_table_view`."""
+        """Return a view of a topic as a table, with everything that was published before.
+
+        Args:
+            topic: name; it may have partitions.
+            subscription_name: of the view's readers; None takes random ones.
+            schema: decodes the values.
+
+        Raises:
+            IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
+            BrokerError: the broker refuses (`TopicNotFound`, …).
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
         inner = self._thread.call(self._client.create_table_view(topic, subscription_name, schema=schema))
         return TableView(self._thread, inner, self._listeners)
 
@@ -126,7 +167,16 @@ class Client:
         return self._thread.call(self._client.partitions(topic))
 
     def get_schema_info(self, topic: str, version: bytes | None = None) -> SchemaInfo:
-        """Return the schema of a topic in one version, None for its newest; raises as `AsyncClient.topic_schema`."""
+        """Return the schema of a topic.
+
+        Args:
+            topic: name.
+            version: which one, as messages carry it; None for the newest.
+
+        Raises:
+            TopicNotFound: it has no schema of that version.
+            ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
+        """
         return self._thread.call(self._client.topic_schema(topic, version))
 
     def close(self) -> None:

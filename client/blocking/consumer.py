@@ -55,7 +55,11 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(self._inner.pause_message_listener)
 
     def resume_message_listener(self) -> None:
-        """Call the listener again; raises as `pause_message_listener`."""
+        """Call the listener again after `pause_message_listener`.
+
+        Raises:
+            InvalidConfig: the consumer has no listener.
+        """
         self._thread.run(self._inner.resume_message_listener)
 
     def statistics(self) -> ConsumerStatistics | dict[str, ConsumerStatistics]:
@@ -121,7 +125,14 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
     def reconsume_later(
         self, message: Message, delay_millis: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Have a message come again by way of the retry letter topic; as the asyncio `Consumer.reconsume_later`."""
+        """Send a message to the retry letter topic, from which it comes again, and acknowledge it.
+
+        One that was there ``max_redeliver_count`` times goes to the dead letter topic.
+
+        Raises:
+            InvalidConfig: the consumer has no ``retry_enable``.
+            MagnetarError: it was not stored there, and is not acknowledged.
+        """
         self._thread.call(self._inner.reconsume_later(message, delay_millis, properties))
 
     def redeliver_unacknowledged_messages(self) -> None:
@@ -129,7 +140,16 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(self._inner.redeliver_unacknowledged)
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription to a message or a publish time in milliseconds; as the asyncio `Consumer.seek`."""
+        """Move the subscription: the next message is the first after ``target``.
+
+        Args:
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
+                or later is next.
+            inclusive: with a message id, begin with that message itself.
+
+        Raises:
+            BrokerError, OperationTimeout, ConnectionLost: the subscription may not have moved.
+        """
         self._thread.call(self._inner.seek(target, inclusive=inclusive))
 
     def get_last_message_id(self) -> MessageId:

@@ -54,7 +54,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         return self._inner.last_sequence_id
 
     def send(self, content: Any, **options: Unpack[SendOptions]) -> MessageId:
-        """Send a message and return its id once the broker has stored it; raises as the asyncio `Producer.send`.
+        """Send a message and return its id once the broker has stored it.
 
         Args:
             content: of the message: bytes, or a value where the producer has a schema.
@@ -63,6 +63,12 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
 
         Raises:
             SchemaSerializationError: the value does not fit the schema; nothing was sent.
+            QueueFull: too much is pending and ``block_if_queue_full`` is off.
+            MessageTooLarge: the broker does not take messages of this size.
+            OperationTimeout: not stored within ``send_timeout_ms``; it may still be.
+            ClosedError: the producer is closed, or was before the message was stored.
+            BrokerError: the broker refuses the message or the producer for good.
+            InvalidConfig: the protocol cannot carry what is given, or two times are.
         """
         if self._schema is not None:
             content, options = encode(self._schema, content, options)
@@ -147,7 +153,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         self._thread.call(self._when_all_taken_over(self._inner.flush))
 
     def close(self) -> None:
-        """Close the producer; as the asyncio `Producer.close`."""
+        """Send what is open, wait for the broker to store it, and close; a second call does nothing."""
         self._thread.call(self._when_all_taken_over(self._inner.close))
 
 

@@ -28,5 +28,14 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
         return self._thread.call(self._inner.has_message_available())
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go on reading elsewhere; as the asyncio `Consumer.seek`."""
+        """Go on reading elsewhere: the next message is the first after ``target``.
+
+        Args:
+            target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
+                or later is next.
+            inclusive: with a message id, begin with that message itself.
+
+        Raises:
+            BrokerError, OperationTimeout, ConnectionLost: it may go on where it was.
+        """
         self._thread.call(self._inner.seek(target, inclusive=inclusive))

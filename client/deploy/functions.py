@@ -269,7 +269,7 @@ def _waiting(
 
 
 class Functions:
-    """The functions of a cluster, for blocking code; made by `Client.functions`. As `AsyncFunctions`, call by call."""
+    """The functions of a cluster, for blocking code; made by `Client.functions`."""
 
     def __init__(self, caller: _Caller, functions: AsyncFunctions) -> None:
         """Call ``functions`` by way of ``caller``."""
@@ -284,7 +284,25 @@ class Functions:
         output: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Create a function, or give an existing one new code and settings; as `AsyncFunctions.deploy`."""
+        """Create a function, or give an existing one new code and settings; what is not named stays as it is.
+
+        Args:
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
+                refers to is sent with it, except for installed packages, which the workers must have.
+            inputs: input topics, or the only one.
+            output: output topic.
+            **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
+                ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
+                ``processing_guarantees``, ``subscription_position``, ``log_topic``, …
+
+        Returns: the function's config, as `get` does.
+
+        Raises:
+            UnpicklableFunction: it refers to something that belongs to this process; says what. Nothing was
+                sent.
+            InvalidConfig: a setting is unknown or wrong. Nothing was sent.
+            RequestRefused: the worker refuses it; says why.
+        """
         return self._call(self._functions.send(_prepare(function, inputs, output, settings)))
 
     get = _waiting(AsyncFunctions.get)
