@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
+    from .api.batches import batch_function
     from .api.connector import Record, Sink, Source
     from .api.context import Context
     from .api.function import Function
@@ -38,6 +39,7 @@ __all__ = [
     "SerDe",
     "Sink",
     "Source",
+    "batch_function",
 ]
 
 
@@ -64,6 +66,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
     __getattr__ = lazy_names(
         __name__,
         {
+            ".api.batches": ["batch_function"],
             ".api.connector": ["Record", "Sink", "Source"],
             ".api.context": ["Context"],
             ".api.function": ["Function"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import lazy_names
 from ..errors import StateRefused, StateStoreFailed, StateUnavailable
+from .batches import batch_function
 from .context import Context
 from .function import Function
 from .message_id import FunctionMessageId
@@ -52,6 +53,7 @@ __all__ = [
     "StateStoreFailed",
     "StateUnavailable",
     "Trigger",
+    "batch_function",
     "option",
 ]
 

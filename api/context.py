@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StateUnavailable
+from ..errors import InvalidConfig, StateUnavailable
 from .metrics import MetricsContext
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ class Context(MetricsContext, ABC):
     @abstractmethod
     def get_current_message_topic_name(self) -> str:
         """Return the full name of the topic that the message came from, partition included."""
+
+    def at(self, index: int) -> Context:
+        """Have the methods above speak of one message of a batch function's list; returns this context.
+
+        Args:
+            index: of the message in the list that the function was called with.
+
+        Raises:
+            InvalidConfig: there is no such message, or the function is called for one message at a time.
+        """
+        raise InvalidConfig("context.at is for batch functions, which are called with many messages at once")
 
     @abstractmethod
     def get_function_tenant(self) -> str:

@@ -153,7 +153,8 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
     values["componentType"] = "FUNCTION"
     options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
-    chosen = {name: value for name, value in options.items() if value is not None}
+    shown_options = {name: FIELDS_BY_NAME[name].kind.show(value) for name, value in options.items()}
+    chosen = {name: value for name, value in shown_options.items() if value is not None}
     values["customRuntimeOptions"] = json.dumps(chosen) if chosen else ""
     return FunctionDetails(**values)
 
@@ -182,7 +183,7 @@ def from_details(details: FunctionDetails) -> FunctionConfig:
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
     """Return what GET answers: Pulsar's fields in Pulsar's order, without those that have no value.
 
-    `runtimeEnv` and `minPartitions` are our additions and only there when they were chosen.
+    The `RUNTIME_OPTIONS` are our additions and only there when they were chosen.
     """
     return show(from_details(metadata.functionDetails))
 

@@ -55,6 +55,9 @@ CORES_MIN = 0.01
 DEFAULT_RAM_BYTES = 1 << 30
 MIN_RAM_BYTES = 32 << 20
 DEFAULT_DISK_BYTES = 10 << 30
+DEFAULT_ASYNC_CALLS = 1000
+MAX_ASYNC_CALLS = 20_000
+"""As many messages as an instance holds."""
 MAX_PARALLELISM = 1000
 """Most instances of one function; a typing error must not start ten thousand processes."""
 
@@ -265,7 +268,7 @@ class FunctionConfig:
         "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
         flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
     )  # fmt: skip
-    """As it was sent or stored; what it says is in `runtime_env` and `min_partitions`, from which a record gets it."""
+    """As it was sent or stored; what it says is in attributes of `RUNTIME_OPTIONS`, from which a record gets it."""
     subscription_position: str | None = option(
         "subscriptionPosition", one_of(*POSITIONS)._replace(store=str.upper, load=str.capitalize),
         "Where a new subscription starts: Latest, Earliest.",
@@ -278,6 +281,13 @@ class FunctionConfig:
     min_partitions: int | None = option(
         "minPartitions", INTEGER, "Spark: tasks of a run at least.", flags="--min-partitions"
     )
+    max_pending_async_requests: int | None = option(
+        "maxPendingAsyncRequests",
+        INTEGER._replace(show=lambda number: None if number == DEFAULT_ASYNC_CALLS else number),
+        f"async def: calls that run at once, {DEFAULT_ASYNC_CALLS} unless set.",
+        flags="--max-pending-async-requests",
+    )
+    """The default counts as not set: Pulsar's tools send it with every function, of whatever kind."""
     runtime_flags: str | None = option(
         "runtimeFlags", TEXT, "Flags for the runtime.",
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
@@ -312,14 +322,13 @@ OTHER_FIELDS = (
     Field("skipToLatest", FLAG, "Skip the backlog at every start.", "--skip-to-latest",
           refused="it is not supported yet; leave it out, or use subscriptionPosition Latest"),
     Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=NOT_YET),
-    Field("maxPendingAsyncRequests", INTEGER, "Requests of asynchronous functions.", default=1000, refused=NOT_YET),
 )  # fmt: skip
 """Fields that are no attributes: ways to give inputs, and what is only read to be refused."""
 
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
-RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions")
+RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions", "maxPendingAsyncRequests")
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 
 _PULSARS_ORDER = (
@@ -327,9 +336,9 @@ _PULSARS_ORDER = (
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
     "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
-    "autoAck", "subName", "subscriptionPosition", "skipToLatest", "cleanupSubscription", "retainOrdering",
-    "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources", "windowConfig",
-    "customRuntimeOptions", "runtimeFlags",
+    "maxPendingAsyncRequests", "autoAck", "subName", "subscriptionPosition", "skipToLatest", "cleanupSubscription",
+    "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
+    "windowConfig", "customRuntimeOptions", "runtimeFlags",
 )  # fmt: skip
 """Of the fields with flags in the help, as in Pulsar's; others follow."""
 

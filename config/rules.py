@@ -19,11 +19,13 @@ from .function_config import (
     ATLEAST_ONCE,
     ATMOST_ONCE,
     CORES_MIN,
+    DEFAULT_ASYNC_CALLS,
     DEFAULT_CPU,
     DEFAULT_DISK_BYTES,
     DEFAULT_RAM_BYTES,
     EFFECTIVELY_ONCE,
     MANUAL,
+    MAX_ASYNC_CALLS,
     MAX_PARALLELISM,
     MIN_RAM_BYTES,
     PROCESS,
@@ -216,6 +218,12 @@ def _check_numbers(config: FunctionConfig) -> None:
     check_amounts(config.parallelism or 0, config.resources or Resources(), "Function")
     if config.timeout_ms is not None and config.timeout_ms <= 0:
         raise InvalidConfig("Function timeout must be a positive number")
+    calls = config.max_pending_async_requests
+    if calls is not None and not 1 <= calls <= MAX_ASYNC_CALLS:
+        raise InvalidConfig(
+            f"maxPendingAsyncRequests: {calls} is not between 1 and {MAX_ASYNC_CALLS}, as many messages as an instance"
+            " holds"
+        )
 
 
 def _check_contradictions(config: FunctionConfig) -> None:
@@ -301,6 +309,11 @@ def _check_spark(config: FunctionConfig) -> None:
                 "minPartitions: with retainOrdering each topic is one task, for tasks run side by side; leave one of"
                 " the two out"
             )
+    if config.max_pending_async_requests not in (None, DEFAULT_ASYNC_CALLS):
+        raise InvalidConfig(
+            "maxPendingAsyncRequests: it is for async functions, which do not run as Spark jobs; leave it out, or use"
+            " runtimeEnv process"
+        )
     if config.processing_guarantees in (ATMOST_ONCE, MANUAL):
         raise InvalidConfig(
             f"processingGuarantees: {config.processing_guarantees} is not for runtimeEnv spark, whose outputs are there"

@@ -49,12 +49,20 @@ class Results:
     """What a run gave.
 
     Attributes:
-        outputs: for each message the bytes of its output, or None where there is none.
-        failures: the messages that failed; their outputs are None.
+        outputs: for each message the bytes of its output, or None where there is none; with ``counts`` all outputs of
+            the first message, then those of the second, and so on.
+        failures: the messages that failed; they have no outputs.
+        counts: how many outputs each message has; None where each has one or none.
     """
 
     outputs: list[bytes | None]
     failures: list[Failure] = field(default_factory=list)
+    counts: list[int] | None = None
+
+    @property
+    def messages(self) -> int:
+        """How many messages the run had."""
+        return len(self.outputs if self.counts is None else self.counts)
 
 
 class Place:
@@ -85,15 +93,25 @@ class Place:
 
 
 class BatchCall:
-    """A function with its SerDe on both sides."""
+    """A function with its SerDe on both sides.
+
+    Attributes:
+        place: of the message at hand.
+        step: how many messages a run is to have; 0: as many as take a few milliseconds.
+    """
+
+    step = 0
 
     def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
         """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
-        self.place = Place()
+        self.place = self._make_place()
         self._function = function
         self._context = context
         self._output = output
         self._output_all = cast(BatchSerDe, output) if takes_batches(output) else None
+
+    def _make_place(self) -> Place:
+        return Place()
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
         """Process messages in order.
@@ -110,7 +128,7 @@ class BatchCall:
             order = [position for position in order if position not in undecoded]
             values = [values[position] for position in order]
         later: list[Failure] = []
-        outputs = self._encode(self.call(values, order, later), later)
+        outputs = self.encode(self.call(values, order, later), later)
         if not failures:
             return Results(outputs, later)
         spread: list[bytes | None] = [None] * len(messages)
@@ -137,7 +155,13 @@ class BatchCall:
         finally:
             self.place.leave()
 
-    def _encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
+    def encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
+        """Return the bytes of what the function returned, None for None and for what cannot be encoded.
+
+        Args:
+            returned: the values.
+            failures: takes those that cannot be encoded, with their places in ``returned``.
+        """
         if self._output_all is not None:
             encoded = self._output_all.serialize_all(returned)
             if encoded is not None:

@@ -18,6 +18,7 @@ from ..errors import ClosedError, InvalidConfig
 from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ..wire.topic_name import parse_topic_name
 from .batch_call import Place
+from .batch_function import BatchPlace
 from .output_headers import message_id_of
 from .publish_request import PublishRequest, check_size, read_compression, read_message_conf
 from .spec import InstanceSpec
@@ -165,6 +166,13 @@ class FunctionContext(RecordedContext, Context):
         if get_ident() != self._thread or unit is None or place is None or place.position < 0:
             raise ClosedError(outside_of_call("get_…", "the message is known only while it is processed"))
         return unit.locate(self._base + place.position)
+
+    def at(self, index: int) -> FunctionContext:  # noqa: D102
+        if not isinstance(self._place, BatchPlace):
+            super().at(index)
+        else:
+            self._place.choose(index)
+        return self
 
     def _header(self) -> MessageMetadata | SingleMessageMetadata:
         entry, index = self._message()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..api.serde import SerDe
 from ..client.config import Compression
@@ -46,6 +46,7 @@ class Source(Protocol):
 
 
 Item = tuple[Source, ReceivedEntry]
+Steps = Iterator[tuple[int, Results, float]]
 
 
 @dataclass(slots=True)
@@ -59,7 +60,11 @@ class Calls:
         has_output: whether there is an output topic.
         compression: of outputs.
         serdes: what decodes each input topic.
-        produce: makes outputs without any entry, and is called over and over; None where entries are processed.
+        process: processes entries in the place of the settlement's maker; None where that does it.
+        steps: calls the function on a unit in the place of `FunctionThread.steps`; None where that does it.
+        produce: makes outputs without being given an entry, and is called over and over until the thread is to stop;
+            None where entries are processed one after the other.
+        wake: called from any thread when there is an entry, or the thread is to stop; None if nothing must be woken.
         idle: called about every `IDLE_S` while nothing comes; None if nothing is due by time.
         close: called on the thread when it ends.
     """
@@ -70,7 +75,10 @@ class Calls:
     has_output: bool
     compression: Compression
     serdes: dict[str, SerDe]
+    process: Processing | None = None
+    steps: Stepping | None = None
     produce: Callable[[FunctionThread], None] | None = None
+    wake: Callable[[], None] | None = None
     idle: Callable[[], None] | None = None
     close: Callable[[], None] | None = None
 
@@ -85,6 +93,12 @@ class Maker(Protocol):
             InstanceStopping: the instance is being stopped, and the entry given up.
             Exception: the instance cannot go on.
         """
+
+
+Processing = Callable[["FunctionThread", Calls, Source, ReceivedEntry], None]
+"""See `Maker.process`."""
+Stepping = Callable[["FunctionThread", Source, Unit], Steps]
+"""See `FunctionThread.steps`."""
 
 
 class Listener(Protocol):
@@ -107,6 +121,7 @@ class FunctionThread(threading.Thread):
         inbox: entries to process, with their source; None ends the thread once it is reached.
         is_stopping: set to end the thread after the step at hand; what is queued stays unprocessed.
         stats: counts.
+        grace_s: how long what is at hand may take when the thread is to stop, where it can be ended at all.
     """
 
     def __init__(
@@ -125,21 +140,24 @@ class FunctionThread(threading.Thread):
         self.inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.is_stopping = False
         self.stats = stats
+        self.grace_s = 0.0
         self._load = load
         self._maker = maker
         self._listener = listener
         self._at_hand: Item | None = None
         self._next: Item | None = None
         self._step = _FIRST_STEP
+        self._wake: Callable[[], None] | None = None
 
     def run(self) -> None:
         """Load the function and call it until told to stop."""
         error: BaseException | None = None
         close: Callable[[], None] | None = None
         try:
-            process = self._maker.process
             calls = self._load()
             close = calls.close
+            process = calls.process or self._maker.process
+            self._wake = calls.wake
             self._listener.loaded(calls)
             while calls.produce is not None and not self.is_stopping:
                 calls.produce(self)
@@ -161,7 +179,16 @@ class FunctionThread(threading.Thread):
     def request_stop(self) -> None:
         """End the thread as soon as the function lets it (from any thread)."""
         self.is_stopping = True
-        self.inbox.put(None)
+        self._put(None)
+
+    def entrance(self) -> Callable[[Item], None]:
+        """Return what takes entries for the function, once it is loaded (from any thread)."""
+        return self.inbox.put if self._wake is None else self._put
+
+    def _put(self, item: Item | None) -> None:
+        self.inbox.put(item)
+        if self._wake is not None:
+            self._wake()
 
     def unprocessed(self) -> list[Item]:
         """Return the entries that nothing was made of (once the thread has ended)."""
@@ -229,17 +256,20 @@ class FunctionThread(threading.Thread):
         self.stats.system_exception(text, now_ms())
         self._listener.reported(shown)
 
-    def steps(self, calls: Calls, source: Source, unit: Unit) -> Iterator[tuple[int, Results, float]]:
+    def steps(self, calls: Calls, source: Source, unit: Unit) -> Steps:
         """Call the function on the messages of a unit until all are done or the thread must stop.
 
         Yields: for each step the position of its first message, what the calls gave, and how many seconds they took;
             `count` it.
         """
+        if calls.steps is not None:
+            yield from calls.steps(self, source, unit)
+            return
         count, position = len(unit), 0
         context, batch_call = calls.context, calls.batch_call
         while position < count and not self.is_stopping:
             began_s = time.perf_counter()
-            end = min(position + self._step, count)
+            end = min(position + (batch_call.step or self._step), count)
             messages = unit.messages if end - position == count else unit.messages[position:end]
             if context is not None:
                 context.enter(batch_call.place, unit, position)
@@ -250,7 +280,7 @@ class FunctionThread(threading.Thread):
 
     def count(self, results: Results, busy_s: float) -> None:
         """Count a step, and plan the next one: steps grow slowly and shrink at once."""
-        messages = len(results.outputs)
+        messages = results.messages
         self.stats.count_run(messages, len(results.failures), busy_s, now_ms())
         fitting = int(STEP_S / busy_s * messages) if busy_s > 0 else STEP_MESSAGES_MAX
         self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
@@ -260,14 +290,21 @@ class FunctionThread(threading.Thread):
         self.stats.system_exception(text, now_ms(), count)
         self._listener.reported(text)
 
-    def failed(self, failure: Failure, message: str) -> str:
-        """Count and log the failure of a message, named as ``message``; return its traceback."""
-        text = format_error(failure.error)
+    def failed(self, failure: Failure, message: str, known: str = "") -> str:
+        """Count and log the failure of a message, named as ``message``; return its traceback.
+
+        Args:
+            failure: of the message.
+            message: names it.
+            known: the traceback, if the same error was logged for another message of the call just now.
+        """
+        text = known or format_error(failure.error)
         if failure.blame is Blame.USER:
             self.stats.user_exception(text, now_ms())
         else:
             self.stats.system_exception(text, now_ms())
-        self._listener.reported(f"{message} failed: {text}")
+        shown = f" by the same {type(failure.error).__name__}" if known else f": {text}"
+        self._listener.reported(f"{message} failed{shown}")
         return text
 
 
@@ -281,6 +318,12 @@ def collect(results: Results, outputs: list[bytes], headers: list[bytes], made: 
         made: attributes of the outputs of a unit, by position; None if there are none.
         base: position of the first message of the step.
     """
+    if results.counts is not None:
+        if made is not None:
+            for header, count in zip(made[base:], results.counts, strict=False):
+                headers += [header] * count
+        outputs += cast(list[bytes], results.outputs)
+        return
     if made is not None:
         ours = made[base : base + len(results.outputs)]
         headers += [header for header, output in zip(ours, results.outputs, strict=True) if output is not None]

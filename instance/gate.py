@@ -18,11 +18,17 @@ class Gate:
         self._is_closed = False
         self._changed = threading.Condition(threading.Lock())
 
-    def enter(self, messages: int, size: int) -> bool:
-        """Let a piece in, waiting until there is room; return False if there is none and the gate is closed."""
+    def enter(self, messages: int, size: int, *, waits: bool = True) -> bool:
+        """Let a piece in, waiting until there is room; return False if there is none and the gate is closed.
+
+        Args:
+            messages: of the piece.
+            size: its bytes.
+            waits: else False is returned at once where there is no room.
+        """
         with self._changed:
             while self._messages and not self._has_room(messages, size):
-                if self._is_closed:
+                if self._is_closed or not waits:
                     return False
                 self._changed.wait()
             self._messages += messages

@@ -25,7 +25,8 @@ from ..errors import MagnetarError
 from ..tasks import awaited_elsewhere, within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionDetails, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
-from .batch_call import BatchCall
+from .arrangement import arrange
+from .call_context import CallContext
 from .connectors.exact_sink import ExactSinkSettlement
 from .connectors.sink_settlement import AtMostOnceSinkSettlement, SinkSettlement
 from .connectors.source_settlement import SourceSettlement
@@ -35,9 +36,11 @@ from .exact.effectively_once import EffectivelyOnce
 from .function_context import FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
+from .kind_calls import call_of
 from .loading.loader import SHOWN_AFTER_S, Home, load_function, load_serde
 from .logs.file import InstanceLog
 from .logs.topic import LogTopic
+from .loop_watch import LoopWatch
 from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
 from .spec import InstanceSpec
@@ -48,6 +51,8 @@ from .values.loading import load_values
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
 _TICK_S = 1.0
+_CALLS_GRACE = 0.7
+"""Of the time that the function has: async calls that take longer are cancelled, and need some time for that too."""
 
 
 class Pipeline:
@@ -93,6 +98,7 @@ class Pipeline:
         self.stats = self.core.stats
         self.stats.trouble = self._trouble
         self.settlement = settlement_of(self.core)
+        self._watch = LoopWatch(partial(self.core.log.write, "WARNING"))
         self._thread = FunctionThread(f"function {spec.key}", self._load, self.settlement.maker, self, self.stats)
         self._calls: asyncio.Future[Calls] = self.core.loop.create_future()
         self._thread_ended = asyncio.Event()
@@ -109,7 +115,7 @@ class Pipeline:
             if reason is None:
                 core.tasks.start(self._tick(), "tick", core.failed)
                 core.tasks.start(self._lock.wait_failed(), "lock", core.failed)
-                self.settlement.start(self._thread.inbox.put)
+                self.settlement.start(self._thread.entrance())
                 self.is_running = True
                 reason = await asyncio.shield(core.ended)
             await self._wind_down()
@@ -185,6 +191,7 @@ class Pipeline:
 
     def _request_stop(self) -> None:
         self.is_running = False
+        self._thread.grace_s = self.grace_s * _CALLS_GRACE
         self._thread.request_stop()
         self.settlement.request_stop()
         if self._schemas is not None:
@@ -198,7 +205,7 @@ class Pipeline:
 
     def _trouble(self) -> str:
         """Return what keeps the instance from going on (from any thread)."""
-        return self._lock.trouble() or self.settlement.trouble()
+        return self._lock.trouble() or self.settlement.trouble() or self._watch.trouble()
 
     async def _tick(self) -> None:
         while True:
@@ -206,6 +213,7 @@ class Pipeline:
             self.stats.roll(time.monotonic())
             self.core.log.check_size()
             self.settlement.tick()
+            self._watch.tick()
 
     # -- on the function's thread ---------------------------------------------------------------------------------
 
@@ -219,18 +227,21 @@ class Pipeline:
         loaded = load_function(spec, self._home)
         values = load_values(details, self._home, loaded.call, self._schemas)
         context: FunctionContext | None = None
+        context_kind = CallContext if loaded.kind.is_async else FunctionContext
         if loaded.takes_context:
             make_serde = partial(load_serde, self._home)
             logger = instance_logger(spec)
-            context = FunctionContext(spec, self.stats, settlement, logger, make_serde, settlement.session())
-        return Calls(
-            batch_call=BatchCall(loaded.call, context, values.output),
+            context = context_kind(spec, self.stats, settlement, logger, make_serde, settlement.session())
+        calls = Calls(
+            batch_call=call_of(loaded, context, values.output),
             context=context,
             headers=HeaderMaker(details.sink.forwardSourceMessageProperty),
             has_output=bool(details.sink.topic),
             compression=compression_of(spec),
             serdes=values.inputs,
         )
+        arrange(calls, loaded, settlement.maker, spec, self._watch)
+        return calls
 
     def loaded(self, calls: Calls) -> None:
         """See `function_thread.Listener`."""

@@ -83,6 +83,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
         ("acks", "exact"),
         ("connectors",),
+        ("arrangement",),
         ("pipeline",),
     ),
     "spark": (

@@ -18,12 +18,13 @@ ROOT = Path(magnetar.__file__).parent
 PUBLIC: dict[str, set[str]] = {
     "magnetar": {
         "AsyncClient", "Client", "Context", "Function", "IdentitySerDe", "JsonSerDe", "MagnetarError", "PickleSerDe",
-        "Record", "SerDe", "Sink", "Source",
+        "Record", "SerDe", "Sink", "Source", "batch_function",
     },
     "magnetar.api": {
         "Context", "Function", "FunctionMessageId", "IdentitySerDe", "JsonSerDe", "PickleSerDe", "SerDe",
         "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext", "Source",
         "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable", "Trigger",
+        "batch_function",
     },
     "magnetar.client": {
         "EARLIEST", "LATEST", "MessageId",

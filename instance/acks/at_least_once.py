@@ -169,14 +169,12 @@ class AtLeastOnce:
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
         ticket = self._publisher.publish(request)
-        if get_ident() == self._core.thread_id:
-            self.maker.tickets.append(ticket)
-        else:
+        if get_ident() != self._core.thread_id or not self.maker.keeps(ticket):
             # It belongs to no message that could come again, so only this can say that it was not stored.
             self._core.mailbox.post(partial(self._watch, request.topic, ticket))
 
     def _watch(self, topic: str, ticket: Ticket) -> None:
-        def finish(error: MagnetarError | None) -> None:
+        def finish(error: BaseException | None) -> None:
             if error is not None and not self._is_closing:
                 text = f"a message published to {topic} by another thread was not stored: {error}"
                 self._core.user_failed(text)
@@ -256,7 +254,12 @@ class AtLeastOnce:
             self.maker.gate.leave(piece.messages, piece.size)
         if not self._is_closing:
             try:
-                self._settle(piece)
+                for one in piece.members or (piece,):
+                    one.error = piece.error
+                    if one.begin < one.end:
+                        self._settle(one)
+                if piece.ticket is not None:  # not at once: a long row of pieces may wait for each other
+                    self._core.loop.call_soon(piece.ticket.finish, piece.error)
             except Exception as error:  # noqa: BLE001  this is called back, where nobody would hear of it
                 self._core.failed(error)
         self._in_flight -= 1

@@ -8,7 +8,7 @@ once per unit; a slow one does not hold back its first output until the thousand
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -65,6 +65,9 @@ class Piece:
         messages: how many messages the outputs have.
         size: their bytes.
         changes: what was changed in the function's state meanwhile.
+        ticket: is told when the outputs are stored, for a piece behind it that must not be settled before; None if
+            there is none.
+        members: pieces without outputs that are settled in the place of this one, once its outputs are stored.
         waiting_for: receipts that are missing; the event loop's.
         error: why an output was not stored; the event loop's.
     """
@@ -79,12 +82,14 @@ class Piece:
     messages: int
     size: int
     changes: Layer | None = None
+    ticket: Ticket | None = None
+    members: Sequence[Piece] = ()
     waiting_for: int = 0
     error: BaseException | None = None
 
 
 @dataclass(slots=True)
-class _Building:
+class Building:
     """Outputs collected since the last piece.
 
     Attributes:
@@ -110,6 +115,7 @@ class PieceMaker:
     Attributes:
         gate: bounds the outputs that are on their way; the function's thread waits there.
         tickets: what the context published since the last piece.
+        keeps: has what is at hand wait for a message that was published; False if nothing is at hand.
         state: the function's table; None if it has no context or there is no state store.
     """
 
@@ -126,21 +132,22 @@ class PieceMaker:
         """
         self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
         self.tickets: list[Ticket] = []
+        self.keeps: Callable[[Ticket], bool] = self._keep
         self.state: StateLink | None = None
         self._ship_piece = ship
         self._drop = drop
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        unit = self._gather(thread, source, entry)
+        unit = self.gather(thread, source, entry)
         if not unit.entries or thread.is_stopping:
             return
         count = len(unit)
         made = calls.headers.of_unit(unit) if calls.has_output else None
-        building = _Building(0, time.perf_counter(), made)
+        building = Building(0, time.perf_counter(), made)
         state, end = self.state, 0
         for position, results, busy_s in thread.steps(calls, source, unit):
-            end = position + len(results.outputs)
+            end = position + results.messages
             self._take_results(thread, calls, unit, position, results, building)
             thread.count(results, busy_s)
             if end == count:
@@ -148,14 +155,14 @@ class PieceMaker:
             now_s = time.perf_counter()
             if now_s - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full):
                 self._ship(calls, source, unit, end, building)
-                building = _Building(end, now_s, made)
+                building = Building(end, now_s, made)
         self._ship(calls, source, unit, end, building)
         if calls.context is not None:
             calls.context.leave()
 
     # -- gathering ------------------------------------------------------------------------------------------------
 
-    def _gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
+    def gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
         """Return an entry with those of the same input that are queued behind it."""
         unit = Unit()
         messages, size = unit.messages, 0
@@ -164,12 +171,12 @@ class PieceMaker:
             try:
                 indexes = thread.read(entry)
             except ProtocolError as error:
-                self._drop_damaged(thread, source, entry, error)
+                self.drop_damaged(thread, source, entry, error)
             else:
                 if indexes is None or indexes:
                     unit.add(entry, indexes)
                 else:
-                    self._drop(cast(OpenInput, source), entry)
+                    self.drop(source, entry)
             if len(messages) >= UNIT_MESSAGES_MAX or (item := thread.poll()) is None:
                 return unit
             entry = item[1]
@@ -178,7 +185,12 @@ class PieceMaker:
                 thread.put_back(item)
                 return unit
 
-    def _drop_damaged(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, error: ProtocolError) -> None:
+    def drop(self, source: Source, entry: ReceivedEntry) -> None:
+        """Give up an entry that gives the function nothing to do."""
+        self._drop(cast(OpenInput, source), entry)
+
+    def drop_damaged(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, error: ProtocolError) -> None:
+        """Count, log and give up an entry that cannot be read."""
         text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
         thread.damaged(f"{text}: {error}", text)
         self._drop(cast(OpenInput, source), entry)
@@ -192,18 +204,40 @@ class PieceMaker:
         unit: Unit,
         base: int,
         results: Results,
-        building: _Building,
+        building: Building,
     ) -> None:
         if calls.has_output and sum(map(len, filter(None, results.outputs))) > MESSAGE_BYTES_MAX:
             _refuse_large_outputs(results)
+        error, text = None, ""
         for failure in results.failures:
-            building.failed.add(base + failure.position)
-            entry, index = unit.locate(base + failure.position)
-            thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}")
+            known = text if failure.error is error else ""  # a call of many messages has failed
+            error, text = failure.error, self.note_failure(thread, unit, base, failure, building.failed, known)
         if calls.has_output:
             collect(results, building.outputs, building.headers, building.made, base)
 
-    def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: _Building) -> None:
+    def note_failure(
+        self, thread: FunctionThread, unit: Unit, base: int, failure: Failure, failed: set[int], known: str = ""
+    ) -> str:
+        """Count and log the failure of a message, whose position is added to ``failed``; return its traceback.
+
+        Args:
+            thread: counts.
+            unit: of the message.
+            base: the position that the failure's is counted from.
+            failure: of the message.
+            failed: takes its position.
+            known: see `FunctionThread.failed`.
+        """
+        position = base + failure.position
+        failed.add(position)
+        entry, index = unit.locate(position)
+        return thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}", known)
+
+    def _keep(self, ticket: Ticket) -> bool:
+        self.tickets.append(ticket)
+        return True
+
+    def _ship(self, calls: Calls, source: Source, unit: Unit, end: int, building: Building) -> None:
         if end == building.begin:
             return  # stopped before anything was done
         changes = None
@@ -216,25 +250,33 @@ class PieceMaker:
         size = sum(map(len, outputs))
         if outputs and not self.gate.enter(len(outputs), size):
             return  # stopping: the inputs come again
-        entries = _entries(outputs, building.headers or None, size, calls.compression)
+        entries = entries_of(outputs, building.headers or None, size, calls.compression)
         origin = cast(OpenInput, source)
-        self._ship_piece(
+        self.send(
             Piece(origin, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
         )
+
+    def send(self, piece: Piece) -> None:
+        """Have a piece sent and settled, whose outputs have passed the gate."""
+        self._ship_piece(piece)
+
+
+def too_large(output: bytes) -> ValueError:
+    """Return why an output is refused that no message can hold."""
+    return ValueError(
+        f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
+        " return less, or store it elsewhere and return where"
+    )
 
 
 def _refuse_large_outputs(results: Results) -> None:
     for position, output in enumerate(results.outputs):
         if output is not None and len(output) > MESSAGE_BYTES_MAX:
-            error = ValueError(
-                f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
-                " return less, or store it elsewhere and return where"
-            )
             results.outputs[position] = None
-            results.failures.append(Failure(position, error, Blame.USER))
+            results.failures.append(Failure(position, too_large(output), Blame.USER))
 
 
-def _entries(
+def entries_of(
     outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression
 ) -> list[OutgoingEntry]:
     """Return outputs as entries, usually one."""

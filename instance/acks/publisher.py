@@ -40,7 +40,7 @@ _RESULTS: dict[type[Exception], Result] = {
 
 
 class Ticket:
-    """One published message until the broker has answered.
+    """One published message, or other outputs, until the broker has answered.
 
     Attributes:
         error: why it was not stored.
@@ -51,9 +51,16 @@ class Ticket:
     __slots__ = ("error", "is_done", "on_done")
 
     def __init__(self) -> None:
-        self.error: MagnetarError | None = None
+        self.error: BaseException | None = None
         self.is_done = False
-        self.on_done: Callable[[MagnetarError | None], None] | None = None
+        self.on_done: Callable[[BaseException | None], None] | None = None
+
+    def finish(self, error: BaseException | None) -> None:
+        """Take the broker's answer (on the event loop)."""
+        self.error = error
+        self.is_done = True
+        if self.on_done is not None:
+            self.on_done(error)
 
 
 class _Topic:
@@ -182,16 +189,13 @@ class Publisher:
     def _finish(
         self, topic: _Topic | None, request: PublishRequest, ticket: Ticket, error: MagnetarError | None
     ) -> None:
-        ticket.error = error
-        ticket.is_done = True
         self._gate.leave(1, len(request.payload))
         if topic is not None:
             topic.outstanding -= 1
             if self._is_blocked and not topic.outstanding:
                 self._is_blocked = False
                 self._loop.call_soon(self._distribute)
-        if ticket.on_done is not None:
-            ticket.on_done(error)
+        ticket.finish(error)
         self._callbacks.call(request, result_of(error))
 
     async def close(self) -> None:

@@ -288,7 +288,7 @@ class SourceSettlement:
         self._answered(batch)
 
     def _watch(self, ticket: Ticket, topic: str, batch: ReadBatch) -> None:
-        def done(error: MagnetarError | None) -> None:
+        def done(error: BaseException | None) -> None:
             if error is not None and batch.error is None:
                 batch.error, batch.error_topic = error, topic
             self._answered(batch)

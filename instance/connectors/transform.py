@@ -14,6 +14,7 @@ from ...api.serde import IdentitySerDe
 from ...config.connector_conversion import IDENTITY
 from ..batch_call import BatchCall, Failure
 from ..function_context import FunctionContext, Outside, instance_logger
+from ..loading.kinds import Kind
 from ..loading.loader import Home, load_function, load_serde
 from ..spec import InstanceSpec
 from ..state.session import StateSession
@@ -80,7 +81,7 @@ def load_transform(
     """
     if spec.details.className in ("", IDENTITY):
         return None
-    loaded = load_function(spec, home)
+    loaded = load_function(spec, home).only((Kind.PLAIN,), "the transform function of a connector")
     context: FunctionContext | None = None
     if loaded.takes_context:
         logger = instance_logger(spec)

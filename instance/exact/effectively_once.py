@@ -40,7 +40,7 @@ from .committer import ExactState
 from .entries import EntryMaker
 from .flow import ResultFlow
 from .partition import InputPartition, open_all
-from .results import ResultMaker
+from .results import PUBLISHES_WITH_INPUT, ResultMaker
 from .topics import OutputTopics
 from .work import Result
 
@@ -223,15 +223,14 @@ class EffectivelyOnce:
     def publish(self, request: PublishRequest) -> None:
         """See `function_context.Outside`."""
         if get_ident() != self._core.thread_id:
-            why = "under EFFECTIVELY_ONCE what is published belongs to the input at hand"
-            raise InvalidConfig(outside_of_call("publish", why))
+            raise InvalidConfig(outside_of_call("publish", PUBLISHES_WITH_INPUT))
         if "sequence_id" in request.options:
             raise InvalidConfig(
                 "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"
                 " input; leave it out"
             )
         self._topics.partitions_of(request.topic)  # raises where the function can see it
-        self.maker.published.append(request)
+        self.maker.publish(request)
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
         """See `function_context.Outside`."""

@@ -17,19 +17,21 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ...client.consumers.received import ReceivedEntry
-from ...errors import ProtocolError
+from ...errors import InvalidConfig, ProtocolError
 from ...wire.topic_name import parse_topic_name
+from ..async_calls import OneCall, current_call
 from ..batch_call import Failure
 from ..function_thread import Calls, FunctionThread, Source, collect
 from ..gate import Gate
 from ..publish_request import PublishRequest
-from ..state.session import StateSession
+from ..state.session import StateSession, outside_of_call
 from ..stopping import InstanceStopping, PoisonMessage
 from ..unit import Unit
 from .activation import Activation
 from .entries import ENTRY_BYTES_MAX, EntryMaker, is_one_entry
 from .work import Result, position_in
 
+PUBLISHES_WITH_INPUT = "under EFFECTIVELY_ONCE what is published belongs to the input at hand"
 SHIP_AFTER_S = 0.010
 GROUP_MESSAGES_MAX = 1000
 GROUP_BYTES_MAX = 128 * 1024
@@ -107,6 +109,24 @@ class ResultMaker:
         finally:  # also where an entry has failed: those before it are done
             self._ship_made()
 
+    def publish(self, request: PublishRequest) -> None:
+        """Take a message that the context publishes, for the entry at hand.
+
+        Raises:
+            InvalidConfig: it comes from a task that has outlived its call.
+        """
+        call = current_call()
+        if call is None:
+            self.published.append(request)
+        elif call.is_over:
+            raise InvalidConfig(outside_of_call("publish", PUBLISHES_WITH_INPUT))
+        else:
+            call.published.append(request)
+
+    def take_call(self, call: OneCall) -> None:
+        """Take what a call of an async function has published, in the order of the messages."""
+        self.published += call.published
+
     def _ship_made(self) -> None:
         """Send the results on their way.
 
@@ -163,7 +183,7 @@ class ResultMaker:
         end = 0
         for position, results, busy_s in thread.steps(calls, source, unit):
             thread.count(results, busy_s)
-            end = position + len(results.outputs)
+            end = position + results.messages
             if results.failures:
                 self._stop_at(thread, source, unit, position, min(results.failures, key=lambda one: one.position))
             if calls.has_output:

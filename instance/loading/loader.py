@@ -5,14 +5,16 @@ Here is also where the modules of a package lie, and how a whole process imports
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.machinery
 import inspect
 import pkgutil
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ from typing import Any, Protocol, cast
 from ...api.serde import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 from ...errors import FunctionLoadError
 from ..spec import InstanceSpec
+from .kinds import Kind, batch_size, kind_of
 from .own_imports import OwnImports
 
 REQUIREMENTS = "requirements.txt"
@@ -173,17 +176,43 @@ def _is_elsewhere(name: str) -> bool:
 
 
 class LoadedFunction:
-    """A callable and whether it takes a context.
+    """A callable, and how it is called.
 
     Attributes:
         call: takes the value, and the context if `takes_context`.
         takes_context: whether it does.
+        kind: of function.
+        batch_size: the most messages of one call, of a batch function.
+        loop: the event loop that its object was made under, of an async one; None if it is none.
     """
 
-    def __init__(self, call: Callable[..., Any], takes_context: bool) -> None:
-        """Hold both."""
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        takes_context: bool,
+        kind: Kind = Kind.PLAIN,
+        batch_size: int = 1,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Hold all of it."""
         self.call = call
         self.takes_context = takes_context
+        self.kind = kind
+        self.batch_size = batch_size
+        self.loop = loop
+
+    def only(self, kinds: Collection[Kind], where: str) -> LoadedFunction:
+        """Return it if its kind is one of these.
+
+        Raises:
+            FunctionLoadError: it is of another; ``where`` names the place that does not take it.
+        """
+        if self.kind in kinds:
+            return self
+        if self.loop is not None:
+            self.loop.close()
+        known = " or ".join(kind.value for kind in kinds)
+        raise FunctionLoadError(f"{where} cannot be {self.kind.value}; make it {known}")
 
 
 def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
@@ -191,6 +220,8 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
 
     ``module.Class`` is made once, without arguments, and its ``process(input, context)`` called; ``module.function`` is
     called with the value, and the context if it has a second argument; ``module`` alone means its function ``process``.
+    An object with an async method is made while the event loop runs that the method will run on, so that it can make
+    clients and the like that want one.
 
     Raises:
         FunctionLoadError: there is no such thing, or it is of a kind that cannot be called.
@@ -201,14 +232,31 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
     if not module_name:
         module_name, attribute = class_name, "process"
     found = find_object(home, module_name, attribute, f"className {class_name!r}")
-    if inspect.isclass(found):
-        with home.loading.step(f"making an object of class {class_name}"):
-            found = getattr(found(), "process", None)
-        if not callable(found):
-            raise FunctionLoadError(f"class {class_name} has no method process(self, input, context)")
-    elif isinstance(found, ModuleType) or not callable(found):
+    if isinstance(found, ModuleType) or not callable(found):
         raise FunctionLoadError(f"className {class_name!r} names a {type(found).__name__}, not a class or function")
-    return LoadedFunction(found, _takes_context(found, class_name))
+    function = found
+    needs_loop = kind_of(getattr(found, "process", None) if inspect.isclass(found) else found).is_async
+    loop = asyncio.new_event_loop() if needs_loop else None
+    try:
+        if inspect.isclass(found):
+            with home.loading.step(f"making an object of class {class_name}"):
+                made = found() if loop is None else loop.run_until_complete(_construct(found))
+            function = getattr(made, "process", None)
+            if not callable(function):
+                raise FunctionLoadError(f"class {class_name} has no method process(self, input, context)")
+        kind, size = kind_of(function), batch_size(function, class_name)
+        if kind.is_async and loop is None:  # the object has got its method when it was made
+            loop = asyncio.new_event_loop()
+        takes_context = _takes_context(function, class_name)
+    except BaseException:
+        if loop is not None:
+            loop.close()
+        raise
+    return LoadedFunction(function, takes_context, kind if size is None else Kind.BATCH, size or 1, loop)
+
+
+async def _construct(kind: Callable[[], Any]) -> Any:
+    return kind()
 
 
 def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
@@ -236,14 +284,7 @@ def _is_candidate(name: str, value: object, module: ModuleType) -> bool:
 
 
 def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
-    """Return whether a second argument is expected, and refuse what cannot be called yet."""
-    for is_kind, kind in (
-        (inspect.iscoroutinefunction, "an async def"),
-        (inspect.isasyncgenfunction, "an async generator"),
-        (inspect.isgeneratorfunction, "a generator"),
-    ):
-        if is_kind(function):
-            raise FunctionLoadError(f"{class_name} is {kind} function, which is not supported yet; use a plain def")
+    """Return whether a second argument is expected, and refuse what cannot be called with one or two."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -259,7 +300,13 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
         )
     if len(required) == 2 or takes_any:
         return True
-    return len(positional) > 1 and positional[1].name == "context"
+    return len(positional) > 1 and (positional[1].name == "context" or _is_context(positional[1].annotation))
+
+
+def _is_context(annotation: object) -> bool:
+    """Return whether a parameter is annotated as a context, by its class or in text."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return "Context" in re.split(r"\W+", text)
 
 
 def load_serde(home: Home, class_name: str) -> SerDe:

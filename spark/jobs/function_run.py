@@ -16,6 +16,7 @@ from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
 from ...instance.function_context import instance_logger
 from ...instance.identity import incarnation_of, table_of
+from ...instance.loading.kinds import Kind
 from ...instance.loading.loader import load_function, requirements_of
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
@@ -30,7 +31,7 @@ from .planned_run import PlannedRun
 from .planner import Subscription
 from .plans import PlanStore, RunRequest
 from .progress import RunProgress
-from .user_code import SparkHome, takes_dataframe
+from .user_code import SPARK_KINDS, SparkHome, takes_dataframe
 
 Report = Callable[[RunProgress], None]
 OpenSession = Callable[[], Session]
@@ -93,11 +94,12 @@ class SparkFunction:
     def _load(self) -> None:
         home = SparkHome(self.spec, self.spec.package, None)
         home.enter_thread()
-        loaded = load_function(self.spec, home)
+        loaded = load_function(self.spec, home).only(SPARK_KINDS, "a function with runtimeEnv spark")
         self.call = loaded.call, loaded.takes_context
         self.is_dataframe = takes_dataframe(loaded.call)
         if not self.is_dataframe:
             return
+        loaded.only((Kind.PLAIN,), "a function of a DataFrame")
         if self.libraries is not None:
             raise FunctionLoadError(
                 f"{self.spec.details.className} takes a DataFrame, and the requirements.txt of a package is installed"

@@ -30,9 +30,10 @@ from typing import Any, TextIO, cast
 
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
-from ...instance.batch_call import BatchCall
 from ...instance.function_context import instance_logger
+from ...instance.kind_calls import call_of
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
+from ...instance.loading.kinds import Kind
 from ...instance.loading.loader import WHEELS, Loading, load_function, load_serde
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.output_headers import HeaderMaker
@@ -43,6 +44,8 @@ from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
 from .function_requirements import LIBRARIES
 
+SPARK_KINDS = (Kind.PLAIN, Kind.BATCH, Kind.GENERATOR)
+"""Of functions that run as jobs: a task has one thread, and nothing that would wait beside it."""
 DATAFRAME_PARAMETER = "df"
 _CACHES = ("__pycache__",)
 _LIBRARIES = ".requirements"
@@ -250,7 +253,7 @@ class WorkerFunction:
                 one.setLevel(logging.INFO)
                 one.propagate = False
                 one.handlers = [handler]
-        loaded = load_function(self.spec, self._home)
+        loaded = load_function(self.spec, self._home).only(SPARK_KINDS, "a function with runtimeEnv spark")
         self.stats = InstanceStats(time.monotonic())
         self.context: MessageContext | None = None
         if loaded.takes_context:
@@ -258,7 +261,7 @@ class WorkerFunction:
                 self.spec, self.stats, NothingOutside(), logger, lambda class_name: load_serde(self._home, class_name)
             )
         values = load_values(self.spec.details, self._home, loaded.call)
-        self.call = BatchCall(loaded.call, self.context, values.output)
+        self.call = call_of(loaded, self.context, values.output)
         self.serdes = {parse_topic_name(topic).base.text: serde for topic, serde in values.inputs.items()}
 
     def is_in_place(self) -> bool:

@@ -44,6 +44,7 @@ NOT_IN_THE_RECORD = {
     "fqfn": "only compared",
     "runtimeEnv": "part of customRuntimeOptions",
     "minPartitions": "part of customRuntimeOptions",
+    "maxPendingAsyncRequests": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

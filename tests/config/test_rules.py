@@ -100,7 +100,8 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
         ({"customRuntimeOptions": "[]"}, "customRuntimeOptions must be an object, not []"),
         (
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
-            "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions",
+            "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions,"
+            " maxPendingAsyncRequests",
         ),
         ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
         (
@@ -142,7 +143,7 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
         ({"resources": {"cpu": 1e400}}, "resources.cpu"),
         ({"resources": {"ram": 2 << 30}, "runtimeEnv": "thread"}, "resources.ram"),
         ({"skipToLatest": True}, "skipToLatest"),
-        ({"maxPendingAsyncRequests": 5}, "maxPendingAsyncRequests"),
+        ({"maxPendingAsyncRequests": 5, "runtimeEnv": "spark"}, "maxPendingAsyncRequests"),
         ({"batchBuilder": "KEY_BASED"}, "batchBuilder"),
     ],
 )
@@ -162,6 +163,19 @@ def test_what_is_not_supported_is_refused_by_name_with_the_remedy(fields: dict[s
 )
 def test_the_neutral_values_that_pulsars_tools_always_send_are_accepted(fields: dict[str, object]) -> None:
     assert answer(registered(**fields)) == answer(registered())
+
+
+@pytest.mark.parametrize("number", [0, -1, 20_001])
+def test_the_number_of_async_calls_has_limits(number: int) -> None:
+    assert refusal(maxPendingAsyncRequests=number).startswith(f"maxPendingAsyncRequests: {number} is not between 1 and")
+
+
+def test_the_number_of_async_calls_is_kept_among_the_runtime_options_and_its_default_is_not() -> None:
+    details = to_details(registered(maxPendingAsyncRequests=50))
+    assert json.loads(details.customRuntimeOptions) == {"maxPendingAsyncRequests": 50}
+    assert answer(registered(maxPendingAsyncRequests=50))["maxPendingAsyncRequests"] == 50
+    assert to_details(registered(maxPendingAsyncRequests=1000)) == to_details(registered())
+    assert to_details(registered(minPartitions=1000, runtimeEnv="spark")).customRuntimeOptions
 
 
 def test_ordering_makes_the_subscription_a_failover_one() -> None:

@@ -16,6 +16,7 @@ from magnetar.wire import ack_set
 from magnetar.wire.batch import decode_batch
 from magnetar.wire.message_id import MessageId
 from magnetar.wire.payload import open_payload
+from magnetar.wire.pulsar_api_pb2 import SingleMessageMetadata
 
 LEDGER = 1
 
@@ -32,13 +33,17 @@ class ListInput:
     Attributes:
         topic: its name.
         entries: payloads of each entry; the position is the index.
+        key_of: returns the key of a message; None if there are none.
         acknowledged: the messages that are done, as (entry, index), in the order of their acknowledgement.
         mark_delete: everything up to this entry is acknowledged.
         is_connected: whether acknowledgements reach it.
     """
 
-    def __init__(self, topic: str, entries: Sequence[list[bytes]]) -> None:
+    def __init__(
+        self, topic: str, entries: Sequence[list[bytes]], key_of: Callable[[bytes], str] | None = None
+    ) -> None:
         self.topic = topic
+        self.key_of = key_of
         self.entries = list(entries)
         self.acknowledged: list[tuple[int, int]] = []
         self.mark_delete = -1
@@ -48,7 +53,7 @@ class ListInput:
 
     def begin_again(self) -> ListInput:
         """Return it as the next instance finds it: with what is not acknowledged."""
-        again = ListInput(self.topic, self.entries)
+        again = ListInput(self.topic, self.entries, self.key_of)
         again.acknowledged, again.mark_delete = self.acknowledged, self.mark_delete
         again._due = [number for number in again._due if not self.is_done(number)]
         return again
@@ -61,7 +66,10 @@ class ListInput:
         if not self._due:
             return None
         number = self._due.pop(0)
-        payload = seal_entry(encode_entry(self.entries[number]), "list", number, 1)
+        headers = None
+        if self.key_of is not None:
+            headers = [SingleMessageMetadata(partition_key=self.key_of(message)) for message in self.entries[number]]
+        payload = seal_entry(encode_entry(self.entries[number], headers), "list", number, 1)
         metadata, offset = open_payload(payload)
         count = len(self.entries[number])
         entry = ReceivedEntry(MessageId(LEDGER, number), self.topic, metadata, 0, count, (payload, offset, 2**20))

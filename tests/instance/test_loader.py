@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
+from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe, batch_function
 from magnetar.errors import FunctionLoadError
+from magnetar.instance.loading.kinds import Kind
 from magnetar.instance.loading.loader import SHOWN_AFTER_S, Loading, load_function, load_serde
 
 from tests.support.instances import spec_maker
@@ -56,6 +57,8 @@ def load(tmp_path: Any, code: str, class_name: str) -> Any:
         ("class F:\n    def process(self, input): return input", "m.F", False),
         ("class F:\n    @staticmethod\n    def process(input, context): return input", "m.F", True),
         ("class F:\n    def __call__(self, x): return x\nf = F()", "m.f", False),
+        ("class Context: pass\ndef f(x, it: Context = None): return x", "m.f", True),
+        ("def f(x, it: 'pulsar.Context | None' = None): return x", "m.f", True),
     ],
 )
 def test_kinds_of_functions(tmp_path: Any, code: str, class_name: str, takes_context: bool) -> None:
@@ -71,8 +74,9 @@ def test_kinds_of_functions(tmp_path: Any, code: str, class_name: str, takes_con
         ("x = 7", "m.x", "names a int, not a class or function"),
         ("def f(): pass", "m.f", r"takes \(\); it must take the message"),
         ("def f(x, *, needed): pass", "m.f", r"takes \(x, needed\)"),
-        ("def f(x):\n    yield x", "m.f", "generator function, which is not supported yet"),
-        ("class F:\n    async def process(self, x, c): pass", "m.F", "async def function, which is not supported yet"),
+        ("def f(x, y, z): return x", "m.f", r"takes \(x, y, z\); it must take the message"),
+        ("async def f(): pass", "m.f", r"takes \(\); it must take the message"),
+        ("class F:\n    async def process(self): pass", "m.F", r"takes \(\); it must take the message"),
         ("class F: pass", "m.F", "has no method process"),
         ("class Other: pass", "m.F", "module 'm' has no 'F'; it has Other"),
         ("", "m", "module 'm' has no 'process'; it defines no function or class"),
@@ -83,6 +87,84 @@ def test_kinds_of_functions(tmp_path: Any, code: str, class_name: str, takes_con
 def test_what_cannot_be_called_is_refused(tmp_path: Any, code: str, class_name: str, expected: str) -> None:
     with pytest.raises(FunctionLoadError, match=expected):
         load(tmp_path, code, class_name)
+
+
+KINDS = """
+import functools, time
+from magnetar import batch_function
+
+def plain(x): return x
+def generator(x): yield x
+async def coroutine(x): return x
+async def stream(x): yield x
+@batch_function
+def batch(xs): return xs
+@batch_function(max_messages=7)
+def small(xs, context): return xs
+
+def timed(function):
+    @functools.wraps(function)
+    def timed_function(*args):
+        began = time.time()
+        return function(*args)
+    return timed_function
+
+timed_generator, timed_coroutine, timed_batch = timed(generator), timed(timed(coroutine)), timed(batch)
+partial = functools.partial(lambda extra, x: x, 1)
+partial_stream = functools.partial(timed(stream))
+
+class Process:
+    async def process(self, input, context): return input
+class Generating:
+    def process(self, input, context): yield input
+class Together:
+    @batch_function
+    def process(self, inputs, context): return inputs
+class Called:
+    async def __call__(self, x): return x
+called = Called()
+class Chosen:
+    def __init__(self): self.process = coroutine
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("plain", Kind.PLAIN), ("generator", Kind.GENERATOR), ("coroutine", Kind.ASYNC),
+        ("stream", Kind.ASYNC_GENERATOR), ("batch", Kind.BATCH), ("small", Kind.BATCH),
+        ("timed_generator", Kind.GENERATOR),
+        ("timed_coroutine", Kind.ASYNC), ("timed_batch", Kind.BATCH), ("partial", Kind.PLAIN),
+        ("partial_stream", Kind.ASYNC_GENERATOR), ("Process", Kind.ASYNC), ("Generating", Kind.GENERATOR),
+        ("Together", Kind.BATCH), ("called", Kind.ASYNC), ("Chosen", Kind.ASYNC),
+    ],
+)  # fmt: skip
+def test_the_kind_is_found_behind_methods_partials_and_decorators(tmp_path: Any, name: str, kind: Kind) -> None:
+    loaded = load(tmp_path, KINDS, f"m.{name}")
+    assert loaded.kind is kind
+    assert loaded.batch_size == (7 if name == "small" else 1000 if kind is Kind.BATCH else 1)
+    assert (loaded.loop is not None) is kind.is_async
+    if loaded.loop is not None:
+        loaded.loop.close()
+
+
+def test_an_object_with_an_async_method_is_made_while_its_loop_runs(tmp_path: Any) -> None:
+    code = "import asyncio\nclass F:\n    def __init__(self): self.loop = asyncio.get_running_loop()\n"
+    loaded = load(tmp_path, code + "    async def process(self, input): return input", "m.F")
+    assert loaded.call.__self__.loop is loaded.loop
+    loaded.loop.close()
+
+
+@pytest.mark.parametrize("code", ["async def f(xs): return xs", "def f(xs): yield xs"])
+def test_a_batch_function_of_another_kind_too_is_refused(tmp_path: Any, code: str) -> None:
+    with pytest.raises(FunctionLoadError, match="marked by batch_function and is a"):
+        load(tmp_path, f"from magnetar import batch_function\n@batch_function\n{code}", "m.f")
+
+
+@pytest.mark.parametrize("number", [0, -1, 1001, 2.5, True, "x"])
+def test_the_size_of_a_batch_has_limits(number: Any) -> None:
+    with pytest.raises(ValueError, match="may be 1 to 1000"):
+        batch_function(max_messages=number)
 
 
 @pytest.mark.parametrize(

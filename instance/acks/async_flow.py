@@ -1,0 +1,330 @@
+"""Async functions: calls of many messages at once, whose results leave in the order in which the calls end.
+
+    inbox → calls, in order, one of each key at a time → results of this moment → one piece for all of them
+
+Design: the function's thread is driven by its own event loop, which entries wake. Each entry is a unit of its own. What
+has ended is gathered and leaves together, after `FLUSH_S` at the latest: one piece carries all outputs, and its members
+settle the positions, run by run, in whatever order. So an entry of which one call hangs is acknowledged but for that
+message.
+
+Bounds: the calls that run, by the limit; the messages that wait for a call, by what the settlement holds; outputs, by
+the gate of the `PieceMaker`. The thread does not wait at the gate, for the calls at hand go on meanwhile; it only
+starts no more until there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
+
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ProtocolError
+from ..async_calls import AsyncCall, CallRunner, OneCall, close_loop, current_call, key_of
+from ..function_thread import Calls, FunctionThread, Source
+from ..loop_watch import LoopWatch
+from ..publish_request import MESSAGE_BYTES_MAX
+from ..stats import now_ms
+from ..unit import Unit
+from .pieces import (
+    SHIP_AFTER_S,
+    UNIT_BYTES_MAX,
+    UNIT_MESSAGES_MAX,
+    OpenInput,
+    Piece,
+    PieceMaker,
+    entries_of,
+    too_large,
+)
+from .publisher import Ticket
+
+FLUSH_S = 0.005
+_RETRY_S = 0.005  # until the gate is looked at again
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One entry.
+
+    Attributes:
+        source: where it came from.
+        unit: its messages.
+        made: attributes of the outputs of each message; None if none has any.
+    """
+
+    source: OpenInput
+    unit: Unit
+    made: list[bytes] | None
+
+
+class _Batch:
+    """Outputs of calls that leave together.
+
+    Attributes:
+        payloads: they.
+        headers: attributes of each; empty if none has any.
+        size: their bytes.
+    """
+
+    def __init__(self, calls: Sequence[OneCall]) -> None:
+        self.payloads = [output for call in calls for output in call.outputs]
+        self.headers: list[bytes] = []
+        self.size = sum(call.size for call in calls)
+        if any(call.owner.made is not None for call in calls):
+            for call in calls:
+                made = call.owner.made
+                self.headers += [b"" if made is None else made[call.position]] * len(call.outputs)
+
+
+class AsyncFlow:
+    """Runs an async function; see `function_thread.Calls.produce`."""
+
+    def __init__(
+        self,
+        maker: PieceMaker,
+        calls: Calls,
+        loop: asyncio.AbstractEventLoop,
+        limit: int,
+        watch: LoopWatch,
+        *,
+        in_order: bool,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            maker: of the settlement; takes pieces.
+            calls: the function.
+            loop: that the function runs on; closed by `close`.
+            limit: how many calls may run at once.
+            watch: notices calls that hold up the loop.
+            in_order: each topic's messages are processed one after the other.
+        """
+        self._calls = calls
+        self._maker = maker
+        self._loop = loop
+        self._limit = limit
+        self._watch = watch
+        self._in_order = in_order
+        self._woken = asyncio.Event()
+        self._is_woken = False
+        self._thread: FunctionThread
+        self._runner: CallRunner
+        self._ended: list[OneCall] = []
+        self._flush_due: asyncio.TimerHandle | None = None
+        self._flushed_s = 0.0
+        self._parts: dict[OneCall, Ticket] = {}  # the last one of each generator that has sent outputs
+        self._timers: dict[OneCall, asyncio.TimerHandle] = {}
+
+    def wake(self) -> None:
+        """Have the loop look for entries, and whether it must stop (from any thread)."""
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    def keeps(self, ticket: Ticket) -> bool:
+        """See `PieceMaker.keeps`: the call that has published waits; False for what outlives its call."""
+        call = current_call()
+        if call is None or call.is_over:
+            return False
+        call.tickets.append(ticket)
+        return True
+
+    def run(self, thread: FunctionThread) -> None:
+        """Process entries until the thread is to stop, and end the calls at hand.
+
+        Raises:
+            BaseException: what a call raised to end the instance.
+        """
+        self._thread = thread
+        self._loop.run_until_complete(self._serve())
+        if self._runner.fatal is not None:
+            raise self._runner.fatal
+
+    def close(self) -> None:
+        """Close the loop, on the function's thread."""
+        close_loop(self._loop)
+
+    async def _serve(self) -> None:
+        thread = self._thread
+        call = cast(AsyncCall, self._calls.batch_call)
+        self._runner = CallRunner(call, self._limit, self._call_ended, self._output_made)
+        self._maker.keeps = self.keeps
+        with self._watch.watching(self._loop):
+            while not thread.is_stopping and self._runner.fatal is None:
+                item = thread.poll()
+                if item is not None:
+                    self._take(*item)
+                    await asyncio.sleep(0)
+                    continue
+                self._is_woken = False
+                self._woken.clear()
+                if (item := thread.poll()) is not None:  # it came before the flag fell
+                    self._take(*item)
+                elif not thread.is_stopping:
+                    await self._woken.wait()
+            await self._runner.end(thread.grace_s)
+            self._flush()
+
+    # -- input ----------------------------------------------------------------------------------------------------
+
+    def _take(self, source: Source, entry: ReceivedEntry) -> None:
+        """Make an entry's messages calls."""
+        maker, runner = self._maker, self._runner
+        try:
+            indexes = self._thread.read(entry)
+        except ProtocolError as error:
+            maker.drop_damaged(self._thread, source, entry, error)
+            return
+        if indexes is not None and not indexes:
+            maker.drop(source, entry)
+            return
+        if maker.state is not None:  # what is read for this entry must not be older than it
+            self._flush()
+            if not self._ended:
+                maker.state.take(ends_unit=True)
+        unit = Unit()
+        unit.add(entry, indexes)
+        made = self._calls.headers.of_unit(unit) if self._calls.has_output else None
+        work = _Work(cast(OpenInput, source), unit, made)
+        for position, (_, index) in enumerate(unit.places()):
+            key = entry.topic if self._in_order else key_of(entry, index)
+            runner.add(OneCall(unit, position, key, source.serde, work))
+        runner.start()
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def _call_ended(self, call: OneCall) -> None:
+        timer = self._timers.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+        if call.is_given_up:
+            self._parts.pop(call, None)
+            if self._runner.fatal is not None:
+                self.wake()
+            return
+        self._refuse_large(call)
+        self._ended.append(call)
+        if self._flush_due is None:
+            wait_s = max(0.0, self._flushed_s + FLUSH_S - self._loop.time())
+            self._flush_due = self._loop.call_later(wait_s, self._flush)
+
+    def _refuse_large(self, call: OneCall) -> None:
+        if self._calls.has_output and (large := _large(call)) is not None:
+            call.fail(too_large(large))
+
+    def _flush(self) -> None:
+        """Send the results of the calls that have ended."""
+        if self._flush_due is not None:
+            self._flush_due.cancel()
+            self._flush_due = None
+        self._flushed_s = self._loop.time()
+        ended = self._ended
+        if not ended:
+            return
+        batch = _Batch(ended if self._calls.has_output else ())
+        if batch.payloads and not self._maker.gate.enter(len(batch.payloads), batch.size, waits=False):
+            self._runner.pause(True)
+            self._flush_due = self._loop.call_later(_RETRY_S, self._flush)
+            return
+        self._ended = []
+        self._settle(ended, batch)
+        self._runner.pause(False)
+
+    def _settle(self, ended: list[OneCall], batch: _Batch) -> None:
+        """Have outputs sent, and their messages settled."""
+        state, changes = self._maker.state, None
+        if state is not None:
+            changes, is_taken = state.take(ends_unit=True)
+            if not is_taken:
+                return  # stopping: the inputs come again
+        failed: dict[Unit, set[int]] = {}
+        for call in ended:
+            if call.failure is not None:
+                missing = failed.setdefault(call.unit, set())
+                self._maker.note_failure(self._thread, call.unit, 0, call.failure, missing)
+        tickets = [ticket for call in ended for ticket in call.tickets]
+        tickets += [self._parts.pop(call) for call in ended if call in self._parts]
+        outputs = entries_of(batch.payloads, batch.headers or None, batch.size, self._calls.compression)
+        work: _Work = ended[0].owner
+        members = []
+        for one, begin, end in _runs(ended):
+            missing = failed.get(one.unit, set()).intersection(range(begin, end))
+            members.append(Piece(one.source, one.unit, begin, end, missing, [], [], 0, 0))
+        messages = len(batch.payloads)
+        self._maker.send(
+            Piece(work.source, work.unit, 0, 0, set(), outputs, tickets, messages, batch.size, changes, members=members)
+        )
+        busy_s = sum(call.busy_s for call in ended)
+        self._thread.stats.count_run(len(ended), sum(map(len, failed.values())), busy_s, now_ms())
+
+    # -- outputs of generators that are still running -------------------------------------------------------------
+
+    def _output_made(self, call: OneCall) -> Awaitable[None] | None:
+        """See `AsyncCall.process`."""
+        if len(call.outputs) < UNIT_MESSAGES_MAX and call.size < UNIT_BYTES_MAX:
+            if call not in self._timers:
+                self._timers[call] = self._loop.call_later(SHIP_AFTER_S, self._ship_late, call)
+            return None
+        return self._ship_part(call)
+
+    def _ship_late(self, call: OneCall) -> None:
+        """Send what a generator has made a moment ago, and follows up with nothing."""
+        self._timers.pop(call, None)
+        if _large(call) is None and call.outputs and not self._try_ship_part(call):
+            self._timers[call] = self._loop.call_later(_RETRY_S, self._ship_late, call)
+
+    async def _ship_part(self, call: OneCall) -> None:
+        """Send what a generator has made, waiting until there is room."""
+        timer = self._timers.pop(call, None)
+        if timer is not None:
+            timer.cancel()
+        while not self._try_ship_part(call):  # noqa: ASYNC110  the gate is opened by another thread
+            await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(0)  # one that waits for nothing itself must not hold up the others
+
+    def _try_ship_part(self, call: OneCall) -> bool:
+        if not self._calls.has_output:
+            call.take_outputs()
+            return True
+        if (large := _large(call)) is not None:
+            raise too_large(large)
+        batch = _Batch((call,))
+        if not self._maker.gate.enter(len(batch.payloads), batch.size, waits=False):
+            return False
+        call.take_outputs()
+        tickets, call.tickets = call.tickets, []
+        if call in self._parts:
+            tickets.append(self._parts[call])
+        ticket = self._parts[call] = Ticket()
+        entries = entries_of(batch.payloads, batch.headers or None, batch.size, self._calls.compression)
+        at, work = call.position, call.owner
+        self._maker.send(
+            Piece(
+                work.source, work.unit, at, at, set(), entries, tickets, len(batch.payloads), batch.size, ticket=ticket
+            )
+        )
+        return True
+
+
+def _large(call: OneCall) -> bytes | None:
+    """Return an output of a call that no message can hold, None if there is none."""
+    if call.size <= MESSAGE_BYTES_MAX:
+        return None
+    return next((output for output in call.outputs if len(output) > MESSAGE_BYTES_MAX), None)
+
+
+def _runs(ended: Sequence[OneCall]) -> Iterator[tuple[_Work, int, int]]:
+    """Return the positions of calls as runs: the entry, the first position, and the one behind the last."""
+    positions: dict[_Work, list[int]] = {}
+    for call in ended:
+        positions.setdefault(call.owner, []).append(call.position)
+    for work, its in positions.items():
+        its.sort()
+        begin = 0
+        for index in range(1, len(its) + 1):
+            if index == len(its) or its[index] != its[index - 1] + 1:
+                yield work, its[begin], its[index - 1] + 1
+                begin = index

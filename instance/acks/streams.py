@@ -1,0 +1,232 @@
+"""Generator functions: outputs leave in pieces while the function runs, the input is settled when it has ended.
+
+Design: as in `PieceMaker`, outputs of messages that are waiting anyway go out as one entry, and what is older than
+`SHIP_AFTER_S` does not wait. A message with many outputs has several pieces, none of which settles it but the last.
+Each waits for the one before it by a ticket, so that the message is acknowledged when all its outputs are stored,
+whatever their number: only the last ticket is kept.
+
+A message that fails comes again as a whole; what was sent of it stays sent, what was not is dropped. Changes of state
+leave with the piece that settles their message, so those of a message that is still running are not stored with
+another's; only where they become too many do they leave earlier.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from ...client.consumers.received import ReceivedEntry
+from ..batch_call import Blame, Failure, decode
+from ..function_thread import STEP_MESSAGES_MAX, STEP_S, Calls, FunctionThread, Source
+from ..generator_call import GeneratorCall, RunningCall
+from ..publish_request import MESSAGE_BYTES_MAX
+from ..stats import now_ms
+from ..unit import Unit
+from ..values.writers import follow
+from .pieces import (
+    OUTPUT_ENTRY_BYTES_MAX,
+    SHIP_AFTER_S,
+    UNIT_MESSAGES_MAX,
+    OpenInput,
+    Piece,
+    PieceMaker,
+    entries_of,
+    too_large,
+)
+from .publisher import Ticket
+
+FIRST_CHUNK_MAX = 64
+
+
+class StreamMaker:
+    """Makes pieces of what generator functions yield; see `function_thread.Maker`."""
+
+    def __init__(self, maker: PieceMaker) -> None:
+        """Prepare.
+
+        Args:
+            maker: of the settlement; gathers units and takes pieces.
+        """
+        self._maker = maker
+        self._chunk = 1
+
+    def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
+        """See `function_thread.Maker`."""
+        unit = self._maker.gather(thread, source, entry)
+        if not unit.entries or thread.is_stopping:
+            return
+        stream = _Stream(self._maker, thread, calls, source, unit, self._chunk)
+        stream.run()
+        self._chunk = stream.chunk
+        if calls.context is not None:
+            calls.context.leave()
+
+
+class _Stream:
+    """The messages of one unit.
+
+    Attributes:
+        chunk: how many outputs are taken at once: as many as come in about `STEP_S`.
+    """
+
+    def __init__(
+        self, maker: PieceMaker, thread: FunctionThread, calls: Calls, source: Source, unit: Unit, chunk: int
+    ) -> None:
+        self.chunk = chunk
+        self._maker = maker
+        self._thread = thread
+        self._calls = calls
+        self._call = cast(GeneratorCall, calls.batch_call)
+        self._source = cast(OpenInput, source)
+        self._unit = unit
+        self._made = calls.headers.of_unit(unit) if calls.has_output else None
+        self._begin = 0  # what is before is settled
+        self._failed: set[int] = set()
+        self._outputs: list[bytes] = []
+        self._headers: list[bytes] = []
+        self._size = 0
+        self._began_s = time.perf_counter()
+        self._before: Ticket | None = None  # of the piece that was sent last, if it settled not all that it holds
+        self._busy_s = 0.0
+
+    def run(self) -> None:
+        """Process the messages until all are done or the thread must stop."""
+        done, state = 0, self._maker.state
+        for position in range(len(self._unit)):
+            if self._thread.is_stopping:
+                break
+            self._busy_s = 0.0
+            if not self._process(position):
+                break
+            done = position + 1
+            self._thread.stats.count_run(1, position in self._failed, self._busy_s, now_ms())
+            if done < len(self._unit) and (self._is_due() or (state is not None and state.session.is_full)):
+                if not self._ship(done):
+                    return
+                self._begin = done
+        if done > self._begin:
+            self._ship(done)
+
+    def _process(self, position: int) -> bool:
+        """Call the function on one message; return False if the thread must stop before it has ended."""
+        failures: list[Failure] = []
+        follow(self._source.serde, self._unit, position)
+        (value,) = decode(self._unit.messages[position : position + 1], self._source.serde, failures)
+        if failures:
+            self._fail(position, failures[0])
+            return True
+        if self._calls.context is not None:
+            self._calls.context.enter(self._call.place, self._unit, position)
+        self._call.place.enter(iter(()), range(1))
+        mark = len(self._outputs)
+        self.chunk = min(self.chunk, FIRST_CHUNK_MAX)  # nothing is known of the size of this one's outputs
+        running = self._call.begin(value)
+        try:
+            while not running.is_over:
+                outputs = self._take(running)
+                if running.error is None and self._calls.has_output:
+                    self._add(position, outputs)
+                if running.is_over:
+                    break
+                if self._is_due() and not self._thread.is_stopping:
+                    if not self._ship_part(position):
+                        break
+                    mark = 0
+                if self._thread.is_stopping:
+                    break
+        finally:
+            self._call.place.leave()
+        if running.error is not None:
+            self._drop(mark)
+            self._fail(position, Failure(0, running.error, Blame.USER))
+        elif not running.is_over:
+            self._drop(mark)
+            running.close()
+            return False
+        return True
+
+    def _take(self, running: RunningCall) -> list[bytes]:
+        began_s = time.perf_counter()
+        outputs = running.take(self.chunk)
+        busy_s = time.perf_counter() - began_s
+        self._busy_s += busy_s
+        fitting = int(STEP_S / busy_s * len(outputs)) if busy_s > 0 else STEP_MESSAGES_MAX
+        size = sum(map(len, outputs))
+        if size > OUTPUT_ENTRY_BYTES_MAX // 8:  # as many as an entry holds
+            fitting = min(fitting, OUTPUT_ENTRY_BYTES_MAX * len(outputs) // size)
+        self.chunk = max(1, min(fitting, self.chunk * 8, STEP_MESSAGES_MAX))
+        if self._calls.has_output and size > MESSAGE_BYTES_MAX:
+            large = next((output for output in outputs if len(output) > MESSAGE_BYTES_MAX), None)
+            if large is not None:
+                running.close()
+                running.fail(too_large(large))
+        return outputs
+
+    def _add(self, position: int, outputs: list[bytes]) -> None:
+        self._outputs += outputs
+        self._size += sum(map(len, outputs))
+        if self._made is not None:
+            self._headers += [self._made[position]] * len(outputs)
+
+    def _drop(self, mark: int) -> None:
+        """Forget the outputs behind the first ``mark``: those of a message that has no result yet."""
+        self._size -= sum(map(len, self._outputs[mark:]))
+        del self._outputs[mark:]
+        del self._headers[mark:]
+
+    def _fail(self, position: int, failure: Failure) -> None:
+        self._maker.note_failure(self._thread, self._unit, position, failure, self._failed)
+
+    # -- shipping -------------------------------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        if len(self._outputs) >= UNIT_MESSAGES_MAX or self._size >= OUTPUT_ENTRY_BYTES_MAX:
+            return True
+        return time.perf_counter() - self._began_s > SHIP_AFTER_S
+
+    def _ship_part(self, position: int) -> bool:
+        """Send what there is while the message at a position runs; those before it are done."""
+        state = self._maker.state
+        end = position if state is None or state.session.is_full else self._begin
+        if not self._outputs and end == self._begin:
+            self._began_s = time.perf_counter()
+            return True
+        is_sent = self._ship(end, Ticket())
+        self._begin = end
+        return is_sent
+
+    def _ship(self, end: int, ticket: Ticket | None = None) -> bool:
+        """Send what there is, and settle the messages before ``end``; False if the thread must stop."""
+        maker, changes = self._maker, None
+        if maker.state is not None and (ticket is None or maker.state.session.is_full):
+            changes, is_taken = maker.state.take(ends_unit=end == len(self._unit))
+            if not is_taken:
+                return False
+        outputs, headers, size = self._outputs, self._headers, self._size
+        if outputs and not maker.gate.enter(len(outputs), size):
+            return False
+        tickets, maker.tickets = maker.tickets, []
+        if self._before is not None:
+            tickets.append(self._before)
+        failed = {position for position in self._failed if position < end}
+        entries = entries_of(outputs, headers or None, size, self._calls.compression)
+        maker.send(
+            Piece(
+                self._source,
+                self._unit,
+                self._begin,
+                end,
+                failed,
+                entries,
+                tickets,
+                len(outputs),
+                size,
+                changes,
+                ticket,
+            )
+        )
+        self._before = ticket
+        self._failed -= failed
+        self._outputs, self._headers, self._size = [], [], 0
+        self._began_s = time.perf_counter()
+        return True

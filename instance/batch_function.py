@@ -1,0 +1,116 @@
+"""Calling a batch function: a list of values in, a list of outputs out, failures by item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..api.context import Context
+from ..api.serde import SerDe
+from ..errors import InvalidConfig
+from .batch_call import BatchCall, Blame, Failure, Place
+
+
+class BatchPlace(Place):
+    """Which message of a call's list the context speaks of: the one that the function has chosen."""
+
+    __slots__ = ("_chosen",)
+
+    def __init__(self) -> None:
+        """Begin outside of any call."""
+        super().__init__()
+        self._chosen = -1
+
+    def enter_list(self, order: Sequence[int]) -> None:
+        """Begin a call with the messages at the positions ``order`` of the run."""
+        self._order, self._chosen = order, -1
+
+    def choose(self, index: int) -> None:
+        """Speak of the message with an index in the list.
+
+        Raises:
+            InvalidConfig: the list has no such index.
+        """
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self._order):
+            raise InvalidConfig(f"context.at({index!r}): the call was given {len(self._order)} values; give an index")
+        self._chosen = index
+
+    @property
+    def position(self) -> int:
+        """Position of the message that was chosen, -1 outside of a call.
+
+        Raises:
+            InvalidConfig: none was.
+        """
+        if not self._order:
+            return -1
+        if self._chosen < 0:
+            raise InvalidConfig(
+                f"a batch function is called with {len(self._order)} messages at once; say which of them by"
+                " context.at(index) before, as in context.at(0).get_message_key()"
+            )
+        return self._order[self._chosen]
+
+
+class BatchFunctionCall(BatchCall):
+    """A batch function with its SerDe on both sides."""
+
+    place: BatchPlace
+
+    def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe, messages_max: int) -> None:
+        """Prepare calls of ``function(values)``, or of ``function(values, context)`` if there is a context.
+
+        Args:
+            function: takes and returns a list.
+            context: what it gets beside the values, None for nothing.
+            output: encodes the outputs.
+            messages_max: of one call.
+        """
+        super().__init__(function, context, output)
+        self.step = messages_max
+
+    def _make_place(self) -> Place:
+        return BatchPlace()
+
+    def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
+        """See `BatchCall.call`."""
+        returned: list[Any] = []
+        for begin in range(0, len(values), self.step):
+            part = values[begin : begin + self.step]
+            returned += self._call_part(part, order[begin : begin + self.step], begin, failures)
+        return returned
+
+    def _call_part(self, part: list[Any], order: Sequence[int], begin: int, failures: list[Failure]) -> list[Any]:
+        count = len(part)
+        self.place.enter_list(order)
+        try:
+            returned = self._function(part) if self._context is None else self._function(part, self._context)
+            items = _items_of(returned, count)
+        except Exception as error:  # noqa: BLE001  whatever user code raises concerns the messages of its call
+            failures += [Failure(begin + index, error, Blame.USER) for index in range(count)]
+            return [None] * count
+        finally:
+            self.place.leave()
+        for index, item in enumerate(items):
+            if isinstance(item, BaseException):
+                failed = item if isinstance(item, Exception) else RuntimeError(f"{type(item).__name__}: {item}")
+                failures.append(Failure(begin + index, failed, Blame.USER))
+                items[index] = None
+        return items
+
+
+def _items_of(returned: Any, count: int) -> list[Any]:
+    """Return what a function has returned for so many values, an item for each."""
+    if returned is None:
+        return [None] * count
+    if not isinstance(returned, list | tuple):
+        raise TypeError(
+            f"the batch function was given {count} values and returned {type(returned).__name__}; it must return a list"
+            " with one item for each, or None"
+        )
+    if len(returned) != count:
+        raise ValueError(
+            f"the batch function was given {count} values and returned {len(returned)} items; it must return one for"
+            " each, None where there is no output"
+        )
+    return list(returned)

@@ -1,0 +1,135 @@
+"""Calling a generator function: any number of outputs of each message, taken in chunks while it runs.
+
+Design: outputs are taken by `islice` inside `list.extend`, so that no statement of ours runs for each, and what was
+given before an exception is kept, as in `BatchCall`. Whoever sends outputs while the function runs calls it by `begin`;
+`run` takes all outputs of all messages, for those who commit them as one, and has a limit therefore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from ..api.serde import SerDe
+from .batch_call import BatchCall, Blame, Failure, Results, decode
+
+CHUNK = 100  # outputs that are taken at once where all are gathered
+GATHERED_MAX = 100_000
+GATHERED_BYTES_MAX = 16 * 1024 * 1024
+"""Outputs of one run, where they are gathered: they are one commit or one task's, in memory."""
+
+
+def too_many_outputs() -> ValueError:
+    """Return why a message is refused whose outputs cannot be gathered."""
+    return ValueError(
+        f"the outputs of one batch of messages are more than {GATHERED_MAX}, or than {GATHERED_BYTES_MAX} bytes, the"
+        " limits where they are stored as one; send the input in smaller batches, yield less, or use ATLEAST_ONCE on"
+        " processes or threads, which sends outputs while the function runs"
+    )
+
+
+class RunningCall:
+    """One call of a generator function.
+
+    Attributes:
+        error: what it raised, or why an output of it cannot be encoded.
+        is_over: whether there is no more to take.
+    """
+
+    __slots__ = ("_call", "_iterator", "error", "is_over")
+
+    def __init__(self, call: BatchCall, returned: Any) -> None:
+        """Take what the function has returned: an iterator, or something else that is its only output."""
+        self._call = call
+        self._iterator: Iterator[Any] = returned if isinstance(returned, Iterator) else iter((returned,))
+        self.error: Exception | None = None
+        self.is_over = False
+
+    def take(self, count: int) -> list[bytes]:
+        """Return the next outputs, encoded, at most ``count``; those before what raises are returned too."""
+        yielded: list[Any] = []
+        try:
+            yielded.extend(islice(self._iterator, count))
+            self.is_over = len(yielded) < count
+        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+            self.fail(error)
+        failures: list[Failure] = []
+        encoded = self._call.encode(yielded, failures)
+        if failures:
+            first = min(failures, key=lambda failure: failure.position)
+            del encoded[first.position :]
+            self.close()
+            self.fail(first.error)
+        return [output for output in encoded if output is not None]
+
+    def fail(self, error: Exception) -> None:
+        """Take note that it has failed; there is no more to take."""
+        self.error = error
+        self.is_over = True
+
+    def close(self) -> None:
+        """End the function where it is, as `generator.close` does; what it raises then is lost."""
+        self.is_over = True
+        with suppress(Exception):
+            getattr(self._iterator, "close", _nothing)()
+
+
+def _nothing() -> None:
+    """Close an iterator that cannot be closed."""
+
+
+class GeneratorCall(BatchCall):
+    """A generator function with its SerDe on both sides."""
+
+    def begin(self, value: Any) -> RunningCall:
+        """Call the function on a value; one that only returns an iterator runs, and may fail, before any is taken."""
+        try:
+            returned = self._function(value) if self._context is None else self._function(value, self._context)
+        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+            failed = RunningCall(self, ())
+            failed.fail(error)
+            return failed
+        return RunningCall(self, returned)
+
+    def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
+        """Process messages in order, and return all outputs of all; see `Results.counts`.
+
+        A message with which the run would have more than `GATHERED_MAX` outputs, or more than `GATHERED_BYTES_MAX`,
+        fails.
+        """
+        failures: list[Failure] = []
+        values = decode(messages, source, failures)
+        undecoded = {failure.position for failure in failures}
+        outputs: list[bytes | None] = []
+        counts: list[int] = []
+        size = 0
+        for position, value in enumerate(values):
+            made: list[bytes] = []
+            if position not in undecoded:
+                self.place.enter(iter(()), range(position, position + 1))
+                try:
+                    error = self._gather(value, made, GATHERED_MAX - len(outputs), GATHERED_BYTES_MAX - size)
+                finally:
+                    self.place.leave()
+                if error is not None:
+                    failures.append(Failure(position, error, Blame.USER))
+                    made = []
+            counts.append(len(made))
+            outputs += made
+            size += sum(map(len, made))
+        return Results(outputs, failures, counts)
+
+    def _gather(self, value: Any, made: list[bytes], count_max: int, bytes_max: int) -> Exception | None:
+        """Add all outputs of a message to ``made``; return why it failed, or None."""
+        size = 0
+        running = self.begin(value)
+        while not running.is_over:
+            taken = running.take(CHUNK)
+            made += taken
+            size += sum(map(len, taken))
+            if len(made) > count_max or size > bytes_max:
+                running.close()
+                return too_many_outputs()
+        return running.error

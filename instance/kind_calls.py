@@ -1,0 +1,51 @@
+"""What calls a function of each kind, and the settings that only some kinds have."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from ..api.context import Context
+from ..api.serde import SerDe
+from ..errors import FunctionLoadError
+from .async_calls import AsyncCall
+from .batch_call import BatchCall
+from .batch_function import BatchFunctionCall
+from .generator_call import GeneratorCall
+from .loading.kinds import Kind
+from .loading.loader import LoadedFunction
+from .spec import InstanceSpec
+
+ASYNC_CALLS_MAX = 1000
+"""Calls of an async function that run at once, unless the config says another number."""
+_SETTING = "maxPendingAsyncRequests"
+
+
+def call_of(loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
+    """Return what calls a function.
+
+    Args:
+        loaded: the function.
+        context: what it gets beside a value; None if it takes none.
+        output: encodes outputs.
+    """
+    if loaded.kind is Kind.BATCH:
+        return BatchFunctionCall(loaded.call, context, output, loaded.batch_size)
+    kind = AsyncCall if loaded.kind.is_async else GeneratorCall if loaded.kind is Kind.GENERATOR else BatchCall
+    return kind(loaded.call, context, output)
+
+
+def async_calls_max(spec: InstanceSpec, kind: Kind) -> int:
+    """Return how many calls of a function may run at once.
+
+    Raises:
+        FunctionLoadError: a number is set, and the function is not async.
+    """
+    options = json.loads(spec.details.customRuntimeOptions or "{}")
+    given = cast("int | None", options.get(_SETTING))
+    if given is not None and given != ASYNC_CALLS_MAX and not kind.is_async:
+        raise FunctionLoadError(
+            f"{_SETTING} is {given}, and {spec.details.className} is {kind.value}, which is called for one message"
+            " after the other; leave it out, or make the function async def"
+        )
+    return ASYNC_CALLS_MAX if given is None else given

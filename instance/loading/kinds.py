@@ -1,0 +1,84 @@
+"""What kind of function a callable is, by looking at it: nothing is called.
+
+Design: the callable itself decides, then what it wraps. A decorator that uses `functools.wraps` leaves `__wrapped__`,
+and mostly passes on what the function returned, a generator or an awaitable; a plain wrapper of an async function is
+therefore taken for async. One that makes something else of it (a list of a generator's outputs) is called in the way of
+the wrapped function, and what it returns is one output.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+from ...api.batches import MARK
+from ...errors import FunctionLoadError
+
+_LAYERS_MAX = 100
+"""Of decorators and the like around one function; there are objects that have every attribute, without end."""
+
+
+class Kind(Enum):
+    """How a function takes messages and gives outputs; the value names it in errors."""
+
+    PLAIN = "a plain function"
+    BATCH = "a batch function"
+    GENERATOR = "a generator function"
+    ASYNC = "an async def function"
+    ASYNC_GENERATOR = "an async generator function"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it needs an event loop."""
+        return self in (Kind.ASYNC, Kind.ASYNC_GENERATOR)
+
+
+def kind_of(function: Callable[..., Any] | None) -> Kind:
+    """Return the kind of a callable, plain for none at all; whether it is a batch function says `batch_size`."""
+    for layer in _layers(function):
+        if inspect.iscoroutinefunction(layer):
+            return Kind.ASYNC
+        if inspect.isasyncgenfunction(layer):
+            return Kind.ASYNC_GENERATOR
+        if inspect.isgeneratorfunction(layer):
+            return Kind.GENERATOR
+    return Kind.PLAIN
+
+
+def batch_size(function: Callable[..., Any], name: str) -> int | None:
+    """Return the most messages of one call of a batch function, None if it is none.
+
+    Raises:
+        FunctionLoadError: it is marked as one, and is of another kind too.
+    """
+    for layer in _layers(function):
+        size = getattr(layer, MARK, None)
+        if type(size) is int:
+            kind = kind_of(function)
+            if kind is not Kind.PLAIN:
+                raise FunctionLoadError(
+                    f"{name} is marked by batch_function and is {kind.value}; a batch function is a plain def that"
+                    " takes a list and returns one, so leave out the decorator or what makes it the other kind"
+                )
+            return size
+    return None
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """Yield a callable, and one after the other what it calls in the end."""
+    for _ in range(_LAYERS_MAX):
+        yield function
+        wrapped = getattr(function, "__wrapped__", None)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif callable(wrapped):
+            function = wrapped
+        elif not inspect.isroutine(function) and not inspect.isclass(function):
+            function = type(function).__call__  # of an object; a C function's own method-wrapper ends it
+            if not inspect.isroutine(function):
+                return
+        else:
+            return

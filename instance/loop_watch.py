@@ -1,0 +1,91 @@
+"""Notices when a function holds up its event loop, and says in which line.
+
+Design: nobody on the loop can tell that it stands still, so another thread asks it every second for a sign of life. If
+the last one was not answered, the function's thread is looked at: the innermost frame that is not of an installed
+library or of ours is where the function waits, or computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+HELD_UP_S = 1.0
+_FOREIGN = (
+    *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(name))),
+    *(str(Path(__file__).parent.parent / ours) + os.sep for ours in ("instance", "client", "state", "tasks")),
+    "<frozen",
+)
+
+
+class LoopWatch:
+    """Watches one loop."""
+
+    def __init__(self, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Prepare.
+
+        Args:
+            report: is given one line for each time that the loop is held up.
+            clock: rising seconds.
+        """
+        self._report = report
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._asked_s = 0.0
+        self._answered = True
+        self._text = ""
+
+    @contextmanager
+    def watching(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Watch a loop of this thread for as long as it takes."""
+        self._thread, self._answered, self._loop = threading.get_ident(), True, loop
+        try:
+            yield
+        finally:
+            self._loop, self._text = None, ""
+
+    def trouble(self) -> str:
+        """Return what holds up the loop now, empty if nothing does (from any thread)."""
+        return "" if self._answered else self._text
+
+    def tick(self) -> None:
+        """Look at it; called about every second, by one other thread."""
+        loop, now_s = self._loop, self._clock()
+        if loop is None:
+            return
+        if self._answered:
+            self._text = ""
+            self._asked_s, self._answered = now_s, False
+            with suppress(RuntimeError):  # closed meanwhile
+                loop.call_soon_threadsafe(self._answer)
+        elif now_s - self._asked_s >= HELD_UP_S:
+            is_new = not self._text
+            self._text = f"an async call holds up the event loop since {now_s - self._asked_s:.0f} s: {self._where()}"
+            if is_new:
+                self._report(f"{self._text}; no other call goes on meanwhile: await instead, or use asyncio.to_thread")
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread)
+        innermost = frame
+        while frame is not None and _is_foreign(frame):
+            frame = frame.f_back
+        found = frame or innermost
+        if found is None:
+            return "its thread has ended"
+        return f"line {found.f_lineno} of {found.f_code.co_filename} ({found.f_code.co_name})"
+
+
+def _is_foreign(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_FOREIGN)
