@@ -50,6 +50,8 @@ def _load(pickled_by: str) -> _Any:
     with _Path(__file__).with_name(PICKLE_FILE).open("rb") as file:
         unpickler = _Unpickler(file)
         function = unpickler.load()
+        for part, annotations in unpickler.load():
+            part.__annotations__ = annotations  # as texts they would be of a module that is not here
         while modules := unpickler.load():
             unpickler.modules.update(modules)
     return function

@@ -11,6 +11,7 @@ What cannot be pickled is refused here, before anything is sent, by the name tha
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import importlib.machinery
 import importlib.util
@@ -25,6 +26,7 @@ import cloudpickle
 from cloudpickle.cloudpickle import dynamic_subimport
 
 from ...errors import UnpicklableFunction
+from .annotations import resolved_annotations
 from .local_modules import LocalModules
 from .unpicklable import find_unpicklable
 
@@ -34,7 +36,7 @@ _REMEDY = "make it inside the function, or in the __init__ of a class with proce
 
 
 def pickle_function(function: Any, name: str) -> bytes:
-    """Return the pickles of a function and of the modules that it imports when called, ended by an empty dict.
+    """Return the pickles of a function, of its annotations, and of the modules that it imports, ended by an empty dict.
 
     Args:
         function: anything that can be called.
@@ -49,6 +51,7 @@ def pickle_function(function: Any, name: str) -> bytes:
         pickler = _Pickler(stream, local)
         try:
             pickler.dump(function)
+            pickler.dump(resolved_annotations(function, pickler.is_by_value))
             sent: set[str] = set()
             while new := {key: module for key, module in pickler.imported.items() if key not in sent}:
                 sent |= new.keys()
@@ -78,6 +81,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def reducer_override(self, obj: Any) -> Any:
         """See pickle."""
+        if obj is dataclasses.MISSING:
+            return "MISSING"  # by name: dataclasses compare it by identity, and cloudpickle would make another one
         if isinstance(obj, io.TextIOWrapper) and obj not in (sys.stdin, sys.stdout, sys.stderr):
             raise TypeError("cannot pickle an open file")  # cloudpickle would send all that it holds
         if isinstance(obj, ModuleType | BuiltinFunctionType):
@@ -86,11 +91,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             # State apart from the making, unlike cloudpickle's own way: modules that import each other are no circle.
             state = {name: value for name, value in vars(obj).items() if name not in _MODULE_STATE_LEFT_OUT}
             return dynamic_subimport, (obj.__name__, {}), state
-        if isinstance(obj, FunctionType):
-            module = sys.modules.get(obj.__module__ or "__main__")
-            if module is None or module.__name__ == "__main__" or module in self._local:
-                self._follow_imports(obj)
+        if isinstance(obj, FunctionType) and self.is_by_value(obj):
+            self._follow_imports(obj)
         return super().reducer_override(obj)
+
+    def is_by_value(self, part: Any) -> bool:
+        """Return whether a function or class is sent itself, not by its name."""
+        module = sys.modules.get(part.__module__ or "__main__")
+        return module is None or module.__name__ == "__main__" or module in self._local
 
     def _refuse_compiled(self, part: ModuleType | BuiltinFunctionType) -> None:
         module = part if isinstance(part, ModuleType) else sys.modules.get(part.__module__ or "")

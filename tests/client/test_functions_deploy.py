@@ -87,6 +87,16 @@ def test_plain_function_runs(client: magnetar.Client, runtime: str) -> None:
     assert triggered(client, f"double-{runtime}", "ab") == "abab"
 
 
+def counted(word: Word) -> Word:
+    return Word(word.text.upper(), word.times + 1)
+
+
+def test_annotations_are_sent_with_the_function(client: magnetar.Client, runtime: str) -> None:
+    """Here they are texts, which name a class of this file."""
+    deploy(client, counted, f"counted-{runtime}", runtime=runtime, output_schema_type="JSON")
+    assert triggered(client, f"counted-{runtime}", '{"text": "tea"}') == '{"text":"TEA","times":3}'
+
+
 def test_function_with_context_is_configured_and_logs(client: magnetar.Client, runtime: str) -> None:
     name = f"context-{runtime}"
     deploy(client, with_context, name, runtime=runtime, user_config={"sign": "!"})

@@ -269,3 +269,66 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
     with pytest.raises(InvalidConfig) as caught:
         function_config("a", None, settings)
     assert message in str(caught.value)
+
+
+ANNOTATED = """
+from __future__ import annotations
+import dataclasses, enum, functools
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from nowhere import Context
+class Kind(enum.Enum):
+    TEA = 1
+@dataclasses.dataclass
+class Part:
+    name: str
+@dataclasses.dataclass
+class Line(Part):
+    kind: Kind
+    lines: list[Line]
+    more: int = 4
+def loud(function):
+    @functools.wraps(function)
+    def call(value):
+        return function(value)
+    return call
+def first(line: Line, context: Context) -> dict[str, Line]: ...
+@loud
+def wrapped(line: Line) -> Part: ...
+class Process:
+    def process(self, input: list[Line], context: Context) -> NotThere: ...
+"""
+
+
+def test_annotations_mean_the_same_where_a_function_is_restored(
+    home: Callable[..., ModuleType], elsewhere: Path
+) -> None:
+    module = home(annotated_shop=ANNOTATED)
+    assert module.first.__annotations__["line"] == "Line"
+    show = (
+        "import json, inspect, sys, typing; from {0} import {1} as it; it = getattr(it, 'process', it);"
+        "a = {{n: v if isinstance(v, str) else repr(v) for n, v in inspect.unwrap(it).__annotations__.items()}};"
+        "import dataclasses; kinds = [x for x in map(inspect.unwrap(it).__annotations__.get, ('line', 'input')) if x];"
+        "line = (typing.get_args(kinds[0]) or kinds)[0];"
+        "print(json.dumps([a, {{n: repr(v) for n, v in typing.get_type_hints(line).items()}},"
+        " [typing.get_args(line.__annotations__['lines'])[0] is line, len(dataclasses.fields(line)),"
+        " dataclasses.fields(line)[0].default is dataclasses.MISSING], 'annotated_shop' in sys.modules]))"
+    )
+    fields = {"name": "<class 'str'>", "kind": "<enum 'Kind'>", "lines": "list[annotated_shop.Line]"}
+    fields["more"] = "<class 'int'>"
+    expected = {
+        "first": {
+            "line": "<class 'annotated_shop.Line'>", "context": "Context", "return": "dict[str, annotated_shop.Line]",
+        },
+        "wrapped": {"line": "<class 'annotated_shop.Line'>", "return": "<class 'annotated_shop.Part'>"},
+        "Process": {"input": "list[annotated_shop.Line]", "context": "Context", "return": "NotThere"},
+    }  # fmt: skip
+    for name, meant in expected.items():
+        package = pack(getattr(module, name))
+        directory = elsewhere / name
+        zipfile.ZipFile(io.BytesIO(package.content)).extractall(directory)
+        code = show.format(*package.class_name.split("."))
+        done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == [meant, fields, [True, 4, True], False]
+    assert module.first.__annotations__["line"] == "Line"
