@@ -36,6 +36,7 @@ from .cluster.internal_topic import TopicLog, keep_compacted
 from .cluster.leadership import Leadership
 from .cluster.scheduling import Scheduling
 from .config import WorkerConfig
+from .functions.code_check import CodeCheck
 from .functions.components import SINK, SOURCE
 from .functions.cursor_reset import CursorReset
 from .functions.deletion import SubscriptionCleanup, Termination
@@ -123,7 +124,8 @@ class Parts:
         self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
-        self._intake = PackageIntake(self.packages)
+        self.code_check = CodeCheck()
+        self._intake = PackageIntake(self.packages, self.code_check)
         self.package_cleanup = PackageCleanup(
             self.packages,
             admin,

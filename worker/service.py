@@ -116,6 +116,7 @@ class WorkerService:
         await check_id(me, stats, http)
         parts = Parts(config, me, admin, http, client)
         stack.push_async_callback(parts.tables.close)
+        stack.push_async_callback(parts.code_check.close)
         await asyncio.to_thread(parts.packages.prepare)
         self._spawn("metadata log", parts.metadata.log.run)
         self._spawn("assignments log", parts.scheduler.log.run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, SourceConfig
@@ -15,6 +14,7 @@ from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import PackageLocationMetaData
 from ..cluster.hand_over import Deadline
+from .code_check import CodeCheck, Question
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
 
@@ -28,8 +28,9 @@ _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 class PackageIntake:
     """Packages as requests bring them and records name them."""
 
-    def __init__(self, packages: PackageStore) -> None:
+    def __init__(self, packages: PackageStore, code: CodeCheck) -> None:
         self._packages = packages
+        self._code = code
 
     def used(self, upload: Upload | None) -> contextlib.AbstractContextManager[None]:
         """Keep an upload from being removed meanwhile."""
@@ -51,7 +52,8 @@ class PackageIntake:
             RequestRefused: 400, its name is none of a package.
         """
         name = _file_name(file_name, config)
-        class_name = await self._packages.unpack(upload, name, partial(check_code, config=config))
+        place, class_name = await self._packages.unpack(upload, name, lambda place: (place, check_code(place, config)))
+        await self._examine(place, class_name, config)
         await deadline.ask(lambda: self._packages.keep(upload, name))
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
         return location, class_name
@@ -62,13 +64,16 @@ class PackageIntake:
         """Check the package of an installed connector's transform function and make it durable; raises as `keep`."""
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
-        await self._packages.unpack(upload, name, partial(check_package, class_name=class_name))
+        place = await self._packages.unpack(upload, name, lambda place: _checked(place, class_name))
+        await self._code.check(Question(place, class_name, is_called=True))
         await deadline.ask(lambda: self._packages.keep(upload, name))
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
     async def check_transform(self, location: PackageLocationMetaData, class_name: str) -> None:
         """Check the package of a transform function against another class; raises PackageError."""
-        await asyncio.to_thread(check_package, await self.fetch(location), class_name)
+        place = await self.fetch(location)
+        await asyncio.to_thread(check_package, place, class_name)
+        await self._code.check(Question(place, class_name, is_called=True))
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
         """Make sure that a package is there after a record names it.
@@ -86,7 +91,14 @@ class PackageIntake:
             PackageError: it has no such function.
         """
         if not is_built_in(location):
-            await asyncio.to_thread(check_code, await self.fetch(location), config)
+            place = await self.fetch(location)
+            await self._examine(place, await asyncio.to_thread(check_code, place, config), config)
+
+    async def _examine(self, place: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> None:
+        """Have the code loaded elsewhere; not that of Spark functions, whose requirements are installed later."""
+        if config.runtime_env != SPARK:
+            is_called = not isinstance(config, ConnectorConfig)
+            await self._code.check(Question(place, class_name, is_called))
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine; an installed connector has none."""
@@ -149,6 +161,11 @@ def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
         return class_name
     check_package(package, class_name, installs=config.runtime_env == SPARK)
     return class_name
+
+
+def _checked(place: Path, class_name: str) -> Path:
+    check_package(place, class_name)
+    return place
 
 
 def _bare(path: str) -> str:

@@ -1,0 +1,96 @@
+"""What the code of a package does when it is loaded: imported here, in a process that is made for it and ends after it.
+
+Only what holds on every worker is a refusal. A module that is not installed here may be so elsewhere, and what raises
+may do so for the want of a file or a service: of those nothing is said, and the instance says it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from ...instance.loading.loader import ProcessHome, module_root
+
+_REASON_CHARACTERS_MAX = 500
+
+
+def examine(package: Path, class_name: str, *, is_called: bool) -> str:
+    """Return in one line why a package cannot work on any worker; empty if nothing is known against it.
+
+    Args:
+        package: a .py file or the directory of an extracted archive.
+        class_name: ``module.name``, or a module with a function `process`.
+        is_called: it names a function, or a class with the method `process`, which takes messages.
+    """
+    root, home = module_root(package), ProcessHome(package)
+    module_name, _, attribute = class_name.rpartition(".")
+    if not module_name or not _is_module(root, module_name):
+        module_name, attribute = class_name, "process"
+    try:
+        module = home.import_module(module_name)
+    except (ImportError, SyntaxError) as error:
+        return _import_refusal(error, root)[:_REASON_CHARACTERS_MAX]
+    except BaseException:  # noqa: BLE001  whatever it is, it may be otherwise where the instance runs
+        return ""
+    found = getattr(module, attribute, None)
+    reason = _call_refusal(found) if is_called and callable(found) else ""
+    return f"className {class_name}: {reason}"[:_REASON_CHARACTERS_MAX] if reason else ""
+
+
+def _is_module(root: Path, name: str) -> bool:
+    place = root.joinpath(*name.split("."))
+    return place.with_suffix(".py").is_file() or place.is_dir()
+
+
+def _import_refusal(error: ImportError | SyntaxError, root: Path) -> str:
+    if isinstance(error, SyntaxError):
+        file = Path(error.filename or "")
+        if not file.is_relative_to(root):
+            return ""
+        return f"{file.relative_to(root)} has a syntax error in line {error.lineno}: {error.msg}"
+    if isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+        if name and "." in name and _is_module(root, name.partition(".")[0]) and not _is_module(root, name):
+            return f"the package has no module {name}, which its code imports"
+        return ""
+    if str(error).startswith("attempted relative import"):
+        return f"an import of the package fails: {error}; import the module by its whole name"
+    if error.name and _is_module(root, error.name.partition(".")[0]) and str(error).startswith("cannot import name"):
+        return f"an import of the package fails: {str(error).split(' (/')[0]}"
+    return ""
+
+
+def _call_refusal(found: Any) -> str:
+    if not inspect.isclass(found):
+        return _arity_refusal(found, found.__name__ if hasattr(found, "__name__") else type(found).__name__)
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        return f"class {found.__name__} lacks {missing}; define what it inherits"
+    if not _binds(found):
+        return f"class {found.__name__} is made without arguments, and __init__ asks for some; give them defaults"
+    method = inspect.getattr_static(found, "process", None)
+    if isinstance(method, staticmethod | classmethod):
+        return _arity_refusal(getattr(found, "process"), f"{found.__name__}.process")  # noqa: B009
+    if not inspect.isfunction(method):
+        return ""  # made in __init__, or a descriptor: known when there is an object
+    return _arity_refusal(method.__get__(object()), f"{found.__name__}.process")
+
+
+def _arity_refusal(function: Any, name: str) -> str:
+    if _binds(function, None) or _binds(function, None, None):
+        return ""
+    return f"{name}{inspect.signature(function)} must take the message, or the message and a context"
+
+
+def _binds(function: Any, *arguments: Any) -> bool:
+    """Return whether a call with these arguments is possible, or nobody can tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
