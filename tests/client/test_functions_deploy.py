@@ -227,13 +227,10 @@ def test_module_of_the_workers_that_is_missing_is_in_the_status(client: magnetar
         import not_on_workers  # type: ignore[import-not-found]
     finally:
         sys.path.remove(str(package.parent))
-    deploy(client, lambda text: not_on_workers.helper(text), "lacks")
-
-    def said() -> bool:
-        status = client.functions.status("lacks")["instances"][0]["status"]
-        return "No module named 'not_on_workers'" in json.dumps(status)
-
-    wait_for(said, "reason in the status")
+    with pytest.raises(DeploymentFailed, match="No module named 'not_on_workers'"):
+        deploy(client, lambda text: not_on_workers.helper(text), "lacks")
+    status = client.functions.status("lacks")["instances"][0]["status"]
+    assert "No module named 'not_on_workers'" in json.dumps(status)
 
 
 def test_function_that_cannot_be_pickled_is_not_sent(client: magnetar.Client) -> None:
