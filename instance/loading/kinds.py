@@ -38,7 +38,7 @@ class Kind(Enum):
 
 def kind_of(function: Callable[..., Any] | None) -> Kind:
     """Return the kind of a callable, plain for none at all; whether it is a batch function says `batch_size`."""
-    for layer in _layers(function):
+    for layer in layers(function):
         if inspect.iscoroutinefunction(layer):
             return Kind.ASYNC
         if inspect.isasyncgenfunction(layer):
@@ -54,7 +54,7 @@ def batch_size(function: Callable[..., Any], name: str) -> int | None:
     Raises:
         FunctionLoadError: it is marked as one, and is of another kind too.
     """
-    for layer in _layers(function):
+    for layer in layers(function):
         size = getattr(layer, MARK, None)
         if type(size) is int:
             kind = kind_of(function)
@@ -67,8 +67,8 @@ def batch_size(function: Callable[..., Any], name: str) -> int | None:
     return None
 
 
-def _layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, and one after the other what it calls in the end."""
+def layers(function: Any) -> Iterator[Any]:
+    """Yield a callable, and one after the other what it calls in the end: a function, or what hides it."""
     for _ in range(_LAYERS_MAX):
         yield function
         wrapped = getattr(function, "__wrapped__", None)

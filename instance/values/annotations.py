@@ -6,18 +6,17 @@ its context, say) for type checkers only; that must not keep a function from run
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
 
+from ...api.batches import MARK
+from ..loading.kinds import layers
+
 NOTHING: Any = inspect.Parameter.empty
 """In the place of an annotation that is not there."""
-BATCH_MARK = "__magnetar_batch__"
-"""Attribute of a function that takes and returns lists of messages."""
-_LAYERS_MAX = 100
 
 
 class Annotations(NamedTuple):
@@ -38,8 +37,8 @@ class Annotations(NamedTuple):
 
 def annotations_of(function: Callable[..., Any]) -> Annotations:
     """Return the annotations of a function, or of what a decorator has wrapped."""
-    layers = list(_layers(function))
-    inner = layers[-1]
+    every = list(layers(function))
+    inner = every[-1]
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -51,28 +50,11 @@ def annotations_of(function: Callable[..., Any]) -> Annotations:
     unresolved: list[str] = []
     taken = _resolved(parameters[0].annotation, names, unresolved) if parameters else NOTHING
     returned = _resolved(signature.return_annotation, names, unresolved)
-    if any(type(getattr(layer, BATCH_MARK, None)) is int for layer in layers):
+    if any(type(getattr(layer, MARK, None)) is int for layer in every):
         taken, returned = _item(taken), _item(returned)
-    elif any(inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer) for layer in layers):
+    elif any(inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer) for layer in every):
         returned = _item(returned)
     return Annotations(taken, returned, parameters[0].name if parameters else "", unresolved)
-
-
-def _layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, and one after the other what it calls in the end."""
-    for _ in range(_LAYERS_MAX):
-        yield function
-        wrapped = getattr(function, "__wrapped__", None)
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif callable(wrapped):
-            function = wrapped
-        elif inspect.ismethod(function):
-            function = function.__func__
-        elif not inspect.isroutine(function) and not inspect.isclass(function):
-            function = type(function).__call__
-        else:
-            return
 
 
 def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> Any:
