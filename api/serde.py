@@ -12,9 +12,11 @@ conversion itself.
 from __future__ import annotations
 
 import json
+import json.encoder
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, NoReturn
 
 
@@ -134,15 +136,34 @@ def _remedy(kind: type) -> str:
     )
 
 
-NESTED_DEEPER = "it nests too deep"
+_TOO_DEEP = "it nests too deep"
 
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON")
 
 
-_encode: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_decode: Callable[[str], Any] = json.JSONDecoder(parse_constant=_refuse_constant).decode
+def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
+    """Return what makes JSON of a value, in pieces; the second argument is 0.
+
+    `JSONEncoder.encode` makes one of these for each value, which takes longer than what it then does. Made once it
+    cannot remember what a value is inside of: one that contains itself ends at the limit of recursion.
+    """
+    encoder = json.JSONEncoder(check_circular=False, separators=(",", ":"), allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda value, _: (encoder.encode(value),)
+    made: Callable[[Any, int], Iterable[str]] = make(
+        None, encoder.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
+    )
+    return made
+
+
+_encode = _make_encoder()
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_decode: Callable[[str], Any] = _decoder.decode
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
+"""Returns the value at an index of a text, and where it ends; in half the time, as it looks for no white space."""
 
 
 class JsonSerDe(BatchSerDe):
@@ -160,9 +181,9 @@ class JsonSerDe(BatchSerDe):
             ValueError: it is NaN or infinite, contains itself, or nests too deep.
         """
         try:
-            return _encode(input).encode()
+            return "".join(_encode(input, 0)).encode()
         except RecursionError:
-            why = NESTED_DEEPER
+            why = f"{_TOO_DEEP}, or contains itself"
         except TypeError as error:
             raise TypeError(
                 f"JsonSerDe cannot serialize {type(input).__name__}: {error}; return dict, list, str, int, float, bool"
@@ -180,7 +201,7 @@ class JsonSerDe(BatchSerDe):
         try:
             return _decode(input_bytes.decode())
         except RecursionError:
-            why = NESTED_DEEPER
+            why = _TOO_DEEP
         except UnicodeDecodeError as error:
             why = f"no UTF-8 from byte {error.start} on"
         except ValueError as error:
@@ -190,13 +211,17 @@ class JsonSerDe(BatchSerDe):
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
         """Return values as JSON, or None if one of them has none; None stays None."""
         try:
-            return [None if value is None else _encode(value).encode() for value in values]
+            return [None if value is None else "".join(_encode(value, 0)).encode() for value in values]
         except Exception:  # noqa: BLE001  a value may be of a class of the user's; which one it is, `serialize` finds out
             return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
         """Return what messages say, or None if one is no JSON."""
         try:
-            return list(map(_decode, map(bytes.decode, messages)))
+            texts = list(map(bytes.decode, messages))
+            found = list(map(_scan, texts, repeat(0)))  # ends early where a text begins with no JSON
+            if len(found) == len(texts) and [end for _, end in found] == list(map(len, texts)):
+                return [value for value, _ in found]
+            return list(map(_decode, texts))
         except (ValueError, RecursionError):
             return None

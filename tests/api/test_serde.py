@@ -120,9 +120,9 @@ def test_json_refuses_values_that_contain_themselves_or_nest_too_deep() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    for value, why in ((circle, "Circular reference detected"), (deep, "it nests too deep")):
+    for value in (circle, deep):
         assert JSON.serialize_all([value]) is None
-        with pytest.raises(ValueError, match=f"JsonSerDe cannot serialize list: {why}"):
+        with pytest.raises(ValueError, match="JsonSerDe cannot serialize list: it nests too deep, or contains itself"):
             JSON.serialize(value)
     while deep:  # or its end would be a recursion, too
         deep = deep.pop()

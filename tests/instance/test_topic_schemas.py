@@ -99,6 +99,13 @@ class New:
     b: str = "none"
 
 
+@dataclass
+class Newest:
+    a: Int32
+    c: Int32 = 0
+    b: str = "none"
+
+
 def source(topic: str, schema_type: str, **spec: Any) -> records.SourceSpec:
     made = records.SourceSpec(negativeAckRedeliveryDelayMs=60_000)
     made.inputSpecs[f"{topic}-in"].CopyFrom(records.ConsumerSpec(schemaType=schema_type, **spec))
@@ -152,18 +159,22 @@ async def test_dataclasses_with_json_schemas(
         assert message.schema_version == bytes(8)
 
 
+@pytest.mark.parametrize("schema_type", ["AVRO", "AUTO_CONSUME"])
 async def test_avro_messages_are_read_by_the_version_that_wrote_them(
-    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, schema_type: str
 ) -> None:
+    """Those of several versions that are waiting are one unit of work."""
     old = await client.create_producer(f"{topic}-in", schema=AvroSchema(Old))
-    await old.send(Old(1))
-    await start(make_spec(CODE, "user_code.show", source=source(topic, "AVRO")))
     new = await client.create_producer(f"{topic}-in", schema=AvroSchema(New))
-    await new.send(New(2, "x"))
-    await old.send(Old(3))
+    for number in range(0, 10, 2):
+        await old.send(Old(number))
+        await new.send(New(number + 1, "x"))
+    await start(make_spec(CODE, "user_code.show", source=source(topic, schema_type)))
+    await (await client.create_producer(f"{topic}-in", schema=AvroSchema(Newest))).send(Newest(10, 3))
     consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST)
-    got = {(await consumer.receive(30)).data for _ in range(3)}
-    assert got == {b"{'a': 1}", b"{'a': 2, 'b': 'x'}", b"{'a': 3}"}
+    got = {(await consumer.receive(30)).data.decode() for _ in range(11)}
+    expected = {f"{{'a': {n}}}" if n % 2 == 0 else f"{{'a': {n}, 'b': 'x'}}" for n in range(10)}
+    assert got == expected | {"{'a': 10, 'c': 3, 'b': 'none'}"}
 
 
 async def test_dicts_are_written_by_the_output_topics_schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,17 @@ from typing import Any
 import magnetar
 import pytest
 from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
+from magnetar.client import AutoConsumeSchema, SchemaInfo
+from magnetar.client.typed.writers import WriterSchemas
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.batch_call import BatchCall
 from magnetar.instance.loading.loader import Loading
+from magnetar.instance.stopping import InstanceStopping
 from magnetar.instance.values.annotations import NOTHING, annotations_of
+from magnetar.instance.values.endpoints import SchemaEndpoints
 from magnetar.instance.values.loading import Values, load_values
 from magnetar.wire.functions_pb2 import FunctionDetails
+from magnetar.wire.topic_name import TopicName
 
 HEAD = """
 from __future__ import annotations
@@ -333,6 +339,53 @@ def test_schemas_read_values(coded: Coded, schema: str, annotation: str, message
     parameter = f"x: {annotation}" if annotation else "x"
     outputs, failures = coded.call(f"def f({parameter}): return repr(x).strip()", message, message, schema=schema)
     assert (outputs, failures) == ([value.encode()] * 2, [])
+
+
+CUSTOM = """
+import _pulsar
+import pulsar.schema
+from magnetar.client import Schema, SchemaInfo
+class Theirs(pulsar.schema.Schema):
+    def __init__(self, kind, properties):
+        super().__init__(kind, _pulsar.SchemaType.STRING, None, f"{kind.__name__} {properties}")
+    def encode(self, obj): return obj.item.encode()
+    def decode(self, data): return Line(data.decode())
+class Ours(Schema):
+    def __init__(self): self.info = SchemaInfo(1, name="OURS")
+    def encode(self, value): return value.item.encode()
+    def decode(self, data, writer=None): return Line(data.decode())
+def f(line: Line) -> Line: return Line(line.item.upper())
+"""
+
+
+@pytest.mark.parametrize(("name", "shown"), [("Theirs", "Line {}"), ("Ours", "OURS")])
+def test_schema_classes_of_the_package_convert(coded: Coded, name: str, shown: str) -> None:
+    outputs, failures = coded.call(CUSTOM, b"tea", b"\xff", schema=f"m.{name}", out_schema=f"m.{name}")
+    assert outputs == [b"TEA", None]
+    assert "can't decode byte 0xff" in failures[0]
+    schema = coded.load(CUSTOM, schema=f"m.{name}").input_schemas["in"].schema
+    assert (schema.info.kind, schema.info.name) == (1, shown)
+
+
+class Silent:
+    """A client whose broker does not answer."""
+
+    def __init__(self) -> None:
+        self.writer_schemas = WriterSchemas(self._fetch)
+
+    async def _fetch(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_stop_does_not_wait_for_the_schema_of_a_writer() -> None:
+    endpoints = SchemaEndpoints(Silent())  # type: ignore[arg-type]  # what is asked of it
+    schema = AutoConsumeSchema()
+    asked = asyncio.create_task(asyncio.to_thread(endpoints.writer, schema, "persistent://a/b/c", b"1"))
+    await asyncio.sleep(0)
+    endpoints.stop()
+    with pytest.raises(InstanceStopping):
+        await asked
 
 
 def test_generators_batches_and_decorators_are_looked_through(coded: Coded) -> None:
