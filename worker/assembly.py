@@ -46,6 +46,7 @@ from .functions.instances import Instances
 from .functions.package_cleanup import PackageCleanup
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
+from .functions.package_urls import PackageUrls
 from .functions.prerequisites import Prerequisites
 from .functions.runs import Runs
 from .functions.service import FunctionName, Functions
@@ -125,7 +126,8 @@ class Parts:
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.code_check = CodeCheck()
-        self._intake = PackageIntake(self.packages, self.code_check)
+        urls = PackageUrls(self.packages, http, config.function_url_patterns, config.connector_url_patterns)
+        self._intake = PackageIntake(self.packages, self.code_check, urls)
         self.package_cleanup = PackageCleanup(
             self.packages,
             admin,

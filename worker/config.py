@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ class WorkerConfig:
         assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
         coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
         locks_topic: of the one by which no two workers run the same instance; ours, Pulsar has no key for it.
+        function_url_patterns: regular expressions of the addresses, http, https or file, from which functions may take
+            packages (`additionalEnabledFunctionsUrlPatterns`); none by default.
+        connector_url_patterns: the same for sources and sinks (`additionalEnabledConnectorUrlPatterns`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
         spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
@@ -70,6 +74,8 @@ class WorkerConfig:
     assignments_topic: str = "assignments"
     coordination_topic: str = "coordinate"
     locks_topic: str = "instances"
+    function_url_patterns: tuple[str, ...] = ()
+    connector_url_patterns: tuple[str, ...] = ()
     cluster: str = "standalone"
     state_url: str = ""
     spark_master: str = "local[*]"
@@ -96,6 +102,11 @@ class WorkerConfig:
             address_of(self.state_url)
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
+        for pattern in (*self.function_url_patterns, *self.connector_url_patterns):
+            try:
+                re.compile(pattern)
+            except re.error as exc:
+                raise InvalidConfig(f"the URL pattern {pattern!r} is no regular expression: {exc}") from exc
         names = self.topics
         if len(set(names)) < len(names) or not all(names) or any("/" in name for name in names):
             raise InvalidConfig(f"the internal topics {', '.join(map(repr, names))} must be different names without /")

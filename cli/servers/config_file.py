@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from ..failure import Failure
-from .config_values import host_names, one_of, store_url, words
+from .config_values import host_names, one_of, store_url, texts, words
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
 from .config_values import scaled as _scaled
@@ -161,6 +161,8 @@ WORKER_KEYS: dict[str, Key] = {
     "functionMetadataTopicName": Key("worker", "metadata_topic", _text),
     "functionAssignmentTopicName": Key("worker", "assignments_topic", _text),
     "clusterCoordinationTopicName": Key("worker", "coordination_topic", _text),
+    "additionalEnabledFunctionsUrlPatterns": Key("worker", "function_url_patterns", texts),
+    "additionalEnabledConnectorUrlPatterns": Key("worker", "connector_url_patterns", texts),
     "stateStorageServiceUrl": Key("worker", "state_url", _text),
     "sparkMaster": Key("worker", "spark_master", _text),
     "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),

@@ -99,6 +99,15 @@ def host_names(value: Any) -> tuple[str, ...]:
         raise ValueError(str(error)) from error
 
 
+def texts(value: Any) -> tuple[str, ...]:
+    """Return texts from a list; an empty text stands for an empty list, as in Pulsar's files."""
+    if value in (None, ""):
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError("a list of regular expressions is expected, such as ['https://packages.example.com/.*']")
+    return tuple(value)
+
+
 def spark_settings(value: Any) -> dict[str, str]:
     """Return Spark's own settings by name; Spark writes truth as YAML does."""
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):

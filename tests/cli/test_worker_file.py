@@ -37,6 +37,8 @@ rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
 stateStorageServiceUrl: bk://broker:4181
 initialBrokerReconnectMaxRetries: 5
+additionalEnabledFunctionsUrlPatterns: ['https://a/.*', 'file:///opt/functions/.*']
+additionalEnabledConnectorUrlPatterns: []
 """
 
 IN_FORCE = """
@@ -77,6 +79,8 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.metadata_topic, config.assignments_topic, config.coordination_topic) == ("m", "a", "c")
     assert (config.failure_check_ms, config.reschedule_timeout_ms) == (500, 3000)
     assert config.liveness_check_ms == 20000
+    assert config.function_url_patterns == ("https://a/.*", "file:///opt/functions/.*")
+    assert config.connector_url_patterns == ()
     assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
     assert (config.spark_starts_ahead, config.spark_class_archive) == (False, False)
     assert not config.spark().starts_ahead

@@ -17,6 +17,7 @@ from ..cluster.hand_over import Deadline
 from .code_check import CodeCheck, Question
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
+from .package_urls import PackageUrls
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -28,13 +29,22 @@ _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 class PackageIntake:
     """Packages as requests bring them and records name them."""
 
-    def __init__(self, packages: PackageStore, code: CodeCheck) -> None:
+    def __init__(self, packages: PackageStore, code: CodeCheck, urls: PackageUrls) -> None:
         self._packages = packages
         self._code = code
+        self._urls = urls
 
     def used(self, upload: Upload | None) -> contextlib.AbstractContextManager[None]:
         """Keep an upload from being removed meanwhile."""
         return self._packages.used(upload.package_id) if upload else contextlib.nullcontext()
+
+    async def fetch_url(self, url: str, title: str) -> tuple[Upload, str]:
+        """Return the package at an address and its file's name; `discard` it. Raises as `PackageUrls.fetch`."""
+        return await self._urls.fetch(url, title)
+
+    async def discard(self, upload: Upload) -> None:
+        """Remove the file of an upload; what was kept of it stays."""
+        await self._packages.discard(upload)
 
     async def keep(
         self, upload: Upload, file_name: str | None, config: FunctionConfig | ConnectorConfig, deadline: Deadline
@@ -139,13 +149,6 @@ def package_name(location: PackageLocationMetaData) -> str:
     if name != _bare(name) or not name.endswith(SUFFIXES) or not name.isprintable():
         raise PackageError(f"the package's file name {name[:80]!a} is no bare name of a {', '.join(SUFFIXES)} file")
     return name
-
-
-def url_refusal(url: str) -> str:
-    """Return why a package is not taken from a URL."""
-    if url.startswith(("function://", "sink://", "source://")):
-        return f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data"
-    return "Function Package url is not valid.supported url (http/https/file); upload the file as data"
 
 
 def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:

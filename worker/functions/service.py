@@ -21,7 +21,7 @@ from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
 from .components import FUNCTION, Component
 from .history import begin, code_location, fallback_of, replace_version, restored
-from .package_intake import PackageIntake, built_in_location, url_refusal
+from .package_intake import PackageIntake, built_in_location
 from .prerequisites import Prerequisites
 
 LOOK_TIMEOUT_S = 5.0
@@ -140,6 +140,18 @@ class Functions:
 
     async def _deploy(self, name: FunctionName, deployment: Deployment, make_record: MakeRecord) -> int:
         deadline = Deadline(self.hand_over.timeout_s)
+        if deployment.url is None:
+            return await self._deploy_upload(name, deployment, make_record, deadline)
+        upload, file_name = await self.packages.fetch_url(deployment.url, self.component.title)
+        try:
+            deployment = replace(deployment, upload=upload, file_name=file_name)
+            return await self._deploy_upload(name, deployment, make_record, deadline)
+        finally:
+            await self.packages.discard(upload)
+
+    async def _deploy_upload(
+        self, name: FunctionName, deployment: Deployment, make_record: MakeRecord, deadline: Deadline
+    ) -> int:
         with self.packages.used(deployment.upload):
             async with deadline.bound():
                 metadata = await make_record(name, deployment, deadline)
@@ -200,7 +212,7 @@ class Functions:
         try:
             sent = _named(component.read(deployment.config), name)
             config = component.merge(before, sent)
-            has_package = deployment.upload is not None or bool(deployment.url)
+            has_package = deployment.upload is not None
             unchanged = config == before
             await _check(component, config)
             if unchanged and not has_package:
@@ -320,8 +332,6 @@ class Functions:
             if (deployment.upload is not None and not config.transform_function_class_name) or deployment.url:
                 raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")
             return built_in_location(name), config
-        if deployment.url:
-            raise RequestRefused(400, url_refusal(deployment.url))
         if deployment.upload is None:
             return None, config
         location, class_name = await self.packages.keep(deployment.upload, deployment.file_name, config, deadline)

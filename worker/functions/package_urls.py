@@ -1,0 +1,128 @@
+"""Packages by URL: fetched by the worker that takes the request, from addresses that its settings allow.
+
+Nothing is allowed by default, as with Apache Pulsar: whoever may deploy could otherwise have the worker read any file
+of its machine, and ask any server that it reaches. A redirect must lead to an allowed address, too. What is fetched is
+stored like an upload: the address is not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import unquote, urljoin, urlsplit
+
+import httpx
+
+from ...errors import PackageError, RequestRefused
+from ...metadata.packages import PART_BYTES, PackageStore, Upload
+
+FETCH_TIMEOUT_S = 20.0
+"""How long fetching may take as a whole; a request has thirty seconds for everything."""
+REDIRECTS_MAX = 5
+
+_FUNCTION = "Function"
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+@dataclass(frozen=True, slots=True)
+class PackageUrls:
+    """Fetches packages.
+
+    Attributes:
+        packages: takes what was fetched.
+        http: to ask other servers with.
+        function_patterns: regular expressions, of which one must match the whole address of a function's package.
+        connector_patterns: the same for sources and sinks.
+    """
+
+    packages: PackageStore
+    http: httpx.AsyncClient
+    function_patterns: tuple[str, ...] = ()
+    connector_patterns: tuple[str, ...] = ()
+
+    async def fetch(self, url: str, title: str) -> tuple[Upload, str]:
+        """Return a package and its file's name; the caller ends it with `discard`.
+
+        Args:
+            url: ``http://…``, ``https://…`` or ``file:///…``.
+            title: ``Function``, ``Source`` or ``Sink``.
+
+        Raises:
+            RequestRefused: 400, the address is not allowed, or gives no package.
+        """
+        self._check(url, title)
+        try:
+            async with asyncio.timeout(FETCH_TIMEOUT_S):
+                is_file = urlsplit(url).scheme == "file"
+                upload = await (self._of_file(url) if is_file else self._of_server(url, title))
+        except TimeoutError:
+            raise _refusal(title, url, f"it took longer than {FETCH_TIMEOUT_S:g} s") from None
+        except (PackageError, OSError, httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise _refusal(title, url, str(exc) or type(exc).__name__) from exc
+        return upload, unquote(urlsplit(url).path).rpartition("/")[2]
+
+    def _check(self, url: str, title: str) -> None:
+        if url.startswith(("function://", "sink://", "source://")):
+            raise RequestRefused(
+                400,
+                f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data",
+            )
+        is_function = title == _FUNCTION
+        key = "additionalEnabledFunctionsUrlPatterns" if is_function else "additionalEnabledConnectorUrlPatterns"
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
+        is_known = parts.scheme in ("http", "https") if parts.hostname else parts.scheme == "file"
+        # A path that goes up may match a pattern and mean another place.
+        goes_up = ".." in unquote(parts.path).split("/")
+        patterns = self.function_patterns if is_function else self.connector_patterns
+        if not is_known or goes_up or not any(re.fullmatch(pattern, url) for pattern in patterns):
+            raise RequestRefused(
+                400,
+                "Function Package url is not valid.supported url (http/https/file); it must match one of the worker's"
+                f" {key} ({', '.join(patterns) or 'none is set'}); or upload the file as data",
+            )
+
+    async def _of_file(self, url: str) -> Upload:
+        path = unquote(urlsplit(url).path)
+        # Without O_NONBLOCK a named pipe would hold the thread until somebody writes to it.
+        number = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise PackageError(f"{path} is no file")
+            return await self.packages.receive(_pieces(number))
+        finally:
+            os.close(number)
+
+    async def _of_server(self, url: str, title: str) -> Upload:
+        place = url
+        for _ in range(REDIRECTS_MAX + 1):
+            async with self.http.stream(
+                "GET", place, follow_redirects=False, headers={"Accept-Encoding": "identity"}, timeout=FETCH_TIMEOUT_S
+            ) as response:
+                if response.status_code in _REDIRECTS and "location" in response.headers:
+                    place = urljoin(place, response.headers["location"])
+                    if urlsplit(place).scheme == "file":
+                        raise PackageError(f"it redirects to {place}")
+                    self._check(place, title)
+                    continue
+                if response.status_code != httpx.codes.OK:
+                    raise PackageError(f"HTTP {response.status_code} {response.reason_phrase}")
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise PackageError("it is sent compressed, which was not asked for")
+                return await self.packages.receive(response.aiter_raw())
+        raise PackageError(f"more than {REDIRECTS_MAX} redirects")
+
+
+async def _pieces(number: int) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(os.read, number, PART_BYTES):
+        yield piece
+
+
+def _refusal(title: str, url: str, reason: str) -> RequestRefused:
+    return RequestRefused(400, f'Encountered error "{reason}" when getting {title} package from {url}')
