@@ -23,6 +23,7 @@ from .connector_config import (
     SourceConfig,
 )
 from .conversion import merge_inputs, runtime_options
+from .endpoint_rules import check_consumer_properties, refused_of_source
 from .function_config import ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL, PROCESS, ConsumerSpec, ProducerSpec, Resources
 from .rules import (
     check_amounts,
@@ -121,6 +122,8 @@ def check_sink(config: SinkConfig) -> None:
     check_name(config, "Sink")
     check_inputs(config.input_specs, _NO_INPUT)
     check_specs(config.input_specs)
+    is_ordered = bool(config.retain_ordering) or config.processing_guarantees == EFFECTIVELY_ONCE
+    check_consumer_properties(config.input_specs, is_ordered=is_ordered)
     check_subscription_name(config.subscription_name or "", "sourceSubscriptionName")
     if config.retain_ordering and config.retain_key_ordering:
         raise InvalidConfig("Only one of retain ordering or retain key ordering can be set")
@@ -187,7 +190,9 @@ def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
     for topic, spec in getattr(config, "input_specs", {}).items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
     yield from schemas_of_sinks(getattr(config, "input_specs", {}))
-    yield from refusals(getattr(config, "producer", None) or ProducerSpec(), "producerConfig.")
+    producer = getattr(config, "producer", None) or ProducerSpec()
+    yield from refusals(producer, "producerConfig.")
+    yield from refused_of_source(producer)
     yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     yield from config.refused.items()
 

@@ -152,6 +152,8 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     values["source"]["subscriptionType"] = _subscription_type(config)
     values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
     values["componentType"] = "FUNCTION"
+    if config.batch_builder:
+        values["sink"].setdefault("producerSpec", {})["batchBuilder"] = config.batch_builder
     options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
     shown_options = {name: FIELDS_BY_NAME[name].kind.show(value) for name, value in options.items()}
     chosen = {name: value for name, value in shown_options.items() if value is not None}

@@ -47,6 +47,9 @@ SPARK = "spark"
 RUNTIME_ENVIRONMENTS = (PROCESS, "thread", SPARK)
 COMPRESSIONS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
+BATCH_BUILDERS = ("DEFAULT", "KEY_BASED")
+KEY_BASED = BATCH_BUILDERS[1]
+
 DEFAULT_COMPRESSION = "LZ4"
 DEFAULT_CPU = 1.0
 """Pulsar's default, which is no limit here: an instance uses what the machine has."""
@@ -76,8 +79,8 @@ class ConsumerSpec:
         "schemaProperties", TEXT_MAP, "Properties of the schema.", unset={}, record="schemaProperties"
     )
     consumer_properties: Mapping[str, str] = option(
-        "consumerProperties", TEXT_MAP, "Properties of the consumer.",
-        unset={}, record="consumerProperties", refused=NOT_YET,
+        "consumerProperties", TEXT_MAP, "Settings of the consumer by their names in Java, as texts.",
+        unset={}, record="consumerProperties",
     )  # fmt: skip
     receiver_queue_size: int | None = option(
         "receiverQueueSize",
@@ -87,14 +90,43 @@ class ConsumerSpec:
     )
     crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Decryption.", refused=NOT_YET)
     pool_messages: bool = option(
-        "poolMessages", FLAG, "Reuse of Java's buffers.", unset=False, record="poolMessages", refused=NOT_YET
-    )
+        "poolMessages", FLAG, "Reuse of Java's buffers.",
+        unset=False, record="poolMessages", refused="Python has no pools of buffers; leave it out",
+    )  # fmt: skip
     payload_processor: Mapping[str, Any] | None = option(
-        "messagePayloadProcessorConfig", OBJECT, "Reader of other formats of entries.", refused=NOT_YET
-    )
+        "messagePayloadProcessorConfig", OBJECT, "Reader of other formats of entries.",
+        refused="entries are read in Pulsar's own format, and Java classes cannot be loaded; leave it out",
+    )  # fmt: skip
     is_regex_pattern: bool = option(
         "regexPattern", FLAG, "The name is a pattern of topics.",
         alias="isRegexPattern", unset=False, record="isRegexPattern", refused=NOT_YET,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingConfig:
+    """How large the entries of outputs become, and of what `Context.publish` sends."""
+
+    enabled: bool | None = option("enabled", FLAG, "Several messages share an entry.", default=True, record="enabled")
+    max_publish_delay_ms: int | None = option(
+        "batchingMaxPublishDelayMs", INTEGER, "How long messages are collected for one entry.",
+        record="batchingMaxPublishDelayMs",
+    )  # fmt: skip
+    round_robin_frequency: int | None = option(
+        "roundRobinRouterBatchingPartitionSwitchFrequency", INTEGER, "Turns between partitions.",
+        record="roundRobinRouterBatchingPartitionSwitchFrequency",
+        refused="partitions take turns entry by entry; leave it out",
+    )  # fmt: skip
+    max_messages: int | None = option(
+        "batchingMaxMessages", INTEGER, "Messages of an entry, up to 1000.", record="batchingMaxMessages"
+    )
+    max_bytes: int | None = option(
+        "batchingMaxBytes", INTEGER, "Bytes of an entry, up to 1 MiB, unless one message has more.",
+        record="batchingMaxBytes",
+    )  # fmt: skip
+    batch_builder: str | None = option(
+        "batchBuilder", one_of(*BATCH_BUILDERS)._replace(load=lambda text: text or None), "As that of producerConfig.",
+        record="batchBuilder",
     )  # fmt: skip
 
 
@@ -103,27 +135,29 @@ class ProducerSpec:
     """How the output topic is written."""
 
     max_pending_messages: int | None = option(
-        "maxPendingMessages", INTEGER, "Messages on their way.", record="maxPendingMessages", refused=NOT_YET
-    )
+        "maxPendingMessages", INTEGER, "Messages of an instance on their way at most, beside one entry.",
+        record="maxPendingMessages",
+    )  # fmt: skip
     max_pending_messages_across_partitions: int | None = option(
-        "maxPendingMessagesAcrossPartitions", INTEGER, "The same for all partitions.",
-        record="maxPendingMessagesAcrossPartitions", refused=NOT_YET,
+        "maxPendingMessagesAcrossPartitions", INTEGER, "The same for all partitions; the smaller of both counts.",
+        record="maxPendingMessagesAcrossPartitions",
     )  # fmt: skip
     use_thread_local_producers: bool = option(
-        "useThreadLocalProducers", FLAG, "A producer for each thread.",
-        unset=False, record="useThreadLocalProducers", refused=NOT_YET,
+        "useThreadLocalProducers", FLAG, "Each thread that publishes has producers of its own.",
+        unset=False, record="useThreadLocalProducers",
     )  # fmt: skip
     crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Encryption.", refused=NOT_YET)
     batch_builder: str = option(
-        "batchBuilder", CLEARABLE_TEXT._replace(load=str), "How outputs are put into batches.",
-        unset="", default="", record="batchBuilder", refused=NOT_YET,
+        "batchBuilder", one_of(*BATCH_BUILDERS)._replace(load=str),
+        "DEFAULT; KEY_BASED, an entry has messages of one key, as Key_Shared subscriptions need.",
+        unset="", default="", record="batchBuilder",
     )  # fmt: skip
     compression_type: str | None = option(
         "compressionType", one_of(*COMPRESSIONS), "; ".join(COMPRESSIONS),
         default=DEFAULT_COMPRESSION, record="compressionType",
     )  # fmt: skip
-    batching_config: Mapping[str, Any] | None = option(
-        "batchingConfig", OBJECT, "How large batches become.", refused=NOT_YET
+    batching_config: BatchingConfig | None = option(  # noqa: RUF009  it makes a field()
+        "batchingConfig", nested(BatchingConfig), "How large entries become.", record="batchingSpec"
     )
 
 
@@ -176,6 +210,9 @@ class FunctionConfig:
         "producerConfig", nested(ProducerSpec), "Settings of the output producer, as JSON.",
         flags="--producer-config", default=ProducerSpec(), record="sink.producerSpec",
     )  # fmt: skip
+    batch_builder: str | None = option(
+        "batchBuilder", one_of(*BATCH_BUILDERS), "That of producerConfig: DEFAULT; KEY_BASED.", flags="--batch-builder"
+    )
     output_schema_type: str | None = option(
         "outputSchemaType", TEXT, "Type of the output topic's schema, or its class.",
         flags="-st --schema-type", record="sink.schemaType", fixed="Output Schema mismatch",
@@ -214,7 +251,7 @@ class FunctionConfig:
     retain_key_ordering: bool | None = option(
         "retainKeyOrdering", SWITCH, "Process each key in order.",
         flags="--retain-key-ordering", default=False, record="retainKeyOrdering",
-        fixed="Retain Key Ordering cannot be altered", refused=NOT_YET,
+        fixed="Retain Key Ordering cannot be altered",
     )  # fmt: skip
     forward_source_message_property: bool | None = option(
         "forwardSourceMessageProperty", FLAG._replace(show=lambda value: value or None), "Copy input properties.",
@@ -274,6 +311,10 @@ class FunctionConfig:
         "Where a new subscription starts: Latest, Earliest.",
         flags="--subs-position", default="Latest", record="source.subscriptionPosition",
     )  # fmt: skip
+    skip_to_latest: bool | None = option(
+        "skipToLatest", FLAG._replace(show=lambda value: value or None), "Skip the backlog at every start.",
+        flags="--skip-to-latest", default=False, record="source.skipToLatest",
+    )  # fmt: skip
     runtime_env: str | None = option(
         "runtimeEnv", one_of(*RUNTIME_ENVIRONMENTS)._replace(parse=str),
         "Where it runs: process (default), thread or spark.", flags="--runtime",
@@ -318,9 +359,6 @@ OTHER_FIELDS = (
     Field("customSchemaInputs", TEXT_MAP, "Topic to schema type, or to JSON text as in inputSpecs, as JSON.",
           "--custom-schema-inputs"),
     Field("customSchemaOutputs", TEXT_MAP, "The same for the output topic.", "--custom-schema-outputs"),
-    Field("batchBuilder", TEXT, "How outputs are put into batches.", "--batch-builder", refused=NOT_YET),
-    Field("skipToLatest", FLAG, "Skip the backlog at every start.", "--skip-to-latest",
-          refused="it is not supported yet; leave it out, or use subscriptionPosition Latest"),
     Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=NOT_YET),
 )  # fmt: skip
 """Fields that are no attributes: ways to give inputs, and what is only read to be refused."""

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
 from ..wire.topic_name import TopicName, parse_topic_name
+from .endpoint_rules import check_consumer_properties, check_producer, refused_of_exact, refused_of_spark
 from .function_config import (
     ATLEAST_ONCE,
     ATMOST_ONCE,
@@ -30,6 +31,7 @@ from .function_config import (
     MIN_RAM_BYTES,
     PROCESS,
     SPARK,
+    BatchingConfig,
     ConsumerSpec,
     FunctionConfig,
     ProducerSpec,
@@ -167,6 +169,9 @@ def _check_topics(config: FunctionConfig) -> None:
         check_dead_letter_topic(config.dead_letter_topic, config.input_specs)
     check_specs(config.input_specs)
     check_schemas(config)
+    is_ordered = bool(config.retain_ordering) or config.processing_guarantees == EFFECTIVELY_ONCE
+    check_consumer_properties(config.input_specs, is_ordered=is_ordered)
+    check_producer(config.producer or ProducerSpec(), config.batch_builder)
 
 
 def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
@@ -280,6 +285,11 @@ def _check_effectively_once(config: FunctionConfig) -> None:
             "When Guarantees == EFFECTIVELY_ONCE, autoAck must be equal to true: inputs are acknowledged with their"
             " outputs; use MANUAL to acknowledge them yourself"
         )
+    if config.skip_to_latest:
+        raise InvalidConfig(
+            "skipToLatest: EFFECTIVELY_ONCE counts every input once, and what is skipped is not counted; leave it out,"
+            " or use ATLEAST_ONCE"
+        )
     for what in _non_persistent(config):
         raise InvalidConfig(
             f"{what} is non-persistent: it knows no positions and no duplicates, so processing cannot be"
@@ -321,6 +331,10 @@ def _check_spark(config: FunctionConfig) -> None:
         )
     if config.auto_ack is False:
         raise InvalidConfig("autoAck: a run acknowledges what it has read when its outputs are stored; leave it out")
+    if config.skip_to_latest:
+        raise InvalidConfig("skipToLatest: a run is for the backlog; leave it out")
+    if config.retain_key_ordering:
+        raise InvalidConfig("retainKeyOrdering: tasks run side by side; leave it out, or use retainOrdering")
     if config.log_topic:
         raise InvalidConfig("logTopic: it is not supported with runtimeEnv spark; leave it out and use functions logs")
     for topic, spec in config.input_specs.items():
@@ -331,6 +345,12 @@ def _check_spark(config: FunctionConfig) -> None:
             )
         if spec.receiver_queue_size is not None:
             raise InvalidConfig(f"inputSpecs[{topic}].receiverQueueSize: a run has no receiver queue; leave it out")
+        if spec.consumer_properties:
+            raise InvalidConfig(f"inputSpecs[{topic}].consumerProperties: a run has no consumer; leave it out")
+    for name, reason in refused_of_spark(config.producer or ProducerSpec()):
+        raise InvalidConfig(f"{name}: {reason}")
+    if config.batch_builder:
+        raise InvalidConfig("batchBuilder: a run writes with settings of its own; leave it out")
     for what in _non_persistent(config):
         raise InvalidConfig(f"{what}: it keeps nothing that a later run could read or check; use a persistent topic")
 
@@ -347,7 +367,11 @@ def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
     yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     for topic, spec in config.input_specs.items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
-    yield from refusals(config.producer or ProducerSpec(), "producerConfig.")
+    producer = config.producer or ProducerSpec()
+    yield from refusals(producer, "producerConfig.")
+    yield from refusals(producer.batching_config or BatchingConfig(), "producerConfig.batchingConfig.")
+    if config.processing_guarantees == EFFECTIVELY_ONCE:
+        yield from refused_of_exact(producer)
     yield from config.refused.items()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import cast
 
-from ..client.config import Compression, ConsumerConfig, ProducerConfig
-from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionType
+from ..client.config import Compression, ConsumerConfig, ProducerConfig, SubscriptionType
+from ..config.consumer_properties import read_consumer_properties
+from ..config.function_config import KEY_BASED
+from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionType, SourceSpec
 from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
 from .spec import InstanceSpec
 
@@ -13,6 +16,31 @@ RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be aske
 
 RECEIVER_QUEUE_BYTES = 32 * 1024 * 1024
 """Of each input topic; as many messages of 1 MB as Pulsar's 1000 would be a gigabyte."""
+
+ENTRY_MESSAGES_MAX = 1000
+ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
+SHIP_AFTER_S = 0.010
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBounds:
+    """How outputs become entries, and how many may be on their way.
+
+    Attributes:
+        on_the_way: messages that are sent and not stored at most, beside one piece; None leaves it to the pipeline.
+        entry_messages: messages of an entry at most.
+        entry_bytes: bytes of payload of an entry at most, unless one message has more.
+        delay_s: how long outputs of a unit are collected.
+    """
+
+    on_the_way: int | None = None
+    entry_messages: int = ENTRY_MESSAGES_MAX
+    entry_bytes: int = ENTRY_BYTES_MAX
+    delay_s: float = SHIP_AFTER_S
+
+    def messages(self, most: int) -> int:
+        """Return how many messages may be on their way where the pipeline allows ``most``."""
+        return most if self.on_the_way is None else min(most, self.on_the_way)
 
 
 def subscription_of(spec: InstanceSpec) -> str:
@@ -25,13 +53,22 @@ def acks_first(spec: InstanceSpec) -> bool:
     return spec.details.processingGuarantees == ATMOST_ONCE
 
 
+def subscription_type(source: SourceSpec) -> SubscriptionType:
+    """Return how instances share the messages of their subscription."""
+    return (
+        "Failover"
+        if source.subscriptionType == FAILOVER
+        else ("Key_Shared" if source.subscriptionType == KEY_SHARED else "Shared")
+    )
+
+
 def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
     """Return how an input topic is consumed."""
     source = spec.details.source
-    given, kind = source.inputSpecs[topic], source.subscriptionType
+    given = source.inputSpecs[topic]
     queue_size = given.receiverQueueSize.value if given.HasField("receiverQueueSize") else RECEIVER_QUEUE_SIZE
-    return ConsumerConfig(
-        type="Failover" if kind == FAILOVER else "Key_Shared" if kind == KEY_SHARED else "Shared",
+    config = ConsumerConfig(
+        type=subscription_type(source),
         initial_position="Earliest" if source.subscriptionPosition == FROM_EARLIEST else "Latest",
         receiver_queue_size=queue_size,
         receiver_queue_bytes=RECEIVER_QUEUE_BYTES,
@@ -39,6 +76,7 @@ def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
         negative_ack_delay_ms=source.negativeAckRedeliveryDelayMs or ConsumerConfig().negative_ack_delay_ms,
         properties={"application": "pulsar-function", "id": spec.function_name, "instance_id": str(spec.instance_id)},
     )
+    return replace(config, **read_consumer_properties(given.consumerProperties)) if given.consumerProperties else config
 
 
 def producer_config() -> ProducerConfig:
@@ -48,6 +86,48 @@ def producer_config() -> ProducerConfig:
     an hour must not make failures of messages that are fine.
     """
     return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
+
+
+def output_bounds(spec: InstanceSpec) -> OutputBounds:
+    """Return what the record's producerConfig says of outputs."""
+    producer = spec.details.sink.producerSpec
+    given = [one for one in (producer.maxPendingMessages, producer.maxPendingMessagesAcrossPartitions) if one > 0]
+    bounds = OutputBounds(on_the_way=min(given) if given else None)
+    if not producer.HasField("batchingSpec"):
+        return bounds
+    batching = producer.batchingSpec
+    return replace(
+        bounds,
+        entry_messages=min(batching.batchingMaxMessages or ENTRY_MESSAGES_MAX, ENTRY_MESSAGES_MAX)
+        if batching.enabled
+        else 1,
+        entry_bytes=min(batching.batchingMaxBytes or ENTRY_BYTES_MAX, ENTRY_BYTES_MAX),
+        delay_s=batching.batchingMaxPublishDelayMs / 1000 or SHIP_AFTER_S,
+    )
+
+
+def splits_keys(spec: InstanceSpec) -> bool:
+    """Return whether an entry has messages of one key only."""
+    producer = spec.details.sink.producerSpec
+    return KEY_BASED in (producer.batchBuilder, producer.batchingSpec.batchBuilder)
+
+
+def publishing_config(spec: InstanceSpec, compression: Compression) -> ProducerConfig:
+    """Return how messages are produced that the function publishes through its context."""
+    producer, bounds, usual = spec.details.sink.producerSpec, output_bounds(spec), ProducerConfig()
+    is_batching = not producer.HasField("batchingSpec") or producer.batchingSpec.enabled
+    batching = producer.batchingSpec
+    return replace(
+        usual,
+        compression=compression,
+        send_timeout_ms=0,
+        max_pending_messages=bounds.messages(usual.max_pending_messages),
+        batching=is_batching,
+        batching_type="KeyBased" if is_batching and splits_keys(spec) else "Default",
+        batch_max_messages=batching.batchingMaxMessages or usual.batch_max_messages,
+        batch_max_bytes=batching.batchingMaxBytes or usual.batch_max_bytes,
+        batch_max_delay_ms=batching.batchingMaxPublishDelayMs or usual.batch_max_delay_ms,
+    )
 
 
 def compression_of(spec: InstanceSpec) -> Compression:

@@ -66,6 +66,9 @@ class Input(Protocol):
     async def flush_acks(self) -> None:
         """Wait until what was acknowledged is on its way."""
 
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription: what comes next is the first entry after ``target``; as `Consumer.seek`."""
+
     async def close(self) -> None:
         """Take nothing any more."""
 

@@ -29,7 +29,6 @@ from ..publish_request import MESSAGE_BYTES_MAX
 from ..stats import now_ms
 from ..unit import Unit
 from .pieces import (
-    SHIP_AFTER_S,
     UNIT_BYTES_MAX,
     UNIT_MESSAGES_MAX,
     OpenInput,
@@ -247,7 +246,9 @@ class AsyncFlow:
                 self._maker.note_failure(self._thread, call.unit, 0, call.failure, missing)
         tickets = [ticket for call in ended for ticket in call.tickets]
         tickets += [self._parts.pop(call) for call in ended if call in self._parts]
-        outputs = entries_of(batch.payloads, batch.headers or None, batch.size, self._calls.compression)
+        outputs = entries_of(
+            batch.payloads, batch.headers or None, batch.size, self._calls.compression, self._maker.bounds
+        )
         work: _Work = ended[0].owner
         members = []
         for one, begin, end in _runs(ended):
@@ -266,7 +267,7 @@ class AsyncFlow:
         """See `AsyncCall.process`."""
         if len(call.outputs) < UNIT_MESSAGES_MAX and call.size < UNIT_BYTES_MAX:
             if call not in self._timers:
-                self._timers[call] = self._loop.call_later(SHIP_AFTER_S, self._ship_late, call)
+                self._timers[call] = self._loop.call_later(self._maker.bounds.delay_s, self._ship_late, call)
             return None
         return self._ship_part(call)
 
@@ -299,7 +300,9 @@ class AsyncFlow:
         if call in self._parts:
             tickets.append(self._parts[call])
         ticket = self._parts[call] = Ticket()
-        entries = entries_of(batch.payloads, batch.headers or None, batch.size, self._calls.compression)
+        entries = entries_of(
+            batch.payloads, batch.headers or None, batch.size, self._calls.compression, self._maker.bounds
+        )
         at, work = call.position, call.owner
         self._maker.send(
             Piece(

@@ -23,10 +23,10 @@ from threading import get_ident
 from ...api.message_id import FunctionMessageId
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ClosedError, InvalidConfig, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
-from ...wire.message_id import MessageId
+from ...wire.message_id import LATEST, MessageId
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
-from ..endpoint_settings import consumer_config, producer_config, subscription_of
+from ..endpoint_settings import consumer_config, output_bounds, producer_config, subscription_of
 from ..function_thread import Calls, Item
 from ..identity import table_of
 from ..ports import Input, Output
@@ -63,7 +63,7 @@ class AtLeastOnce:
         self._idle.set()
 
     def _make_maker(self) -> PieceMaker:
-        return PieceMaker(self._ship, self._drop_soon)
+        return PieceMaker(self._ship, self._drop_soon, output_bounds(self._core.spec))
 
     # -- opening and closing --------------------------------------------------------------------------------------
 
@@ -84,7 +84,10 @@ class AtLeastOnce:
             self._output = await core.endpoints.create_producer(spec.details.sink.topic, config)
         for topic, serde in calls.serdes.items():
             core.opening = f"input topic {topic}"
-            self._inputs[topic] = OpenInput(topic, await self._open_input(topic), serde)
+            opened = await self._open_input(topic)
+            if spec.details.source.skipToLatest and not topic.startswith("non-persistent://"):
+                await opened.seek(LATEST)  # also what came since the subscription was made
+            self._inputs[topic] = OpenInput(topic, opened, serde)
 
     async def _open_input(self, topic: str) -> Input:
         core = self._core

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...client.config import ConsumerConfig
 from ...client.consumers.received import ReceivedEntry
+from ...wire.message_id import MessageId
 from ..ports import Input
 from ..unit import Position, position_of
 
@@ -91,6 +92,12 @@ class FailoverInput:
         while (entry := self._input.poll_entry()) is not None and self._was_acknowledged(entry):
             pass
         return entry
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """See `Input`."""
+        self._recent.clear()  # what was acknowledged a moment ago may be wanted again
+        await self._input.seek(target, inclusive=inclusive)
+        self._recent.clear()
 
     def _was_acknowledged(self, entry: ReceivedEntry) -> bool:
         if not self._recent.has(position_of(entry), self._clock()):

@@ -1,8 +1,8 @@
 """PieceMaker: joins queued entries to units and ships their outputs in pieces.
 
 Design: entries that are queued already are joined into one unit, so that their outputs go out as one entry; nothing is
-waited for. After each step it is looked whether outputs have waited for `SHIP_AFTER_S`. A fast function therefore ships
-once per unit; a slow one does not hold back its first output until the thousandth is made.
+waited for. After each step it is looked whether outputs have waited for `OutputBounds.delay_s`. A fast function
+therefore ships once per unit; a slow one does not hold back its first output until the thousandth is made.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import ProtocolError
 from ..batch_call import Blame, Failure, Results
+from ..endpoint_settings import OutputBounds
 from ..function_thread import Calls, FunctionThread, Source, collect
 from ..gate import Gate, runs_within
 from ..ports import Input
@@ -29,8 +30,6 @@ from .publisher import Ticket
 
 UNIT_MESSAGES_MAX = 1000
 UNIT_BYTES_MAX = 128 * 1024
-OUTPUT_ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
-SHIP_AFTER_S = 0.010
 OUTPUT_MESSAGES_MAX = 50_000
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 
@@ -113,6 +112,7 @@ class PieceMaker:
     """Makes pieces; see `function_thread.Maker`.
 
     Attributes:
+        bounds: of entries of outputs.
         gate: bounds the outputs that are on their way; the function's thread waits there.
         tickets: what the context published since the last piece.
         keeps: has what is at hand wait for a message that was published; False if nothing is at hand.
@@ -123,14 +123,17 @@ class PieceMaker:
         self,
         ship: Callable[[Piece], None],
         drop: Callable[[OpenInput, ReceivedEntry], None],
+        bounds: OutputBounds | None = None,
     ) -> None:
         """Prepare.
 
         Args:
             ship: takes a piece, on the function's thread.
             drop: takes an entry that gives the function nothing to do, on the function's thread.
+            bounds: of outputs; the usual ones if None.
         """
-        self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self.bounds = bounds or OutputBounds()
+        self.gate = Gate(self.bounds.messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
         self.tickets: list[Ticket] = []
         self.keeps: Callable[[Ticket], bool] = self._keep
         self.state: StateLink | None = None
@@ -153,7 +156,7 @@ class PieceMaker:
             if end == count:
                 break
             now_s = time.perf_counter()
-            if now_s - building.began_s > SHIP_AFTER_S or (state is not None and state.session.is_full):
+            if now_s - building.began_s > self.bounds.delay_s or (state is not None and state.session.is_full):
                 self._ship(calls, source, unit, end, building)
                 building = Building(end, now_s, made)
         self._ship(calls, source, unit, end, building)
@@ -250,7 +253,7 @@ class PieceMaker:
         size = sum(map(len, outputs))
         if outputs and not self.gate.enter(len(outputs), size):
             return  # stopping: the inputs come again
-        entries = entries_of(outputs, building.headers or None, size, calls.compression)
+        entries = entries_of(outputs, building.headers or None, size, calls.compression, self.bounds)
         origin = cast(OpenInput, source)
         self.send(
             Piece(origin, unit, building.begin, end, building.failed, entries, tickets, len(outputs), size, changes)
@@ -277,14 +280,14 @@ def _refuse_large_outputs(results: Results) -> None:
 
 
 def entries_of(
-    outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression
+    outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression, bounds: OutputBounds
 ) -> list[OutgoingEntry]:
     """Return outputs as entries, usually one."""
     if not outputs:
         return []
-    if size <= OUTPUT_ENTRY_BYTES_MAX and len(outputs) <= UNIT_MESSAGES_MAX:
+    if size <= bounds.entry_bytes and len(outputs) <= bounds.entry_messages:
         return [encode_entry(outputs, headers, compression=compression)]
     return [
         encode_entry(outputs[run], None if headers is None else headers[run], compression=compression)
-        for run in runs_within(map(len, outputs), UNIT_MESSAGES_MAX, OUTPUT_ENTRY_BYTES_MAX)
+        for run in runs_within(map(len, outputs), bounds.entry_messages, bounds.entry_bytes)
     ]

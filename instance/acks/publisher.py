@@ -1,7 +1,7 @@
 """Publishes what functions send through their context: one producer per topic, made when it is first needed.
 
-At most `TOPICS_MAX` are open: beyond, the one that was used least recently is closed, never one with something on its
-way; if all have, the next topic waits.
+With `useThreadLocalProducers` there is one per topic and thread. At most `TOPICS_MAX` are open: beyond, the one that
+was used least recently is closed, never one with something on its way; if all have, the next topic waits.
 
 Design: the function's thread leaves requests in a queue and wakes the event loop once per burst. A gate bounds what is
 on its way; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code
@@ -14,15 +14,26 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from threading import get_ident
 
 from ...client.config import ProducerConfig
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
-from ...errors import BrokerError, ClosedError, MagnetarError, OperationTimeout, TopicNotFound, TopicTerminated
+from ...errors import (
+    BrokerError,
+    ClosedError,
+    InvalidConfig,
+    MagnetarError,
+    OperationTimeout,
+    TopicNotFound,
+    TopicTerminated,
+)
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ..core import InstanceCore
+from ..endpoint_settings import output_bounds, publishing_config, splits_keys
 from ..gate import Gate
 from ..publish_request import Callbacks, PublishRequest, Result
 
@@ -63,6 +74,10 @@ class Ticket:
             self.on_done(error)
 
 
+_Key = tuple[str, int]
+"""A topic, and the thread that publishes where each has producers of its own, else 0."""
+
+
 class _Topic:
     """One topic that the instance publishes to.
 
@@ -87,12 +102,14 @@ class Publisher:
         """Prepare; nothing is opened yet."""
         self._core = core
         self._loop = core.loop
-        self._gate = Gate(ON_THE_WAY_MAX, ON_THE_WAY_BYTES_MAX)
-        self._requests: deque[tuple[PublishRequest, Ticket]] = deque()
+        self._gate = Gate(output_bounds(core.spec).messages(ON_THE_WAY_MAX), ON_THE_WAY_BYTES_MAX)
+        self._splits_keys = splits_keys(core.spec)
+        self._of_threads = core.spec.details.sink.producerSpec.useThreadLocalProducers
+        self._requests: deque[tuple[_Key, PublishRequest, Ticket]] = deque()
         self._is_woken = False
         self._is_closed = False
         self._is_blocked = False  # what is next waits for a topic to be left
-        self._topics: OrderedDict[str, _Topic] = OrderedDict()  # the least recently used first
+        self._topics: OrderedDict[_Key, _Topic] = OrderedDict()  # the least recently used first
         self._tasks = TaskSet("publish")
         self._callbacks = Callbacks(core.callback_failed)
 
@@ -101,11 +118,18 @@ class Publisher:
 
         Raises:
             ClosedError: the instance is stopping.
+            InvalidConfig: it has a number, and batches number their messages themselves.
         """
+        if self._splits_keys and "sequence_id" in request.options:
+            raise InvalidConfig(
+                "message_conf key 'sequence_id' is given, and batchBuilder KEY_BASED numbers messages by key; leave one"
+                " of the two out"
+            )
         if self._is_closed or not self._gate.enter(1, len(request.payload)):
             raise ClosedError(_STOPPING)
         ticket = Ticket()
-        self._requests.append((request, ticket))
+        key = (request.topic, get_ident() if self._of_threads else 0)
+        self._requests.append((key, request, ticket))
         if not self._is_woken:
             self._is_woken = True
             try:
@@ -118,21 +142,21 @@ class Publisher:
         # First the flags: what is appended from now on wakes the loop again.
         self._is_woken = self._is_blocked = False
         while self._requests:
-            request, ticket = self._requests[0]
+            key, request, ticket = self._requests[0]
             if self._is_closed:
                 self._requests.popleft()
                 self._finish(None, request, ticket, ClosedError("the instance is stopping"))
                 continue
-            topic = self._topics.get(request.topic) or self._open(request)
+            topic = self._topics.get(key) or self._open(key, request)
             if topic is None:
                 self._is_blocked = True
                 return
             self._requests.popleft()
-            self._topics.move_to_end(request.topic)
+            self._topics.move_to_end(key)
             topic.outstanding += 1
             topic.requests.put_nowait((request, ticket))
 
-    def _open(self, request: PublishRequest) -> _Topic | None:
+    def _open(self, key: _Key, request: PublishRequest) -> _Topic | None:
         """Begin with a topic, leaving another one if there are too many; None if all have something on its way."""
         if len(self._topics) >= TOPICS_MAX:
             idle = next((name for name, topic in self._topics.items() if not topic.outstanding), None)
@@ -141,8 +165,8 @@ class Publisher:
             task = self._topics.pop(idle).task
             if task is not None:
                 task.cancel()  # closes the producer, which has nothing pending
-        topic = self._topics[request.topic] = _Topic()
-        config = ProducerConfig(compression=request.compression, send_timeout_ms=0, guard=self._core.guard)
+        topic = self._topics[key] = _Topic()
+        config = replace(publishing_config(self._core.spec, request.compression), guard=self._core.guard)
         name = f"publish to {request.topic}"
         topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._core.failed)
         return topic

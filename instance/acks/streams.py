@@ -1,8 +1,8 @@
 """Generator functions: outputs leave in pieces while the function runs, the input is settled when it has ended.
 
 Design: as in `PieceMaker`, outputs of messages that are waiting anyway go out as one entry, and what is older than
-`SHIP_AFTER_S` does not wait. A message with many outputs has several pieces, none of which settles it but the last.
-Each waits for the one before it by a ticket, so that the message is acknowledged when all its outputs are stored,
+`OutputBounds.delay_s` does not wait. A message with many outputs has several pieces, none of which settles it but the
+last. Each waits for the one before it by a ticket, so that the message is acknowledged when all its outputs are stored,
 whatever their number: only the last ticket is kept.
 
 A message that fails comes again as a whole; what was sent of it stays sent, what was not is dropped. Changes of state
@@ -24,9 +24,6 @@ from ..stats import now_ms
 from ..unit import Unit
 from ..values.writers import follow
 from .pieces import (
-    OUTPUT_ENTRY_BYTES_MAX,
-    SHIP_AFTER_S,
-    UNIT_MESSAGES_MAX,
     OpenInput,
     Piece,
     PieceMaker,
@@ -152,8 +149,9 @@ class _Stream:
         self._busy_s += busy_s
         fitting = int(STEP_S / busy_s * len(outputs)) if busy_s > 0 else STEP_MESSAGES_MAX
         size = sum(map(len, outputs))
-        if size > OUTPUT_ENTRY_BYTES_MAX // 8:  # as many as an entry holds
-            fitting = min(fitting, OUTPUT_ENTRY_BYTES_MAX * len(outputs) // size)
+        most = self._maker.bounds.entry_bytes
+        if size > most // 8:  # as many as an entry holds
+            fitting = min(fitting, most * len(outputs) // size)
         self.chunk = max(1, min(fitting, self.chunk * 8, STEP_MESSAGES_MAX))
         if self._calls.has_output and size > MESSAGE_BYTES_MAX:
             large = next((output for output in outputs if len(output) > MESSAGE_BYTES_MAX), None)
@@ -180,9 +178,10 @@ class _Stream:
     # -- shipping -------------------------------------------------------------------------------------------------
 
     def _is_due(self) -> bool:
-        if len(self._outputs) >= UNIT_MESSAGES_MAX or self._size >= OUTPUT_ENTRY_BYTES_MAX:
+        bounds = self._maker.bounds
+        if len(self._outputs) >= bounds.entry_messages or self._size >= bounds.entry_bytes:
             return True
-        return time.perf_counter() - self._began_s > SHIP_AFTER_S
+        return time.perf_counter() - self._began_s > bounds.delay_s
 
     def _ship_part(self, position: int) -> bool:
         """Send what there is while the message at a position runs; those before it are done."""
@@ -209,7 +208,7 @@ class _Stream:
         if self._before is not None:
             tickets.append(self._before)
         failed = {position for position in self._failed if position < end}
-        entries = entries_of(outputs, headers or None, size, self._calls.compression)
+        entries = entries_of(outputs, headers or None, size, self._calls.compression, maker.bounds)
         maker.send(
             Piece(
                 self._source,

@@ -28,7 +28,7 @@ from ...errors import InvalidConfig, MagnetarError
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
-from ..endpoint_settings import compression_of, consumer_config, subscription_of
+from ..endpoint_settings import compression_of, consumer_config, splits_keys, subscription_of
 from ..function_thread import Calls, Item
 from ..identity import incarnation_of, producer_name, table_of
 from ..publish_request import PublishRequest
@@ -93,7 +93,8 @@ class EffectivelyOnce:
 
     def _make_maker(self) -> ResultMaker:
         spec = self._core.spec
-        self._entries = EntryMaker(spec.details.sink.topic, compression_of(spec), self._topics.partitions_of)
+        output, compression = spec.details.sink.topic, compression_of(spec)
+        self._entries = EntryMaker(output, compression, self._topics.partitions_of, splits_keys=splits_keys(spec))
         return ResultMaker(self._entries, self._state is not None, self.flow.gate, self._ship, self._skip_soon)
 
     def _open_state(self) -> ExactState | None:

@@ -12,6 +12,7 @@ from functools import partial
 
 from ...errors import FencedByPosition, StateRefused
 from ..core import InstanceCore
+from ..endpoint_settings import output_bounds
 from ..gate import Gate
 from ..publish_request import Callbacks
 from ..publish_request import Result as Published
@@ -35,7 +36,7 @@ class ResultFlow:
             core: of the instance.
             commit: gives a result to the committer.
         """
-        self.gate = Gate(OUTPUT_MESSAGES_MAX, OUTPUT_BYTES_MAX)
+        self.gate = Gate(output_bounds(core.spec).messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
         self._core = core
         self._commit = commit
         self._callbacks = Callbacks(core.callback_failed)

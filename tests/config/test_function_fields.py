@@ -16,6 +16,7 @@ from magnetar.config.conversion import from_details, read_function_config, to_de
 from magnetar.config.function_config import (
     FUNCTION_FIELDS,
     FUNCTION_FLAGS,
+    BatchingConfig,
     ConsumerSpec,
     FunctionConfig,
     ProducerSpec,
@@ -40,6 +41,7 @@ WITHOUT_FLAG = {
 }
 NOT_IN_THE_RECORD = {
     "windowConfig": "refused whatever it holds",
+    "batchBuilder": "part of producerConfig",
     "py": "the record has the package's location",
     "fqfn": "only compared",
     "runtimeEnv": "part of customRuntimeOptions",
@@ -50,9 +52,11 @@ NOT_IN_THE_RECORD = {
 CANDIDATES = (
     '{"minPartitions": 4}', "ATMOST_ONCE", "Earliest", "thread", "JAVA", "ZSTD", True, False, 7, 1.5, ["in"],
     {"k": "v"}, {"cpu": 2.0}, {"compressionType": "ZSTD"}, {"in": {"receiverQueueSize": 7}},
+    "KEY_BASED", {"enabled": False},
 )  # fmt: skip
 """JSON values of every kind, of which every field takes one."""
 MESSAGES: dict[type, type] = {
+    BatchingConfig: records.BatchingSpec,
     ConsumerSpec: records.ConsumerSpec,
     ProducerSpec: records.ProducerSpec,
     Resources: records.Resources,
@@ -145,7 +149,9 @@ def flattened(fields: Iterable[Field], where: str = "") -> list[tuple[str, Field
     for field in fields:
         found.append((where + field.name, field))
         if not field.refused:
-            found += flattened(field.kind.members, f"{field.name}.{'TOPIC.' if field.name == 'inputSpecs' else ''}")
+            found += flattened(
+                field.kind.members, f"{where}{field.name}.{'TOPIC.' if field.name == 'inputSpecs' else ''}"
+            )
     return found
 
 

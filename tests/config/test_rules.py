@@ -127,13 +127,9 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"inputSpecs": {"in": {"consumerProperties": {"a": "b"}}}}, "inputSpecs[in].consumerProperties"),
         ({"inputSpecs": {"in": {"poolMessages": True}}}, "inputSpecs[in].poolMessages"),
         ({"inputSpecs": {"in": {"isRegexPattern": True}}}, "inputSpecs[in].regexPattern"),
         ({"topicsPattern": "p"}, "inputSpecs[p].regexPattern"),
-        ({"producerConfig": {"maxPendingMessages": 5}}, "producerConfig.maxPendingMessages"),
-        ({"producerConfig": {"batchBuilder": "KEY_BASED"}}, "producerConfig.batchBuilder"),
-        ({"retainKeyOrdering": True}, "retainKeyOrdering"),
         ({"secrets": {"a": "b"}}, "secrets"),
         ({"timeoutMs": 100}, "timeoutMs"),
         ({"runtimeFlags": "-x"}, "runtimeFlags"),
@@ -142,9 +138,7 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
         ({"resources": {"cpu": 0.001}}, "resources.cpu"),
         ({"resources": {"cpu": 1e400}}, "resources.cpu"),
         ({"resources": {"ram": 2 << 30}, "runtimeEnv": "thread"}, "resources.ram"),
-        ({"skipToLatest": True}, "skipToLatest"),
         ({"maxPendingAsyncRequests": 5, "runtimeEnv": "spark"}, "maxPendingAsyncRequests"),
-        ({"batchBuilder": "KEY_BASED"}, "batchBuilder"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name_with_the_remedy(fields: dict[str, object], name: str) -> None:

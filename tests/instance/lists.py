@@ -129,6 +129,13 @@ class ListInput:
     async def flush_acks(self) -> None:
         pass
 
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        assert isinstance(target, MessageId)
+        first = min(max(target.entry_id + (not inclusive), 0), len(self.entries))
+        self._due = list(range(first, len(self.entries)))
+        self.acknowledged = [message for message in self.acknowledged if message[0] < first]
+        self._arrived.set()
+
     async def close(self) -> None:
         self.is_connected = False
 

@@ -19,10 +19,11 @@ from ...errors import (
     SparkFailed,
     UnknownBrokerError,
 )
+from ...instance.endpoint_settings import subscription_type
 from ...runtime.process import cpu_groups
 from ...runtime.process.cpu_groups import NoCpuLimit
 from ...spark.session import check_ready
-from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FAILOVER, FunctionDetails
+from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FunctionDetails
 from ..cluster.broker_admin import BrokerAdmin
 from ..config import WorkerConfig
 
@@ -134,7 +135,7 @@ class Prerequisites:
         """
         source, name = details.source, subscription_of(details)
         config = ConsumerConfig(
-            type="Failover" if source.subscriptionType == FAILOVER else "Shared",
+            type=subscription_type(source),
             initial_position="Earliest" if source.subscriptionPosition == EARLIEST else "Latest",
             receiver_queue_size=0,
         )

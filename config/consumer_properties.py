@@ -1,0 +1,108 @@
+"""`consumerProperties` of an input: settings of its consumer by the names that Pulsar's Java client has for them.
+
+Values are texts, as a record's map has no others. What an instance decides itself, or says by another field, is refused
+by name; so is a name that no consumer knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from ..errors import InvalidConfig
+from .table import shown
+
+_INT32_MAX = (1 << 31) - 1
+
+
+class _Property(NamedTuple):
+    """How one is read: the setting of the client that it gives, and its value from a text."""
+
+    setting: str
+    read: Callable[[str], Any]
+
+
+def _number(least: int, most: int, divisor: int = 1) -> Callable[[str], Any]:
+    def read(text: str) -> float:
+        if not text.isascii() or not text.isdigit() or len(text) > 19 or not least <= int(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text) if divisor == 1 else int(text) / divisor
+
+    return read
+
+
+def _milliseconds(text: str) -> int:
+    micros: int = _number(0, (1 << 63) - 1)(text)
+    return -(-micros // 1000)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+KNOWN: Mapping[str, _Property] = {
+    "acknowledgementsGroupTimeMicros": _Property("ack_grouping_ms", _number(0, _INT32_MAX, 1000)),
+    "maxAcknowledgmentGroupSize": _Property("ack_grouping_max", _number(1, _INT32_MAX)),
+    "negativeAckRedeliveryDelayMicros": _Property("negative_ack_delay_ms", _milliseconds),
+    "maxTotalReceiverQueueSizeAcrossPartitions": _Property(
+        "max_receiver_queue_size_across_partitions", _number(1, _INT32_MAX)
+    ),
+    "receiverQueueSize": _Property("receiver_queue_size", _number(0, _INT32_MAX)),
+    "priorityLevel": _Property("priority_level", _number(0, _INT32_MAX)),
+    "readCompacted": _Property("read_compacted", _flag),
+    "replicateSubscriptionState": _Property("replicate_subscription_state_enabled", _flag),
+    "autoUpdatePartitionsIntervalSeconds": _Property("partition_update_s", _number(1, _INT32_MAX)),
+    "patternAutoDiscoveryPeriod": _Property("pattern_update_s", _number(1, _INT32_MAX)),
+    "maxPendingChunkedMessage": _Property("max_pending_chunked_message", _number(1, _INT32_MAX)),
+    "autoAckOldestChunkedMessageOnQueueFull": _Property("auto_ack_oldest_chunked_message_on_queue_full", _flag),
+    "expireTimeOfIncompleteChunkedMessageMillis": _Property(
+        "expire_time_of_incomplete_chunked_message_ms", _number(0, _INT32_MAX)
+    ),
+}
+"""Pulsar's name to the setting of our client."""
+
+_INSTEAD = {
+    "ackTimeoutMillis": "timeoutMs says it",
+    "tickDurationMillis": "timeoutMs says how long a message may take",
+    "consumerName": "instances name their consumers",
+    "cryptoFailureAction": "encryption is not supported yet",
+    "cryptoKeyReader": "encryption is not supported yet",
+    "deadLetterPolicy": "maxMessageRetries and deadLetterTopic say it",
+    "properties": "instances say by them who they are",
+    "regexSubscriptionMode": "the pattern's domain says it",
+    "retryEnable": "maxMessageRetries says how often a message comes again",
+    "subscriptionInitialPosition": "subscriptionPosition says it",
+    "subscriptionName": "subName says it",
+    "subscriptionType": "retainOrdering and retainKeyOrdering say it",
+    "topicNames": "inputs says it",
+    "topicsPattern": "it is a field of its own",
+}
+
+
+def read_consumer_properties(properties: Mapping[str, str], where: str = "consumerProperties") -> dict[str, Any]:
+    """Return settings of our client's consumer, by their names there.
+
+    Args:
+        properties: by Pulsar's names.
+        where: the name of the map, for errors.
+
+    Raises:
+        InvalidConfig: a property is unknown, is said elsewhere, or has a value that is none.
+    """
+    settings = {}
+    for name, text in properties.items():
+        if name in _INSTEAD:
+            raise InvalidConfig(f"{where}.{name}: {_INSTEAD[name]}; leave it out")
+        if name not in KNOWN:
+            near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+            advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KNOWN))}"
+            raise InvalidConfig(f"{where}: unknown property {name[:80]!a}; {advice}")
+        known = KNOWN[name]
+        try:
+            settings[known.setting] = known.read(text)
+        except ValueError as error:
+            raise InvalidConfig(f"{where}.{name} must be {error}, not {shown(text)}") from None
+    return settings

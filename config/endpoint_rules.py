@@ -1,0 +1,81 @@
+"""Rules of what a config says of consumers and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..errors import InvalidConfig
+from .consumer_properties import read_consumer_properties
+from .function_config import BatchingConfig, ConsumerSpec, ProducerSpec
+
+_INT32_MAX = (1 << 31) - 1
+
+
+def check_consumer_properties(specs: Mapping[str, ConsumerSpec], *, is_ordered: bool) -> None:
+    """Refuse properties of consumers that are unknown, said twice, or impossible.
+
+    Args:
+        specs: of all inputs.
+        is_ordered: each topic has one reader at a time.
+    """
+    for topic, spec in specs.items():
+        where = f"inputSpecs[{topic}].consumerProperties"
+        settings = read_consumer_properties(spec.consumer_properties, where)
+        if "receiver_queue_size" in settings and spec.receiver_queue_size is not None:
+            raise InvalidConfig(f"{where}.receiverQueueSize: the field receiverQueueSize is given too; leave one out")
+        if settings.get("read_compacted") and not is_ordered:
+            raise InvalidConfig(f"{where}.readCompacted: it needs retainOrdering, as compacted topics have one reader")
+
+
+def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None:
+    """Refuse settings of a producer that are no numbers of that kind, or contradict each other.
+
+    Args:
+        spec: they.
+        batch_builder: given beside them.
+    """
+    numbers = {
+        "maxPendingMessages": spec.max_pending_messages,
+        "maxPendingMessagesAcrossPartitions": spec.max_pending_messages_across_partitions,
+    }
+    batching = spec.batching_config or BatchingConfig()
+    numbers |= {
+        "batchingConfig.batchingMaxPublishDelayMs": batching.max_publish_delay_ms,
+        "batchingConfig.batchingMaxMessages": batching.max_messages,
+        "batchingConfig.batchingMaxBytes": batching.max_bytes,
+    }
+    for name, number in numbers.items():
+        if number is not None and not 0 <= number <= _INT32_MAX:
+            raise InvalidConfig(f"producerConfig.{name} {number} is not between 0 and {_INT32_MAX}")
+    builders = {one for one in (spec.batch_builder, batching.batch_builder, batch_builder) if one}
+    if len(builders) > 1:
+        raise InvalidConfig(f"batchBuilder is given as {' and as '.join(sorted(builders))}; leave one out")
+
+
+def refused_of_exact(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a producer that effectively once cannot honour, with the reason."""
+    batching = spec.batching_config or BatchingConfig()
+    if batching.enabled is False or batching.max_publish_delay_ms or batching.max_messages or batching.max_bytes:
+        yield (
+            "producerConfig.batchingConfig",
+            "under EFFECTIVELY_ONCE the outputs of an input entry are one entry; leave it out, or use ATLEAST_ONCE",
+        )
+
+
+def refused_of_source(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a producer that a source does not take, with the reason."""
+    why = "a source sends what it has read in entries of its own making; leave it out"
+    given = {
+        "maxPendingMessages": spec.max_pending_messages,
+        "maxPendingMessagesAcrossPartitions": spec.max_pending_messages_across_partitions,
+        "useThreadLocalProducers": spec.use_thread_local_producers,
+        "batchBuilder": spec.batch_builder,
+        "batchingConfig": spec.batching_config,
+    }
+    yield from ((f"producerConfig.{name}", why) for name, value in given.items() if value)
+
+
+def refused_of_spark(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a producer that runs of Spark do not take, with the reason."""
+    for name, _ in refused_of_source(producer):
+        yield name, "a run writes with settings of its own; leave it out"
