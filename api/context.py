@@ -1,4 +1,4 @@
-"""What a function may ask and do while it processes a message: the methods of Pulsar's Python context."""
+"""What a function may ask and do while it processes a message: the methods of Pulsar's contexts, in Python and Java."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from .metrics import MetricsContext
 if TYPE_CHECKING:
     from logging import Logger
 
+    from .current_record import CurrentRecord
     from .message_id import FunctionMessageId
+    from .output_message import OutputMessage
 
 _NO_STATE = (
     "{}: this worker knows no state store; run `magnetar standalone` or `magnetar state-store`, and give workers its"
     " address as stateStorageServiceUrl: bk://host:port"
 )
+
+
+def _not_here(name: str) -> InvalidConfig:
+    return InvalidConfig(f"context.{name} is for functions that read topics by themselves; this one is given records")
 
 
 class Context(MetricsContext, ABC):
@@ -149,12 +155,101 @@ class Context(MetricsContext, ABC):
     def ack(self, msgid: FunctionMessageId, topic: str) -> None:
         """Acknowledge a message; needed where the function acknowledges by itself (MANUAL)."""
 
-    def get_secret(self, secret_name: str) -> str | None:
-        """Return a secret of the function, None if it has none of that name.
+    def get_num_instances(self) -> int:
+        """Return how many instances the function has."""
+        raise _not_here("get_num_instances")
 
-        In this version it has none: a config with secrets is refused when the function is created.
+    def get_message_sequence_id(self) -> int:
+        """Return the sequence id that the message's producer gave it; without one, that of its entry."""
+        raise _not_here("get_message_sequence_id")
+
+    def get_message_partition_index(self) -> int:
+        """Return the number of the partition that the message came from, -1 if the topic has none."""
+        raise _not_here("get_message_partition_index")
+
+    def get_current_record(self) -> CurrentRecord:
+        """Return the message at hand as one value."""
+        raise _not_here("get_current_record")
+
+    def get_user_config_value_or_default(self, key: str, default: Any) -> Any:
+        """Return a value of the user configuration, ``default`` if the key is not there."""
+        return self.get_user_config_map().get(key, default)
+
+    def get_output_schema_type(self) -> str:
+        """Return the schema type of the output, or else the class name of its SerDe; empty if neither was set."""
+        raise _not_here("get_output_schema_type")
+
+    def new_output_message(
+        self, topic_name: str | None = None, serde_class_name: str = "serde.IdentitySerDe"
+    ) -> OutputMessage:
+        """Return a message to be put together and sent, without a value yet.
+
+        Args:
+            topic_name: where to; the output topic if it is left out.
+            serde_class_name: of the SerDe that serialises the value.
+
+        Raises:
+            InvalidConfig: no topic is given, and the function has no output topic.
+        """
+        raise _not_here("new_output_message")
+
+    def get_secret(self, secret_name: str) -> str | None:
+        """Return a secret of the function, None if it has none of that name, or if it is not found.
+
+        Each call looks again. A secret that was returned is hidden in the log and the status.
         """
         return None
+
+    def seek(self, topic: str, partition: int, message_id: Any) -> None:
+        """Move the function's subscription of a topic; what comes next is the first message behind ``message_id``.
+
+        Returns when the broker has moved it. Messages that were fetched before and not processed are dropped, and none
+        behind the new position is acknowledged; those that the function is given in one go with the message at hand
+        (5 ms of work at most) may still be processed. It moves for all instances of the function.
+
+        Args:
+            topic: an input of the function.
+            partition: of the topic; 0 where it has none.
+            message_id: what `get_message_id` returned once, an id of the official client, or its
+                ``MessageId.earliest`` or ``MessageId.latest``.
+
+        Raises:
+            ValueError: there is no such input.
+            InvalidConfig: the id is none, or the guarantee is EFFECTIVELY_ONCE, where `functions reset-cursor` is.
+            MagnetarError: the broker has not moved it, maybe.
+        """
+        raise _not_here("seek")
+
+    def pause(self, topic: str, partition: int = 0) -> None:
+        """Take no more messages of an input; those that the instance has fetched already are processed.
+
+        An instance that has paused all its inputs is called no more: `resume` from a thread of your own.
+
+        Raises:
+            ValueError: there is no such input.
+        """
+        raise _not_here("pause")
+
+    def resume(self, topic: str, partition: int = 0) -> None:
+        """Go on with an input (from any thread).
+
+        Raises:
+            ValueError: there is no such input.
+        """
+        raise _not_here("resume")
+
+    def fatal(self, error: BaseException | str) -> None:
+        """End this instance after the message at hand, with the error in its status; it starts again after a pause."""
+        raise _not_here("fatal")
+
+    @property
+    def admin(self) -> Any:
+        """Requests to the broker's admin REST interface: ``get``, ``put``, ``post`` and ``delete`` with a path.
+
+        Raises:
+            InvalidConfig: the function was created without ``exposePulsarAdminClientEnabled``.
+        """
+        raise _not_here("admin")
 
     # State. These are what a function without a state store has; an instance with one puts the real methods in place.
 

@@ -262,8 +262,9 @@ class FunctionConfig:
         flags="--user-config --userConfig", default={}, record="userConfig",
     )  # fmt: skip
     secrets: Mapping[str, Any] | None = option(
-        "secrets", OBJECT, "Secrets, as JSON.", flags="--secrets", record="secretsMap", refused=NOT_YET
-    )
+        "secrets", OBJECT, "What context.get_secret gives: by its name, where each secret is; as JSON.",
+        flags="--secrets", record="secretsMap",
+    )  # fmt: skip
     runtime: str | None = option(
         "runtime", one_of("PYTHON", "JAVA", "GO"), "Language; follows from py.",
         record="runtime", fixed="Runtime cannot be altered",
@@ -329,6 +330,10 @@ class FunctionConfig:
         flags="--max-pending-async-requests",
     )
     """The default counts as not set: Pulsar's tools send it with every function, of whatever kind."""
+    expose_admin: bool | None = option(
+        "exposePulsarAdminClientEnabled", FLAG._replace(show=lambda value: value or None),
+        "The context has a client of the admin REST interface.", flags="--expose-pulsar-admin-client-enabled",
+    )  # fmt: skip
     runtime_flags: str | None = option(
         "runtimeFlags", TEXT, "Flags for the runtime.",
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
@@ -359,14 +364,13 @@ OTHER_FIELDS = (
     Field("customSchemaInputs", TEXT_MAP, "Topic to schema type, or to JSON text as in inputSpecs, as JSON.",
           "--custom-schema-inputs"),
     Field("customSchemaOutputs", TEXT_MAP, "The same for the output topic.", "--custom-schema-outputs"),
-    Field("exposePulsarAdminClientEnabled", FLAG, "A client for administration in the context.", refused=NOT_YET),
 )  # fmt: skip
 """Fields that are no attributes: ways to give inputs, and what is only read to be refused."""
 
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
-RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions", "maxPendingAsyncRequests")
+RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled")
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 
 _PULSARS_ORDER = (

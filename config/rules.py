@@ -172,6 +172,9 @@ def _check_topics(config: FunctionConfig) -> None:
     is_ordered = bool(config.retain_ordering) or config.processing_guarantees == EFFECTIVELY_ONCE
     check_consumer_properties(config.input_specs, is_ordered=is_ordered)
     check_producer(config.producer or ProducerSpec(), config.batch_builder)
+    for name, secret in (config.secrets or {}).items():
+        if not isinstance(secret, str | dict):
+            raise InvalidConfig(f"secrets.{name} must be a text, or an object that says where it is")
 
 
 def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
@@ -331,6 +334,9 @@ def _check_spark(config: FunctionConfig) -> None:
         )
     if config.auto_ack is False:
         raise InvalidConfig("autoAck: a run acknowledges what it has read when its outputs are stored; leave it out")
+    for name, value in (("secrets", config.secrets), ("exposePulsarAdminClientEnabled", config.expose_admin)):
+        if value:
+            raise InvalidConfig(f"{name}: it is not supported with runtimeEnv spark; leave it out")
     if config.skip_to_latest:
         raise InvalidConfig("skipToLatest: a run is for the backlog; leave it out")
     if config.retain_key_ordering:

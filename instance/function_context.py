@@ -5,25 +5,34 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, Protocol
 
 from ..api.context import Context
+from ..api.current_record import CurrentRecord
 from ..api.message_id import FunctionMessageId
+from ..api.output_message import OutputMessage
 from ..api.serde import SerDe
 from ..client.checks import check_text
 from ..client.consumers.received import ReceivedEntry
+from ..client.outgoing_message import NO_VALUE, Base64Key
+from ..config.conversion import runtime_options
 from ..errors import ClosedError, InvalidConfig
+from ..wire.message_id import MessageId
 from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ..wire.topic_name import parse_topic_name
+from .admin_client import AdminClient
 from .batch_call import Place
 from .batch_function import BatchPlace
 from .output_headers import message_id_of
-from .publish_request import PublishRequest, check_size, read_compression, read_message_conf
+from .publish_request import PublishRequest, check_size, read_compression, read_message_conf, read_message_id
+from .secrets import Secrets
 from .spec import InstanceSpec
 from .state.session import NO_THREAD, StateSession, outside_of_call
-from .stats import InstanceStats
+from .stats import InstanceStats, reason_of
 from .unit import Unit
 
 TOPICS_KNOWN_MAX = 10_000
@@ -42,6 +51,36 @@ class Outside(Protocol):
             ValueError: there is no such input topic.
             InvalidConfig: the id is no message's.
         """
+
+
+class Steering(Protocol):
+    """Moves and pauses inputs for a function; called from any thread but the event loop's."""
+
+    def seek(self, topic: str, partition: int, target: MessageId) -> None:
+        """Move an input; returns when the broker has done it."""
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Take no more of an input."""
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Go on with an input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """What a context has beyond its message, its state and publishing; None where that is not there.
+
+    Attributes:
+        steering: moves and pauses inputs.
+        secrets: finds secrets.
+        end: ends the instance, for a reason that is shown.
+        serdes: what decodes each input, by its configured name.
+    """
+
+    steering: Steering | None = None
+    secrets: Secrets | None = None
+    end: Callable[[str], None] | None = None
+    serdes: Mapping[str, SerDe] = field(default_factory=dict)
 
 
 class RecordedContext:
@@ -113,6 +152,8 @@ class FunctionContext(RecordedContext, Context):
             make_serde: makes a SerDe from its class name.
             state: the function's state; None if there is no state store.
         """
+        self._equipment = Equipment()
+        self._admin: AdminClient | None = None
         if state is not None:
             # The methods themselves, not methods that call them: a call costs as much as what it does.
             vars(self).update(
@@ -138,6 +179,10 @@ class FunctionContext(RecordedContext, Context):
         self._topics: set[str] = set()  # names that were found to be right
         if state is not None:
             state.end()
+
+    def equip(self, equipment: Equipment) -> None:
+        """Take what it has beyond its message, its state and publishing (before it is used)."""
+        self._equipment = equipment
 
     def enter(self, place: Place, unit: Unit, base: int) -> None:
         """Point at a run whose first message is at position ``base`` of ``unit``, on this thread."""
@@ -233,14 +278,7 @@ class FunctionContext(RecordedContext, Context):
         topic = self._topic(topic_name)
         if callback is not None and not callable(callback):
             raise InvalidConfig(f"the callback of publish is {type(callback).__name__} and cannot be called")
-        serde_class_name = str(serde_class_name)
-        serde = self._serdes.get(serde_class_name)
-        if serde is None:
-            serde = self._serdes[serde_class_name] = self._make_serde(serde_class_name)
-        payload = serde.serialize(message)
-        if not isinstance(payload, bytes):
-            raise InvalidConfig(f"SerDe {serde_class_name} returned {type(payload).__name__} instead of bytes")
-        options = read_message_conf(properties, message_conf)
+        payload, options = self._serialize(message, serde_class_name), read_message_conf(properties, message_conf)
         check_size(topic, payload, options)
         self._outside.publish(
             PublishRequest(
@@ -253,6 +291,42 @@ class FunctionContext(RecordedContext, Context):
             )
         )
 
+    def _serialize(self, message: Any, serde_class_name: str) -> bytes:
+        serde_class_name = str(serde_class_name)
+        serde = self._serdes.get(serde_class_name)
+        if serde is None:
+            serde = self._serdes[serde_class_name] = self._make_serde(serde_class_name)
+        payload = serde.serialize(message)
+        if not isinstance(payload, bytes):
+            raise InvalidConfig(f"SerDe {serde_class_name} returned {type(payload).__name__} instead of bytes")
+        return payload
+
+    def new_output_message(  # noqa: D102
+        self, topic_name: str | None = None, serde_class_name: str = "serde.IdentitySerDe"
+    ) -> OutputMessage:
+        topic = self.get_output_topic() if topic_name is None else topic_name
+        if not topic:
+            raise InvalidConfig("the function has no output topic; give new_output_message the topic")
+        return OutputMessage(self._topic(topic), serde_class_name, self._send)
+
+    def _send(self, message: OutputMessage, callback: Callable[[Any, Any], None] | None) -> None:
+        if callback is not None and not callable(callback):
+            raise InvalidConfig(f"the callback of send_async is {type(callback).__name__} and cannot be called")
+        conf, key = dict(message.conf), None
+        if message.key_is_bytes:
+            key = conf.pop("partition_key")
+            if not isinstance(key, bytes):
+                raise InvalidConfig(f"key_bytes is {type(key).__name__}; give bytes")
+        options = read_message_conf(None, conf)
+        if key is not None:
+            options["key"] = Base64Key(b64encode(key).decode())
+        value = message.payload
+        payload = NO_VALUE if value is None else self._serialize(value, message.serde_class_name)
+        check_size(message.topic, payload, options)
+        self._outside.publish(
+            PublishRequest(topic=message.topic, payload=payload, options=options, callback=callback, message=value)
+        )
+
     def _topic(self, name: object) -> str:
         """Return the name of a topic; refuse what is none."""
         text = str(name)
@@ -263,6 +337,91 @@ class FunctionContext(RecordedContext, Context):
                 self._topics.clear()
             self._topics.add(text)
         return text
+
+    def get_message_sequence_id(self) -> int:  # noqa: D102
+        header = self._header()
+        return header.sequence_id if header.HasField("sequence_id") else self._message()[0].metadata.sequence_id
+
+    def get_message_partition_index(self) -> int:  # noqa: D102
+        return message_id_of(*self._message()).partition
+
+    def get_current_record(self) -> CurrentRecord:  # noqa: D102
+        (entry, index), header = self._message(), self._header()
+        message_id = self.get_message_id()
+        return CurrentRecord(
+            data=entry.payloads[index],
+            topic=entry.topic,
+            partition=message_id.partition(),
+            message_id=message_id,
+            key=header.partition_key,
+            ordering_key=header.ordering_key,
+            properties=self.get_message_properties(),
+            event_time_ms=header.event_time,
+            publish_time_ms=entry.metadata.publish_time,
+            sequence_id=self.get_message_sequence_id(),
+            redelivery_count=entry.redelivery_count,
+            _decode=self._serde_of(entry.topic).deserialize,
+            _ack=self.ack,
+        )
+
+    def _serde_of(self, topic: str) -> SerDe:
+        """Return what decodes an input, named by its configured name, its full one, or that of a partition."""
+        serdes = self._equipment.serdes
+        name = parse_topic_name(topic)
+        for given, serde in serdes.items():
+            if given in (topic, name.base.text) or parse_topic_name(given).base == name.base:
+                return serde
+        raise InvalidConfig(f"nothing is known of how {topic} is decoded")
+
+    def get_num_instances(self) -> int:  # noqa: D102
+        return max(self._spec.details.parallelism, 1)
+
+    def get_output_schema_type(self) -> str:  # noqa: D102
+        sink = self._spec.details.sink
+        return sink.schemaType or sink.serDeClassName
+
+    def get_secret(self, secret_name: str) -> str | None:  # noqa: D102
+        secrets = self._equipment.secrets
+        return None if secrets is None else secrets.get(secret_name)
+
+    def seek(self, topic: str, partition: int, message_id: Any) -> None:  # noqa: D102
+        self._steering("seek").seek(topic, partition, read_message_id(message_id, "seek"))
+
+    def pause(self, topic: str, partition: int = 0) -> None:  # noqa: D102
+        self._steering("pause").pause(topic, partition)
+
+    def resume(self, topic: str, partition: int = 0) -> None:  # noqa: D102
+        self._steering("resume").resume(topic, partition)
+
+    def _steering(self, method: str) -> Steering:
+        if self._equipment.steering is None:
+            raise InvalidConfig(f"context.{method} is for functions; the connector has the inputs here")
+        return self._equipment.steering
+
+    def fatal(self, error: BaseException | str) -> None:  # noqa: D102
+        end = self._equipment.end
+        if end is None:
+            raise InvalidConfig("context.fatal is for functions; raise in the connector")
+        # On this thread: the text of an exception may be the function's own code.
+        text = reason_of(error) if isinstance(error, BaseException) else str(error)
+        self._logger.error("the function ends its instance: %s", text)
+        end(text or "the function ended its instance (context.fatal)")
+
+    @property
+    def admin(self) -> AdminClient:  # noqa: D102
+        if self._admin is None:
+            options = self._spec.details.customRuntimeOptions
+            if not runtime_options(options).get("expose_admin"):
+                raise InvalidConfig(
+                    "context.admin needs exposePulsarAdminClientEnabled in the function's config; set it to true"
+                )
+            if not self._spec.admin_url:
+                raise InvalidConfig(
+                    "context.admin needs the broker's REST interface, and this worker knows none; give workers its"
+                    " address as pulsarWebServiceUrl"
+                )
+            self._admin = AdminClient(self._spec.admin_url)
+        return self._admin
 
     def get_output_serde_class_name(self) -> str:  # noqa: D102
         return self._spec.details.sink.serDeClassName

@@ -33,7 +33,7 @@ from .connectors.source_settlement import SourceSettlement
 from .core import InstanceCore
 from .endpoint_settings import acks_first, compression_of
 from .exact.effectively_once import EffectivelyOnce
-from .function_context import FunctionContext, instance_logger
+from .function_context import Equipment, FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
 from .kind_calls import call_of
@@ -43,6 +43,7 @@ from .logs.topic import LogTopic
 from .loop_watch import LoopWatch
 from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
+from .secrets import secrets_of
 from .spec import InstanceSpec
 from .stats import reason_of
 from .values.endpoints import SchemaEndpoints, has_schemas
@@ -231,7 +232,15 @@ class Pipeline:
         if loaded.takes_context:
             make_serde = partial(load_serde, self._home)
             logger = instance_logger(spec)
+            assert isinstance(settlement, AtLeastOnce | EffectivelyOnce)
+            equipment = Equipment(
+                steering=settlement.steering,
+                secrets=secrets_of(spec, self.core.hiding.hide),
+                end=lambda reason: self.core.mailbox.post(partial(self.core.end, reason)),
+                serdes=values.inputs,
+            )
             context = context_kind(spec, self.stats, settlement, logger, make_serde, settlement.session())
+            context.equip(equipment)
         calls = Calls(
             batch_call=call_of(loaded, context, values.output),
             context=context,

@@ -45,6 +45,9 @@ class Input(Protocol):
     def poll_entry(self) -> ReceivedEntry | None:
         """Return the next entry if one is there."""
 
+    async def arrival(self) -> None:
+        """Wait until `poll_entry` may return an entry. Cancellation: safe."""
+
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
         """Acknowledge entries before they are processed; those whose acknowledgement is durable are the result."""
 

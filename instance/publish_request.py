@@ -18,7 +18,7 @@ from ..client.checks import check_integer, check_message_id, check_text, check_t
 from ..client.config import Compression
 from ..client.outgoing_message import due_ms
 from ..errors import InvalidConfig, MessageTooLarge, ProtocolError
-from ..wire.message_id import MessageId, deserialize
+from ..wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
 """Of a message that leaves a function: the frame limit less room for metadata."""
@@ -232,8 +232,12 @@ def check_size(topic: str, payload: bytes, options: MessageOptions) -> None:
         )
 
 
-def read_message_id(given: Any) -> MessageId:
+def read_message_id(given: Any, method: str = "ack") -> MessageId:
     """Return the id of what `Context.get_message_id` returned, or an id of the official client.
+
+    Args:
+        given: it.
+        method: of the context, which was given it.
 
     Raises:
         InvalidConfig: it is none, or an id that no message has.
@@ -242,7 +246,11 @@ def read_message_id(given: Any) -> MessageId:
         message_id = deserialize(bytes(given.serialize()))
     except (AttributeError, TypeError, ProtocolError) as error:
         kind = type(given).__name__
-        raise InvalidConfig(f"context.ack takes what context.get_message_id() returned, not {kind}: {error}") from error
+        raise InvalidConfig(
+            f"context.{method} takes what context.get_message_id() returned, not {kind}: {error}"
+        ) from error
+    if method == "seek" and message_id[:2] in (EARLIEST[:2], LATEST[:2]):
+        return EARLIEST if message_id[:2] == EARLIEST[:2] else LATEST
     check_message_id(message_id)
     if message_id.ledger_id < 0 or message_id.entry_id < 0:
         raise InvalidConfig(f"message id {message_id} is no message's")

@@ -21,6 +21,8 @@ class Environment:
         cluster: name of the cluster.
         state_url: the table service, ``bk://host:port``; empty if the cluster keeps no state.
         locks_topic: keeps the instances' locks; empty: nobody else can run one of these.
+        secrets_provider: class that finds secrets, ``module.Class``; empty for the usual one.
+        secrets_config: what it is told, as JSON; empty for nothing.
     """
 
     worker_id: str
@@ -29,6 +31,8 @@ class Environment:
     cluster: str = "standalone"
     state_url: str = ""
     locks_topic: str = ""
+    secrets_provider: str = ""
+    secrets_config: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

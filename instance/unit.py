@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..client.consumers.received import ReceivedEntry
@@ -48,7 +48,7 @@ class HeldEntries:
         """Hold nothing yet, and hardly more than ``messages_max`` at any time."""
         self.room = asyncio.Event()
         self.room.set()
-        self._sizes: dict[Position, tuple[int, int]] = {}
+        self._sizes: dict[Position, tuple[int, int, ReceivedEntry]] = {}
         self._messages_max = messages_max
         self._messages = 0
         self._bytes = 0
@@ -60,7 +60,7 @@ class HeldEntries:
         """Hold an entry."""
         # Remembered, as an entry gives its bytes away when it is opened.
         messages, size = entry.permits, entry.body_bytes
-        self._sizes[position] = (messages, size)
+        self._sizes[position] = (messages, size, entry)
         self._messages += messages
         self._bytes += size
         if self._messages >= self._messages_max or self._bytes >= HELD_BYTES_MAX:
@@ -70,12 +70,23 @@ class HeldEntries:
         """Hold an entry on that waits for something else, without counting it."""
         position = position_of(entry)
         if position in self._sizes:
-            self._leave(*self._sizes[position])
-            self._sizes[position] = (0, 0)
+            self._leave(*self._sizes[position][:2])
+            self._sizes[position] = (0, 0, entry)
 
     def remove(self, entry: ReceivedEntry) -> None:
-        """Let go of an entry."""
-        self._leave(*self._sizes.pop(position_of(entry), (0, 0)))
+        """Let go of an entry, unless that was done and another one has its position."""
+        position = position_of(entry)
+        found = self._sizes.get(position)
+        if found is not None and found[2] is entry:
+            del self._sizes[position]
+            self._leave(*found[:2])
+
+    def let_go(self, topic: str) -> list[ReceivedEntry]:
+        """Let go of all entries of a topic or partition, and return them."""
+        gone = [entry for position, (_, _, entry) in self._sizes.items() if position[0] == topic]
+        for entry in gone:
+            self.remove(entry)
+        return gone
 
     def _leave(self, messages: int, size: int) -> None:
         self._messages -= messages
@@ -149,6 +160,31 @@ class Unit:
         """Return the entry and index of a position."""
         number = bisect_right(self._starts, position) - 1
         return self.entries[number], self._indexes[number][position - self._starts[number]]
+
+    def cut_if(
+        self, position: int, is_void: Callable[[ReceivedEntry], bool], forget: Callable[[ReceivedEntry], bool]
+    ) -> Unit | None:
+        """End the unit at a position if that is in a void entry, and return what is to be done of the entries behind.
+
+        Args:
+            position: the next one; all before are done.
+            is_void: tells entries that are not to be processed any more.
+            forget: the same, for entries of which nothing was done; they are not asked for again.
+        """
+        number = bisect_right(self._starts, position) - 1
+        if not is_void(self.entries[number]):
+            return None
+        done = position - self._starts[number]
+        if done:
+            self._indexes[number] = self._indexes[number][:done]
+            number += 1
+        rest = Unit()
+        for entry, indexes in zip(self.entries[number:], self._indexes[number:], strict=True):
+            if not forget(entry):
+                rest.add(entry, indexes)
+        del self.messages[position:], self.entries[number:], self._starts[number:], self._indexes[number:]
+        del self._open[number:]
+        return rest
 
     @property
     def is_settled(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import Callable
@@ -87,6 +88,8 @@ async def make_runtime_manager(
         cluster=config.cluster,
         state_url=config.state_url,
         locks_topic=config.topic(config.locks_topic),
+        secrets_provider=config.secrets_provider,
+        secrets_config=json.dumps(dict(config.secrets_config)),
     )
     runtimes: dict[str, Runtime] = {
         "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import InvalidConfig
 from ..runtime.spark.host_config import SparkConfig
@@ -45,6 +46,9 @@ class WorkerConfig:
             first run; it ends all the same when no run comes in `spark_idle_s`.
         spark_class_archive: keep an archive of the JVM's classes, from which it starts faster (`sparkClassArchive`).
         spark_idle_s: how long their driver waits for another run before it ends (`sparkIdleTimeoutSec`).
+        secrets_provider: class that finds the secrets of functions, ``module.Class`` (`secretsProviderClassName`);
+            empty: their configs say where they are.
+        secrets_config: what it is told (`secretsProviderConfig`).
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         liveness_check_ms: how often a process instance is asked whether it answers (`instanceLivenessCheckFreqMs`); one
@@ -84,6 +88,8 @@ class WorkerConfig:
     spark_starts_ahead: bool = True
     spark_class_archive: bool = True
     spark_idle_s: float = 600.0
+    secrets_provider: str = ""
+    secrets_config: Mapping[str, Any] = field(default_factory=dict)
     failure_check_ms: int = 1000
     liveness_check_ms: int = 10_000
     reschedule_timeout_ms: int = 2000

@@ -15,6 +15,7 @@ from .config_values import host_names, one_of, store_url, texts, words
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
 from .config_values import scaled as _scaled
+from .config_values import settings as _settings
 from .config_values import spark_settings as _spark_settings
 from .config_values import text as _text
 from .config_values import truth as _truth
@@ -170,6 +171,8 @@ WORKER_KEYS: dict[str, Key] = {
     "sparkStartAhead": Key("worker", "spark_starts_ahead", _truth),
     "sparkClassArchive": Key("worker", "spark_class_archive", _truth),
     "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
+    "secretsProviderClassName": Key("worker", "secrets_provider", _text),
+    "secretsProviderConfig": Key("worker", "secrets_config", _settings),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "instanceLivenessCheckFreqMs": Key("worker", "liveness_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),

@@ -108,6 +108,13 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def settings(value: Any) -> dict[str, Any]:
+    """Return an object as it is."""
+    if not isinstance(value, dict):
+        raise ValueError("an object is expected, such as {path: /run/secrets}")
+    return {str(name): one for name, one in value.items()}
+
+
 def spark_settings(value: Any) -> dict[str, str]:
     """Return Spark's own settings by name; Spark writes truth as YAML does."""
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):

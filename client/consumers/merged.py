@@ -43,6 +43,7 @@ class MergedConsumer(Receiving[Message]):
         self._loop = asyncio.get_running_loop()
         self._line: deque[Consumer] = deque()
         self._in_line: set[Consumer] = set()
+        self._held_back: set[str] = set()
         self._waiting = Waiters()
         self._is_closed = False
         self._tasks = TaskSet(f"consumer of {topic}")
@@ -57,7 +58,23 @@ class MergedConsumer(Receiving[Message]):
         consumer.on_arrival = lambda: self._arrived(consumer)
         self._arrived(consumer)
 
+    def hold_back(self, topic: str) -> None:
+        """Give out nothing of one topic or partition, given by its full name, until `let_go`."""
+        self._held_back.add(topic)
+        consumer = self.consumers.get(topic)
+        if consumer in self._in_line:
+            self._in_line.discard(consumer)
+            self._line.remove(consumer)
+
+    def let_go(self, topic: str) -> None:
+        """Give out again what `hold_back` kept."""
+        self._held_back.discard(topic)
+        if topic in self.consumers:
+            self._arrived(self.consumers[topic])
+
     def _arrived(self, consumer: Consumer) -> None:
+        if self._held_back and consumer.topic in self._held_back and consumer.failure is None:
+            return
         if consumer not in self._in_line:
             self._in_line.add(consumer)
             self._line.append(consumer)

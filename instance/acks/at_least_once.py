@@ -38,6 +38,7 @@ from ..unit import Acknowledgements, HeldEntries, Unit, position_of
 from .failover_input import FailoverInput
 from .pieces import OpenInput, Piece, PieceMaker
 from .publisher import Publisher, Ticket
+from .steering import InputSteering
 
 STATE_GRACE_S = 1.0  # for the state store to answer a function that is to stop
 
@@ -56,6 +57,8 @@ class AtLeastOnce:
         self._inputs: dict[str, OpenInput] = {}
         self._output: Output | None = None
         self._held = HeldEntries()
+        self.steering = InputSteering(core, self._inputs, self._held)
+        self.maker.void = self.steering.void
         self._process: Callable[[Item], None]
         self._is_closing = False
         self._in_flight = 0
@@ -105,7 +108,7 @@ class AtLeastOnce:
 
     def trouble(self) -> str:
         """See `ports.Settlement`."""
-        return "" if self.maker.state is None else self.maker.state.trouble()
+        return ("" if self.maker.state is None else self.maker.state.trouble()) or self.steering.paused()
 
     def tick(self) -> None:
         """See `ports.Settlement`."""
@@ -138,11 +141,14 @@ class AtLeastOnce:
 
     async def _pump(self, source: OpenInput) -> None:
         """Move entries from an input to the function's thread while there is room."""
-        opened, room = source.input, self._held.room
+        opened, room, void = source.input, self._held.room, self.steering.void
         while True:
             await room.wait()
             await self._may_take(source)
-            taken: ReceivedEntry | None = await opened.receive_entry()
+            taken = opened.poll_entry()  # not later: what is polled while the input is moved may be from before that
+            if taken is None:
+                await opened.arrival()
+                continue
             entries: list[ReceivedEntry] = []
             while taken is not None:
                 position = position_of(taken)
@@ -154,12 +160,14 @@ class AtLeastOnce:
                 claimed = await opened.claim_entries(entries)
                 for entry in entries if not claimed else set(entries).difference(claimed):
                     self._held.remove(entry)
-                entries = claimed
+                    void.pop(id(entry), None)
+                entries = [entry for entry in claimed if void.pop(id(entry), None) is None]
             for entry in entries:
                 self._process((source, entry))
 
     async def _may_take(self, source: OpenInput) -> None:
         """Wait until an input may be taken from."""
+        await self.steering.may_take(source)
 
     # -- called by the function's thread --------------------------------------------------------------------------
 
@@ -279,8 +287,13 @@ class AtLeastOnce:
             topic = piece.source.topic
             self._core.system_failed(f"results of {len(failed)} messages of {topic} were not stored: {piece.error}")
         unit = piece.unit
-        self._acknowledge(piece.source.input, unit.settle(piece.begin, piece.end, failed))
+        done, void = unit.settle(piece.begin, piece.end, failed), self.steering.void
+        self._acknowledge(piece.source.input, self.steering.still_ours(done) if void else done)
         if unit.is_settled:
+            if void:
+                unit.failed_entries = [entry for entry in unit.failed_entries if id(entry) not in void]
+                for entry in unit.entries:
+                    void.pop(id(entry), None)
             for entry in unit.entries:
                 self._held.remove(entry)
             self._ask_again(piece.source.input, unit)  # not earlier: what comes again while it is held is not taken

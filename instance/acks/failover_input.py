@@ -50,7 +50,11 @@ class RecentAcks:
 
 
 class FailoverInput:
-    """Takes no entry that was acknowledged a moment ago, and acknowledges it again; see `Input`."""
+    """Takes no entry that was acknowledged a moment ago, and acknowledges it again; see `Input`.
+
+    Attributes:
+        opened: the input behind it.
+    """
 
     def __init__(self, opened: Input, recent: RecentAcks, clock: Callable[[], float]) -> None:
         """Stand before an input.
@@ -60,10 +64,11 @@ class FailoverInput:
             recent: what was acknowledged; to be cleared whenever the input gets another reader.
             clock: rising seconds.
         """
-        self._input = opened
+        self.opened = opened
         self._recent = recent
         self._clock = clock
         # The methods themselves, not methods that call them.
+        self.arrival = opened.arrival
         self.claim_entries = opened.claim_entries
         self.ack_entry = opened.ack_entry
         self.ack_batch_indexes = opened.ack_batch_indexes
@@ -83,31 +88,34 @@ class FailoverInput:
 
     async def receive_entry(self) -> ReceivedEntry:
         """See `Input`."""
-        while self._was_acknowledged(entry := await self._input.receive_entry()):
+        while self._was_acknowledged(entry := await self.opened.receive_entry()):
             pass
         return entry
 
     def poll_entry(self) -> ReceivedEntry | None:
         """See `Input`."""
-        while (entry := self._input.poll_entry()) is not None and self._was_acknowledged(entry):
+        while (entry := self.opened.poll_entry()) is not None and self._was_acknowledged(entry):
             pass
         return entry
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
         """See `Input`."""
-        self._recent.clear()  # what was acknowledged a moment ago may be wanted again
-        await self._input.seek(target, inclusive=inclusive)
+        self.forget()
+        await self.opened.seek(target, inclusive=inclusive)
+
+    def forget(self) -> None:
+        """Take entries again that were acknowledged a moment ago: the subscription is moved, and they may be wanted."""
         self._recent.clear()
 
     def _was_acknowledged(self, entry: ReceivedEntry) -> bool:
         if not self._recent.has(position_of(entry), self._clock()):
             return False
-        self._input.ack_entry(entry)
+        self.opened.ack_entry(entry)
         return True
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
         """See `Input`."""
-        acknowledged = self._input.ack_entries(entries)
+        acknowledged = self.opened.ack_entries(entries)
         now_s = self._clock()
         for entry in entries:
             self._recent.add(position_of(entry), now_s)

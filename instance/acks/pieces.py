@@ -116,6 +116,7 @@ class PieceMaker:
         gate: bounds the outputs that are on their way; the function's thread waits there.
         tickets: what the context published since the last piece.
         keeps: has what is at hand wait for a message that was published; False if nothing is at hand.
+        void: entries that are not to be processed any more, by their ids.
         state: the function's table; None if it has no context or there is no state store.
     """
 
@@ -136,15 +137,20 @@ class PieceMaker:
         self.gate = Gate(self.bounds.messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
         self.tickets: list[Ticket] = []
         self.keeps: Callable[[Ticket], bool] = self._keep
+        self.void: dict[int, ReceivedEntry] = {}
         self.state: StateLink | None = None
         self._ship_piece = ship
         self._drop = drop
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
         """See `function_thread.Maker`."""
-        unit = self.gather(thread, source, entry)
-        if not unit.entries or thread.is_stopping:
-            return
+        unit: Unit | None = self.gather(thread, source, entry)
+        while unit is not None and unit.entries and not thread.is_stopping:
+            unit = self._process(thread, calls, source, unit)
+
+    def _process(self, thread: FunctionThread, calls: Calls, source: Source, unit: Unit) -> Unit | None:
+        """Process a unit, and return what is left to be done if its input was moved meanwhile."""
+        rest: Unit | None = None
         count = len(unit)
         made = calls.headers.of_unit(unit) if calls.has_output else None
         building = Building(0, time.perf_counter(), made)
@@ -153,6 +159,8 @@ class PieceMaker:
             end = position + results.messages
             self._take_results(thread, calls, unit, position, results, building)
             thread.count(results, busy_s)
+            if end < count and self.void and (rest := unit.cut_if(end, self._is_void, self._forget_void)) is not None:
+                count = end
             if end == count:
                 break
             now_s = time.perf_counter()
@@ -162,6 +170,13 @@ class PieceMaker:
         self._ship(calls, source, unit, end, building)
         if calls.context is not None:
             calls.context.leave()
+        return rest
+
+    def _is_void(self, entry: ReceivedEntry) -> bool:
+        return id(entry) in self.void
+
+    def _forget_void(self, entry: ReceivedEntry) -> bool:
+        return self.void.pop(id(entry), None) is not None
 
     # -- gathering ------------------------------------------------------------------------------------------------
 
@@ -171,6 +186,14 @@ class PieceMaker:
         messages, size = unit.messages, 0
         while True:
             size += entry.body_bytes
+            if self.void and self._forget_void(entry):
+                if (item := thread.poll()) is None:
+                    return unit
+                if item[0] is not source:
+                    thread.put_back(item)
+                    return unit
+                entry = item[1]
+                continue
             try:
                 indexes = thread.read(entry)
             except ProtocolError as error:

@@ -5,17 +5,20 @@ It gets a record's value and returns another one, or a `Record` to change key an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...api.connector import Record
 from ...api.serde import IdentitySerDe
 from ...config.connector_conversion import IDENTITY
 from ..batch_call import BatchCall, Failure
-from ..function_context import FunctionContext, Outside, instance_logger
+from ..function_context import Equipment, FunctionContext, Outside, instance_logger
 from ..loading.kinds import Kind
 from ..loading.loader import Home, load_function, load_serde
+from ..secrets import ClearTextSecretsProvider, Secrets
 from ..spec import InstanceSpec
 from ..state.session import StateSession
 from ..stats import InstanceStats
@@ -85,6 +88,10 @@ def load_transform(
     context: FunctionContext | None = None
     if loaded.takes_context:
         logger = instance_logger(spec)
-        context = FunctionContext(spec, stats, outside, logger, lambda name: load_serde(home, name), state)
+        stored = json.loads(spec.details.secretsMap) if spec.details.secretsMap else {}
+        secrets = Secrets(stored, ClearTextSecretsProvider(), lambda given: None)  # the connector has hidden them
+        make_serde, equipment = partial(load_serde, home), Equipment(secrets=secrets)
+        context = FunctionContext(spec, stats, outside, logger, make_serde, state)
+        context.equip(equipment)
         context.stay()
     return Transform(loaded.call, context)

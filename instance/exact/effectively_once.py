@@ -41,6 +41,7 @@ from .entries import EntryMaker
 from .flow import ResultFlow
 from .partition import InputPartition, open_all
 from .results import PUBLISHES_WITH_INPUT, ResultMaker
+from .steering import PartitionSteering
 from .topics import OutputTopics
 from .work import Result
 
@@ -80,8 +81,7 @@ class EffectivelyOnce:
         self._partitions: dict[str, InputPartition] = {}
         self._serdes: dict[str, SerDe] = {}
         self._consumer_suffix = f"{random.getrandbits(32):08x}"
-        self._resumed = asyncio.Event()
-        self._resumed.set()
+        self.steering = PartitionSteering(core, self._partitions)
         self._moved_back: set[tuple[str, Position]] = set()
         self.process: Callable[[Item], None]
         self.endpoints = core.endpoints
@@ -184,7 +184,7 @@ class EffectivelyOnce:
         """See `ports.Settlement`."""
         troubles = ["" if self._state is None else self._state.trouble()]
         troubles += [partition.waits_for for partition in list(self._partitions.values())]
-        return next(filter(None, troubles), "")
+        return next(filter(None, [*troubles, self.steering.paused()]), "")
 
     def tick(self) -> None:
         """See `ports.Settlement`."""
@@ -251,7 +251,7 @@ class EffectivelyOnce:
 
     def resumed(self, topic: str) -> asyncio.Event:
         """Return what is set while a partition may be taken from."""
-        return self._resumed
+        return self.steering.resumed(topic)
 
     def _commit(self, result: Result) -> None:
         assert self.committer is not None

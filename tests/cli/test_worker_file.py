@@ -31,6 +31,8 @@ sparkDriverMemory: 512m
 sparkStartAhead: false
 sparkClassArchive: false
 sparkIdleTimeoutSec: 60
+secretsProviderClassName: vault.Vault
+secretsProviderConfig: {path: /run/secrets, retries: 3}
 sparkSettings: {spark.cores.max: 4, spark.ui.enabled: true, spark.executor.memory: 512m}
 rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
@@ -73,6 +75,8 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
     assert {line.split(":")[0] for line in FILE.split("\n") if line} == set(WORKER_KEYS)
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
+    assert config.secrets_provider == "vault.Vault"
+    assert config.secrets_config == {"path": "/run/secrets", "retries": 3}
     assert config.allowed_hosts == ("functions.example.com", "worker")
     assert (config.service_url, config.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")

@@ -47,6 +47,7 @@ NOT_IN_THE_RECORD = {
     "runtimeEnv": "part of customRuntimeOptions",
     "minPartitions": "part of customRuntimeOptions",
     "maxPendingAsyncRequests": "part of customRuntimeOptions",
+    "exposePulsarAdminClientEnabled": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

@@ -101,7 +101,7 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
         (
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
             "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions,"
-            " maxPendingAsyncRequests",
+            " maxPendingAsyncRequests, exposePulsarAdminClientEnabled",
         ),
         ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
         (
@@ -130,7 +130,6 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
         ({"inputSpecs": {"in": {"poolMessages": True}}}, "inputSpecs[in].poolMessages"),
         ({"inputSpecs": {"in": {"isRegexPattern": True}}}, "inputSpecs[in].regexPattern"),
         ({"topicsPattern": "p"}, "inputSpecs[p].regexPattern"),
-        ({"secrets": {"a": "b"}}, "secrets"),
         ({"timeoutMs": 100}, "timeoutMs"),
         ({"runtimeFlags": "-x"}, "runtimeFlags"),
         ({"resources": {"ram": 5}}, "resources.ram"),

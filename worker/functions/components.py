@@ -12,7 +12,7 @@ from ...api.connector_secrets import hidden, with_kept
 from ...config import connector_conversion as connectors
 from ...config import conversion, rules
 from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig
-from ...config.function_config import EFFECTIVELY_ONCE
+from ...config.function_config import EFFECTIVELY_ONCE, FunctionConfig
 from ...connectors.register import find
 from ...errors import InvalidConfig
 from ...instance.connectors.loading import check_batching, check_connector
@@ -127,9 +127,38 @@ def _shown(metadata: FunctionMetaData, kind: str) -> Json:
     return answer
 
 
+_PLACES = ("env", "file", "path", "key")
+"""What says where a secret is, and is shown."""
+
+
+def _check_function(config: FunctionConfig) -> None:
+    with_kept(config.secrets or {}, {}, "secrets")
+    rules.check(config)
+
+
+def _merge_function(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
+    if sent.secrets is not None:
+        sent = replace(sent, secrets=with_kept(sent.secrets, existing.secrets or {}, "secrets"))
+    return conversion.merge(existing, sent)
+
+
+def _shown_function(metadata: FunctionMetaData) -> Json:
+    """Return a function's config with the places of its secrets, and without what may be one."""
+    answer = conversion.to_json(metadata)
+    if answer.get("secrets"):
+        answer["secrets"] = {name: _place(secret) for name, secret in answer["secrets"].items()}
+    return answer
+
+
+def _place(secret: Any) -> Any:
+    if not isinstance(secret, dict):
+        return HIDDEN
+    return {name: value if name in _PLACES else HIDDEN for name, value in secret.items()}
+
+
 FUNCTION = Component(
-    "Function", FunctionDetails.FUNCTION, conversion.read_function_config, rules.check, conversion.to_details,
-    conversion.from_details, conversion.merge, conversion.to_json, lambda config: "",
+    "Function", FunctionDetails.FUNCTION, conversion.read_function_config, _check_function, conversion.to_details,
+    conversion.from_details, _merge_function, _shown_function, lambda config: "",
     "/admin/v3/functions", instance_status,
 )  # fmt: skip
 SOURCE = Component(

@@ -1,0 +1,166 @@
+"""Moving, pausing and resuming the inputs of an instance, as its function asks for by its context.
+
+A seek takes back everything that was fetched of a topic and is not acknowledged: what waits is not processed, and what
+is in work is not acknowledged, as both may lie behind the new position and come again from there. Such entries are
+*void*. The function waits until the broker has moved the subscription.
+
+What is paused is not taken any more. What was taken before is processed: at most what is held at a time.
+
+Everything here runs on the event loop but `seek`, `pause` and `resume`, which any other thread calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from ...client.consumers.merged import MergedConsumer
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ClosedError
+from ...wire.message_id import MessageId
+from ...wire.topic_name import parse_topic_name
+from ..core import InstanceCore
+from ..input_names import find_partition
+from ..ports import Input
+from ..unit import Acknowledgements, HeldEntries
+from .failover_input import FailoverInput
+from .pieces import OpenInput
+
+_LOOK_S = 0.2  # between two looks whether the instance is stopping
+
+
+class _Part(Protocol):
+    """The input of one topic or partition."""
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """Move the subscription."""
+
+
+class InputSteering:
+    """Moves and pauses the inputs of one instance.
+
+    Attributes:
+        void: entries that are not to be processed nor acknowledged any more, by their ids.
+    """
+
+    def __init__(self, core: InstanceCore, inputs: Mapping[str, OpenInput], held: HeldEntries) -> None:
+        """Prepare.
+
+        Args:
+            core: of the instance.
+            inputs: by their configured names; others may come.
+            held: entries that are taken.
+        """
+        self.void: dict[int, ReceivedEntry] = {}
+        self._core = core
+        self._inputs = inputs
+        self._held = held
+        self._paused: set[str] = set()
+        self._moving: dict[str, int] = {}
+        self._going: dict[str, asyncio.Event] = {}
+
+    # -- for those who take entries -------------------------------------------------------------------------------
+
+    async def may_take(self, source: OpenInput) -> None:
+        """Wait until an input may be taken from; if it may at once, nothing else runs meanwhile."""
+        if (going := self._going.get(source.topic)) is not None:
+            while not going.is_set():
+                await going.wait()
+
+    def still_ours(self, done: Acknowledgements) -> Acknowledgements:
+        """Return acknowledgements without those of void entries."""
+        void = self.void
+        return Acknowledgements(
+            [entry for entry in done.whole if id(entry) not in void],
+            [(entry, wanted) for entry, wanted in done.partial if id(entry) not in void],
+        )
+
+    # -- for functions --------------------------------------------------------------------------------------------
+
+    def seek(self, topic: str, partition: int, target: MessageId) -> None:
+        """See `function_context.Steering`."""
+        source, name = self._find(topic, partition)
+        moving = asyncio.run_coroutine_threadsafe(self._seek(source, name, target), self._core.loop)
+        while True:
+            try:
+                return moving.result(_LOOK_S)
+            except TimeoutError:
+                if moving.done():
+                    raise
+                if self._core.ended.done():
+                    moving.cancel()
+                    raise ClosedError("the instance is stopping; nothing is moved any more") from None
+
+    def pause(self, topic: str, partition: int) -> None:
+        """See `function_context.Steering`."""
+        source, name = self._find(topic, partition)
+        self._core.mailbox.post(lambda: self._pause(source, name, True))
+
+    def resume(self, topic: str, partition: int) -> None:
+        """See `function_context.Steering`."""
+        source, name = self._find(topic, partition)
+        self._core.mailbox.post(lambda: self._pause(source, name, False))
+
+    def paused(self) -> str:
+        """Return which inputs are paused, empty for none."""
+        paused = sorted(self._paused)
+        return f"the function has paused {', '.join(paused)}" if paused else ""
+
+    # -- on the event loop ----------------------------------------------------------------------------------------
+
+    def _find(self, topic: str, partition: int) -> tuple[OpenInput, str]:
+        sources = {name: source for source in list(self._inputs.values()) for name in _parts(source)}
+        name = find_partition(sources.__contains__, topic, partition, ", ".join(self._inputs))
+        return sources[name], name
+
+    def _pause(self, source: OpenInput, name: str, is_paused: bool) -> None:
+        (self._paused.add if is_paused else self._paused.discard)(name)
+        merged = _merged(source.input)
+        if merged is not None:
+            (merged.hold_back if is_paused else merged.let_go)(name)
+        self._update(source)
+
+    def _update(self, source: OpenInput) -> None:
+        """Have the input taken from, or not."""
+        going = self._going.setdefault(source.topic, asyncio.Event())
+        is_paused = _merged(source.input) is None and not self._paused.isdisjoint(_parts(source))
+        if is_paused or self._moving.get(source.topic):
+            going.clear()
+        else:
+            going.set()
+
+    async def _seek(self, source: OpenInput, name: str, target: MessageId) -> None:
+        topic = source.topic
+        self._moving[topic] = self._moving.get(topic, 0) + 1
+        self._update(source)
+        for entry in self._held.let_go(name):
+            self.void[id(entry)] = entry
+        merged = _merged(source.input)
+        part: _Part = source.input if merged is None else merged.consumers[name]
+        if isinstance(source.input, FailoverInput):
+            source.input.forget()
+        try:
+            await part.seek(target)
+        except BaseException:
+            _redeliver(part)  # it may stand where it was, and what is void would not come again
+            raise
+        finally:
+            self._moving[topic] -= 1
+            self._update(source)
+
+
+def _redeliver(part: object) -> None:
+    again = getattr(part, "redeliver_unacknowledged", None)
+    if again is not None:
+        again()
+
+
+def _merged(opened: Input) -> MergedConsumer | None:
+    inner = opened.opened if isinstance(opened, FailoverInput) else opened
+    return inner if isinstance(inner, MergedConsumer) else None
+
+
+def _parts(source: OpenInput) -> list[str]:
+    merged = _merged(source.input)
+    return [parse_topic_name(source.topic).text] if merged is None else list(merged.consumers)

@@ -1,0 +1,52 @@
+"""What `Context.admin` is: requests to the broker's admin REST interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidConfig, RequestRefused
+from ..web.client import request, with_query
+
+TIMEOUT_S = 30.0
+
+
+class AdminClient:
+    """Makes requests to the admin REST interface of the cluster; usable from any thread.
+
+    Paths are Pulsar's, such as ``/admin/v2/persistent/public/default``.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Prepare requests to ``url``, as ``http://host:port``."""
+        self.url = url.rstrip("/")
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Return the JSON of what GET answers; the keywords are the query."""
+        return self.request("GET", path, params=params)
+
+    def put(self, path: str, body: Any = None, **params: Any) -> Any:
+        """PUT a JSON body, and return the JSON of the answer, None if there is none."""
+        return self.request("PUT", path, body, params)
+
+    def post(self, path: str, body: Any = None, **params: Any) -> Any:
+        """POST a JSON body, and return the JSON of the answer, None if there is none."""
+        return self.request("POST", path, body, params)
+
+    def delete(self, path: str, **params: Any) -> Any:
+        """DELETE, and return the JSON of the answer, None if there is none."""
+        return self.request("DELETE", path, params=params)
+
+    def request(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
+        """Make a request and return the JSON of its answer, None if there is none.
+
+        Raises:
+            InvalidConfig: the path does not begin with a slash.
+            RequestRefused: the answer has an error status; it has both status and reason.
+            ConnectionLost: there is no answer.
+        """
+        if not path.startswith("/"):
+            raise InvalidConfig(f"the path {path!a:.80} does not begin with /; give one such as /admin/v2/clusters")
+        answer = request(method, with_query(self.url + path, params), body=body, timeout_s=TIMEOUT_S)
+        if not answer.is_success:
+            raise RequestRefused(answer.status, answer.reason)
+        return answer.json()

@@ -1,0 +1,66 @@
+"""Pausing and resuming input partitions under effectively once, where they are not moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from functools import partial
+
+from ...errors import InvalidConfig
+from ...wire.message_id import MessageId
+from ..core import InstanceCore
+from ..input_names import find_partition
+
+
+class PartitionSteering:
+    """Pauses partitions for a function; see `function_context.Steering`."""
+
+    def __init__(self, core: InstanceCore, partitions: Collection[str]) -> None:
+        """Prepare.
+
+        Args:
+            core: of the instance.
+            partitions: full names of those that it reads; others may come.
+        """
+        self._core = core
+        self._partitions = partitions
+        self._paused: set[str] = set()
+        self._going: dict[str, asyncio.Event] = {}
+
+    def resumed(self, name: str) -> asyncio.Event:
+        """Return what is set while a partition is not paused."""
+        if (event := self._going.get(name)) is None:
+            event = self._going[name] = asyncio.Event()
+            event.set()
+        return event
+
+    def paused(self) -> str:
+        """Return which partitions are paused, empty for none."""
+        paused = sorted(self._paused)
+        return f"the function has paused {', '.join(paused)}" if paused else ""
+
+    def seek(self, topic: str, partition: int, target: MessageId) -> None:
+        """Refuse: what is done is not undone by moving a cursor."""
+        raise InvalidConfig(
+            "context.seek is not possible under EFFECTIVELY_ONCE, under which nothing is processed twice or left out;"
+            " use `functions reset-cursor`, which begins anew, or ATLEAST_ONCE"
+        )
+
+    def pause(self, topic: str, partition: int) -> None:
+        """See `function_context.Steering`."""
+        self._core.mailbox.post(partial(self._set, self._find(topic, partition), True))
+
+    def resume(self, topic: str, partition: int) -> None:
+        """See `function_context.Steering`."""
+        self._core.mailbox.post(partial(self._set, self._find(topic, partition), False))
+
+    def _find(self, topic: str, partition: int) -> str:
+        return find_partition(self._partitions.__contains__, topic, partition, ", ".join(self._partitions))
+
+    def _set(self, name: str, is_paused: bool) -> None:
+        if is_paused:
+            self._paused.add(name)
+            self.resumed(name).clear()
+        else:
+            self._paused.discard(name)
+            self.resumed(name).set()

@@ -1,0 +1,188 @@
+"""The secrets of a function: what `Context.get_secret` returns, and where that comes from.
+
+The record has, for each name, what its provider needs to find the secret. Which provider that is says the worker
+(`secretsProviderClassName`); without one the stored value itself says where to look:
+
+| stored value | the secret |
+| --- | --- |
+| a text | the text |
+| ``{"env": NAME}`` | that environment variable of the worker |
+| ``{"file": PATH}`` | the content of that file |
+| ``{"path": DIRECTORY, "key": NAME}`` | the content of the file of that name there, as Kubernetes mounts secrets |
+
+What is given out is hidden in log and status from then on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import FunctionLoadError, InvalidConfig
+from .spec import InstanceSpec
+
+FILE_BYTES_MAX = 1 << 20
+
+
+class SecretsProvider(Protocol):
+    """What a provider class has; Pulsar's Python providers have the same methods."""
+
+    def init(self, config: Mapping[str, Any]) -> object:
+        """Take `secretsProviderConfig` of the worker's configuration; called once."""
+
+    def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
+        """Return a secret, None if there is none.
+
+        Args:
+            secret_name: by which the function asks.
+            secret_path: what the function's config says of it.
+        """
+
+
+class ClearTextSecretsProvider:
+    """The stored value is the secret."""
+
+    def init(self, config: Mapping[str, Any]) -> None:
+        """Take no settings."""
+
+    def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
+        """Return the stored value if it is a text."""
+        return secret_path if isinstance(secret_path, str) else None
+
+
+class EnvironmentBasedSecretsProvider:
+    """Secrets are environment variables of the worker, with the names by which functions ask."""
+
+    def init(self, config: Mapping[str, Any]) -> None:
+        """Take no settings."""
+
+    def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
+        """Return the environment variable of that name."""
+        return os.environ.get(secret_name)
+
+
+class StatedSecretsProvider:
+    """The stored value says where the secret is; see the table at the top."""
+
+    def init(self, config: Mapping[str, Any]) -> None:
+        """Take no settings."""
+
+    def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
+        """Return the secret; None if there is no such variable or file.
+
+        Raises:
+            InvalidConfig: the stored value says nothing of a place.
+        """
+        match secret_path:
+            case str():
+                return secret_path
+            case {"env": str(name), **rest} if not rest:
+                return os.environ.get(name)
+            case {"file": str(path), **rest} if not rest:
+                return _content(Path(path))
+            case {"path": str(path), "key": str(key), **rest} if not rest:
+                return _content(Path(path) / key)
+        raise InvalidConfig(
+            f"secrets.{secret_name} says no place; give a text, {{'env': NAME}}, {{'file': PATH}} or"
+            " {'path': DIRECTORY, 'key': FILE}"
+        )
+
+
+def _content(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise InvalidConfig(f"the secret in {path} is larger than {FILE_BYTES_MAX} bytes")
+        return content.decode().removesuffix("\n")
+    except (OSError, ValueError):  # no such file, or no text
+        return None
+
+
+_BUILT_IN: dict[str, type[SecretsProvider]] = {
+    "": StatedSecretsProvider,
+    "ClearTextSecretsProvider": ClearTextSecretsProvider,
+    "EnvironmentBasedSecretsProvider": EnvironmentBasedSecretsProvider,
+}
+"""Providers by the last part of their names: Pulsar's are named secretsprovider.ClearTextSecretsProvider."""
+
+
+def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
+    """Return the provider of a worker.
+
+    Args:
+        name: of its class, ``module.Class`` of the worker's environment unless it is one of ours; empty for the usual.
+        config: what it is told.
+
+    Raises:
+        FunctionLoadError: there is no such class, or it does not take its settings.
+    """
+    module_name, _, class_name = name.rpartition(".")
+    try:
+        if module_name in ("", "secretsprovider") and class_name in _BUILT_IN:
+            provider: Any = _BUILT_IN[class_name]()
+        else:
+            provider = getattr(importlib.import_module(module_name or class_name), class_name)()
+        provider.init(dict(config))
+        if not callable(provider.provide_secret):
+            raise TypeError("provide_secret is no method")
+    except Exception as error:
+        raise FunctionLoadError(
+            f"secretsProviderClassName {name}: {type(error).__name__}: {error}; correct it in the worker's"
+            " configuration"
+        ) from error
+    made: SecretsProvider = provider
+    return made
+
+
+class Secrets:
+    """The secrets of one function."""
+
+    def __init__(
+        self, stored: Mapping[str, Any], provider: SecretsProvider, hide: Callable[[Iterable[str]], None]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            stored: what the record has for each name.
+            provider: finds them.
+            hide: given all that were given out so far, hides them in log and status.
+        """
+        self._stored = stored
+        self._provider = provider
+        self._hide = hide
+        self._known = {value for value in stored.values() if isinstance(value, str)}
+        if self._known:
+            hide(self._known)
+
+    def get(self, name: str) -> str | None:
+        """Return a secret, None if the function or its provider knows none of that name.
+
+        Raises:
+            InvalidConfig: what is stored of it says nothing of a place.
+            Exception: whatever a provider of the worker's raises.
+        """
+        if name not in self._stored:
+            return None
+        secret = self._provider.provide_secret(name, self._stored[name])
+        if isinstance(secret, str) and secret not in self._known:
+            self._known.add(secret)
+            self._hide(self._known)
+        return secret
+
+
+def secrets_of(spec: InstanceSpec, hide: Callable[[Iterable[str]], None]) -> Secrets | None:
+    """Return the secrets of an instance, None if its function has none.
+
+    Raises:
+        FunctionLoadError: the worker's provider cannot be made.
+    """
+    text = spec.details.secretsMap
+    stored = json.loads(text) if text else {}
+    if not stored:
+        return None
+    return Secrets(stored, make_provider(spec.secrets_provider, json.loads(spec.secrets_config or "{}")), hide)
