@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .async_rates import measure_async
 from .broker_rates import measure_fan_out, measure_key_shared, measure_schema
 from .catch_up import measure_catch_up
 from .client_rates import measure_consume, measure_publish
@@ -36,6 +37,7 @@ Benchmark = Callable[[Plan], Iterator[Figure]]
 MINUTES_MAX = 20
 GROUPS: dict[str, dict[str, Benchmark]] = {
     "functions": {"functions": measure_functions, "latency": measure_latency},
+    "async": {"async": measure_async},
     "compiled": {"compiled": measure_compiled},
     "exactly": {"exactly": measure_exact},
     "state": {"state": measure_state, "state-size": measure_state_size},
