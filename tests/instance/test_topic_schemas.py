@@ -32,7 +32,10 @@ Start = Callable[[InstanceSpec], Awaitable[Instance]]
 
 CODE = """
 from __future__ import annotations
+import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
+from magnetar import batch_function
 from google.protobuf.timestamp_pb2 import Timestamp
 from pulsar.schema import Integer, Record, String
 from pulsar import Function
@@ -64,6 +67,17 @@ def later(moment: Timestamp) -> Timestamp:
 
 def show(value):
     return repr(value)
+
+def each(value: dict) -> Iterator[Receipt]:
+    yield from (Receipt(value["a"], text) for text in ("x", "y"))
+
+async def soon(value: dict) -> Receipt:
+    await asyncio.sleep(0)
+    return Receipt(value["a"], "z")
+
+@batch_function
+def together(values: list[dict]) -> list[Receipt | None]:
+    return [Receipt(value["a"], str(len(value))) for value in values]
 
 def same(value):
     return value
@@ -175,6 +189,24 @@ async def test_avro_messages_are_read_by_the_version_that_wrote_them(
     got = {(await consumer.receive(30)).data.decode() for _ in range(11)}
     expected = {f"{{'a': {n}}}" if n % 2 == 0 else f"{{'a': {n}, 'b': 'x'}}" for n in range(10)}
     assert got == expected | {"{'a': 10, 'c': 3, 'b': 'none'}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("each", {"0x", "0y", "1x", "1y"}), ("soon", {"0z", "1z"}), ("together", {"01", "12"})],
+)
+async def test_functions_of_other_kinds(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, name: str, expected: set[str]
+) -> None:
+    """Generators, coroutines and batch functions are given and return what others are."""
+    for number, message in enumerate((Old(0), New(1, "x"))):
+        producer = await client.create_producer(f"{topic}-in", schema=AvroSchema((Old, New)[number]))
+        await producer.send(message)
+    await start(make_spec(CODE, f"user_code.{name}", source=source(topic, "AVRO"), sink={"schemaType": "JSON"}))
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=JsonSchema(Receipt))
+    received = [await consumer.receive(30) for _ in expected]
+    assert {f"{one.value.id}{one.value.text}" for one in received if one.value} == expected
+    assert {one.schema_version for one in received} == {bytes(8)}
 
 
 async def test_dicts_are_written_by_the_output_topics_schema(
