@@ -162,7 +162,7 @@ def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
 _encode = _make_encoder()
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _decode: Callable[[str], Any] = _decoder.decode
-_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed has it not
 """Returns the value at an index of a text, and where it ends; in half the time, as it looks for no white space."""
 
 
