@@ -176,6 +176,11 @@ class FunctionThread(threading.Thread):
                 error = error or raised
         self._listener.ended(error)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an entry is being processed or waits (from any thread)."""
+        return self._at_hand is not None or self._next is not None or not self.inbox.empty()
+
     def request_stop(self) -> None:
         """End the thread as soon as the function lets it (from any thread)."""
         self.is_stopping = True

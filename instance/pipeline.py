@@ -158,6 +158,11 @@ class Pipeline:
             await self._log_topic.open(core.client, core.guard)
         await self.settlement.open(self._calls.result())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the function's thread has something to do (from any thread)."""
+        return self._thread.is_busy
+
     def status(self) -> FunctionStatus:
         """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
         status = self.stats.status()

@@ -52,7 +52,8 @@ PUBLIC: dict[str, set[str]] = {
         "DataLoss", "InvalidConfig", "SparkFailed",
     },
     "magnetar.testing": {
-        "BrokerThread", "Operation", "SimulatedCrash", "SimulatedDisk", "SimulatedFile", "SimulatedLock",
+        "BrokerThread", "FunctionFailed", "FunctionTest", "NoOutput",
+        "Operation", "SimulatedCrash", "SimulatedDisk", "SimulatedFile", "SimulatedLock",
     },
 }  # fmt: skip
 """Package -> what users may import from it."""

@@ -25,7 +25,7 @@ from .core import Clock, StorageCore
 from .cursors.names import check_text
 from .disk.disk import Disk, DiskLock, LocalDisk, LockedByOther
 from .disk.failures import disk_action
-from .disk.lanes import Lanes, ThreadLanes
+from .disk.lanes import Lanes, Task, ThreadLanes
 from .journal.format import encode_change
 from .journal.journal import Journal
 from .ports import Done
@@ -101,10 +101,18 @@ class Storage:
 
     # Running.
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the threads; results come on ``loop`` from now on, one call for each group of the journal."""
+    def attach(self, loop: asyncio.AbstractEventLoop, make_lanes: Callable[[Task, Task], Lanes] | None = None) -> None:
+        """Start the threads; results come on ``loop`` from now on, one call for each group of the journal.
+
+        Args:
+            loop: of whoever uses the storage.
+            make_lanes: makes what stands in for the threads, of their `hand_over` and `write_turn`; see `ThreadLanes`.
+        """
         journal = self._core.journal
-        self.use(ThreadLanes(loop, journal.hand_over, journal.write_turn, self._core.died))
+        if make_lanes is None:
+            self.use(ThreadLanes(loop, journal.hand_over, journal.write_turn, self._core.died))
+        else:
+            self.use(make_lanes(journal.hand_over, journal.write_turn))
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
     def use(self, lanes: Lanes) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
+from typing import cast
 
 from ...client.config import ProducerConfig
 from ...client.producers.partitioned import PartitionedProducer
@@ -180,7 +181,8 @@ class Publisher:
                 at_hand = await topic.requests.get()
                 try:
                     if producer is None:
-                        producer = await self._core.client.create_producer(name, config)
+                        opened = await self._core.endpoints.create_producer(name, config)
+                        producer = cast("Producer | PartitionedProducer", opened)
                     await producer.ready()
                     future = producer.send_nowait(at_hand[0].payload, **at_hand[0].options)
                 except MagnetarError as error:

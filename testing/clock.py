@@ -1,0 +1,174 @@
+"""A clock that a test moves, and the event loop that runs by it.
+
+Design: the loop's time is the machine's rising clock and what the test has moved it by, so timers of what runs on the
+loop (delays, pauses before a retry, expiry) need no change of theirs. Moving goes from timer to timer: only when
+nothing is left to do does the clock jump to what is due next, so that a pause which follows from another begins where
+that ended. The loop's selector is what knows that nothing is left, as it is asked to wait; there the clock is moved.
+
+While nobody moves it the clock goes on by itself, as fast as any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from ..errors import OperationTimeout
+
+QUIET_S = 0.005
+"""After something has happened on a socket the loop must have been idle for so long before the clock is moved."""
+
+
+class MovableClock:
+    """The time of a loop, in seconds; read from any thread, moved by `advance`."""
+
+    def __init__(self) -> None:
+        """Begin with the machine's time."""
+        self.moved_s = 0.0
+
+    def time(self) -> float:
+        """Return the wall clock's seconds since 1970."""
+        return time.time() + self.moved_s
+
+    def monotonic(self) -> float:
+        """Return rising seconds, those of the loop's `time`."""
+        return time.monotonic() + self.moved_s
+
+
+class _Selector(selectors.DefaultSelector):
+    """Moves the clock instead of waiting, while it is to be moved."""
+
+    def __init__(self, clock: MovableClock) -> None:
+        super().__init__()
+        self.is_busy: Callable[[], bool] = lambda: False
+        self._clock = clock
+        self._target_s: float | None = None
+        self._arrived: Callable[[], None]
+        self._has_moved_something = False
+
+    def move(self, by_s: float, arrived: Callable[[], None]) -> None:
+        """Move the clock from now on; ``arrived`` is called when all that was due until then is done."""
+        self._target_s = self._clock.moved_s + by_s
+        self._arrived = arrived
+        self._has_moved_something = True
+
+    def stop(self) -> None:
+        """Move the clock no further."""
+        self._target_s = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready."""
+        if self._target_s is None:
+            return super().select(timeout)
+        is_idle = timeout is None or timeout > 0
+        events = super().select(QUIET_S if is_idle and self._has_moved_something else 0)
+        if events or not is_idle:
+            self._has_moved_something = self._has_moved_something or bool(events)
+            return events
+        if self.is_busy():
+            self._has_moved_something = True
+            return super().select(QUIET_S)
+        left_s = self._target_s - self._clock.moved_s
+        if left_s <= 0:
+            self._target_s = None
+            self._arrived()
+            return []
+        self._clock.moved_s += left_s if timeout is None else min(timeout, left_s)
+        self._has_moved_something = False
+        return []
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time a test moves.
+
+    Attributes:
+        clock: its time.
+    """
+
+    def __init__(self, clock: MovableClock) -> None:
+        """Begin.
+
+        Args:
+            clock: to follow; of this loop alone.
+        """
+        self.clock = clock
+        self._waits = _Selector(clock)
+        self._jobs = 0
+        self._workers: list[Callable[[], bool]] = []
+        self._waits.is_busy = self._is_busy
+        super().__init__(self._waits)
+
+    def time(self) -> float:
+        """Return the loop's seconds."""
+        return self.clock.monotonic()
+
+    def watch(self, is_busy: Callable[[], bool]) -> Callable[[], None]:
+        """Have the clock stand still while somebody works in a thread; returned is what ends that."""
+        self._workers.append(is_busy)
+        return lambda: self._workers.remove(is_busy)
+
+    def _is_busy(self) -> bool:
+        return self._jobs > 0 or any(is_busy() for is_busy in self._workers)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run a function in a thread; the clock is not moved meanwhile."""
+        future = super().run_in_executor(executor, func, *args)
+        self._jobs += 1
+        future.add_done_callback(self._job_done)
+        return future
+
+    def _job_done(self, _: object) -> None:
+        self._jobs -= 1
+
+    def advance(self, seconds: float, timeout_s: float) -> None:
+        """Move the clock, and return when all that became due is done (from another thread than the loop's).
+
+        Args:
+            seconds: by how much, 0 or more; 0 waits until nothing is left to do.
+            timeout_s: the machine's seconds that this may take.
+
+        Raises:
+            OperationTimeout: somebody works for longer.
+        """
+        arrived: Future[None] = Future()
+
+        def finish() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        self.call_soon_threadsafe(self._waits.move, seconds, finish)
+        try:
+            arrived.result(timeout_s)
+        except TimeoutError:
+            self.call_soon_threadsafe(self._waits.stop)
+            raise OperationTimeout(
+                f"the clock was to be moved by {seconds:g} s, and after {timeout_s:g} s a function was still at work;"
+                " look what it waits for"
+            ) from None
+
+
+class LoopThread:
+    """An event loop on a thread of its own, so that the test may block."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, timeout_s: float = 60.0) -> None:
+        """Start the thread.
+
+        Args:
+            loop: to run.
+            name: of the thread.
+            timeout_s: for each `call`.
+        """
+        self.loop = loop
+        self._timeout_s = timeout_s
+        self._thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Any, timeout_s: float | None = None) -> Any:
+        """Run a coroutine on the loop and return its result."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return future.result(self._timeout_s if timeout_s is None else timeout_s)

@@ -1,0 +1,153 @@
+"""What functions under test run on: the broker in memory, or one that is given, and what else instances need.
+
+One cluster serves all tests of a process: starting it takes longer than a test. Tests do not see each other all the
+same, as each has topics and a table of state of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..client.client import AsyncClient
+from ..client.config import ClientConfig
+from ..client.deduplication import switch_on
+from ..client.deploy.rest import derive_admin_url
+from ..state.client import TableClient
+from ..state.server import TableServer
+from ..web.client import request
+from ..wire.topic_name import parse_topic_name
+from .clock import LoopThread, MovableClock, MovableLoop
+from .memory_broker import MemoryBroker
+
+SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
+ADMIN_URL_VARIABLE = "MAGNETAR_TEST_ADMIN_URL"
+"""Not the variables of the command line: tests must not run on a broker that somebody works with, unasked."""
+_KEEP_ALIVE_S = 86_400.0
+_ANSWER_S = 10.0
+_IN_MEMORY = "/dev/shm"
+
+
+class Cluster:
+    """A broker, a client of it, a state store.
+
+    Attributes:
+        loop: everything of ours runs on it, but functions and the state store.
+        client: of instances.
+        is_real: whether the broker is one that was given: its clock cannot be moved.
+    """
+
+    def __init__(self, service_url: str = "", admin_url: str = "") -> None:
+        """Start what is needed.
+
+        Args:
+            service_url: of a broker; empty starts one in memory.
+            admin_url: of its REST interface; empty for the usual port beside a broker on the usual port.
+        """
+        self.is_real = bool(service_url)
+        self.service_url = service_url
+        self._admin_url = admin_url
+        self._directory = Path(tempfile.mkdtemp(prefix="magnetar-testing-", dir=_fast_directory()))
+        self._clock = MovableClock()
+        self.loop = MovableLoop(self._clock)
+        self._thread = LoopThread(self.loop, "functions under test")
+        self._state: TableServer | None = None
+        self._tables: TableClient | None = None
+        self._number = 0
+        self.call(self._start())
+
+    async def _start(self) -> None:
+        self._broker: MemoryBroker | None = None
+        if not self.is_real:
+            self._broker = await MemoryBroker.start(self._clock, self._directory)
+            self.service_url = self._broker.service.broker_url
+        config = ClientConfig(description="functions under test", backoff_max_ms=1000)
+        if not self.is_real:
+            config = ClientConfig(description="functions under test", keep_alive_s=_KEEP_ALIVE_S)
+        self.client = AsyncClient(self.service_url, config, clock=self._clock.time)
+
+    def call(self, coroutine: Any, timeout_s: float | None = None) -> Any:
+        """Run a coroutine on the loop and return its result."""
+        return self._thread.call(coroutine, timeout_s)
+
+    def directory(self) -> Path:
+        """Return a new directory."""
+        self._number += 1
+        directory = self._directory / str(self._number)
+        directory.mkdir()
+        return directory
+
+    def time(self) -> float:
+        """Return the seconds since 1970, by the clock that tests move."""
+        return self._clock.time()
+
+    def advance(self, seconds: float, timeout_s: float) -> None:
+        """Move the clock; a real broker's goes by itself, so that it takes as long there."""
+        if self.is_real:
+            self.call(asyncio.sleep(seconds), seconds + timeout_s)
+        else:
+            self.loop.advance(seconds, timeout_s)
+
+    @property
+    def state_url(self) -> str:
+        """The state store, started when it is first asked for."""
+        if self._state is None:
+            directory = self._directory / "state"
+            directory.mkdir()
+            self._state = TableServer.start(directory)
+        return self._state.url
+
+    @property
+    def tables(self) -> TableClient:
+        """What reads the state store."""
+        if self._tables is None:
+            self._tables = TableClient(self.state_url)
+        return self._tables
+
+    async def backlog(self, topic: str, subscription: str) -> int:
+        """Return how many messages of a topic are not acknowledged."""
+        if self._broker is not None:
+            return self._broker.backlog(topic, subscription)
+        path = parse_topic_name(topic).rest_path
+        url = f"{self.admin_url}/admin/v2/{path}/stats"
+        answer = await asyncio.to_thread(request, "GET", url, timeout_s=_ANSWER_S)
+        subscriptions = answer.json()["subscriptions"] if answer.is_success else {}
+        return int(subscriptions.get(subscription, {}).get("msgBacklog", 0))
+
+    async def drop_duplicates(self, topic: str) -> None:
+        """Have the broker drop duplicates on a topic; the one in memory does so on all."""
+        if self.is_real:
+            await asyncio.to_thread(switch_on, self.admin_url, topic)
+
+    @property
+    def admin_url(self) -> str:
+        """The REST interface of a broker that was given."""
+        return self._admin_url or derive_admin_url(self.service_url)
+
+    def abandon(self) -> None:
+        """Remove what is on disk, at the end of the process: with that its threads end, and its connections."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+@cache
+def _shared(process: int, service_url: str, admin_url: str) -> Cluster:
+    cluster = Cluster(service_url, admin_url)
+    atexit.register(lambda: cluster.abandon() if os.getpid() == process else None)
+    return cluster
+
+
+def shared_cluster() -> Cluster:
+    """Return the cluster of this process, which the environment chooses; started when it is first asked for."""
+    service_url = os.environ.get(SERVICE_URL_VARIABLE, "")
+    return _shared(os.getpid(), service_url, os.environ.get(ADMIN_URL_VARIABLE, ""))
+
+
+def _fast_directory() -> str | None:
+    """Return where files lie in memory, None for the usual place."""
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None

@@ -1,0 +1,433 @@
+"""A function in a test: messages go in, and the test looks at what became of them.
+
+    def test_it_shouts() -> None:
+        with FunctionTest(shout, inputs="words", output="shouts") as f:
+            f.send("hello")
+            assert f.output() == "HELLO"
+
+The function is run by the pipeline that runs it on a worker, with acknowledgements, redelivery, state and guarantees,
+on the broker of `cluster.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from ..api.serde import IdentitySerDe, SerDe
+from ..client.client import AsyncClient
+from ..client.config import ProducerConfig
+from ..client.consumers.reader import Reader
+from ..client.consumers.received import Message
+from ..client.deploy.deployment import function_config
+from ..config.conversion import read_function_config, to_details
+from ..config.function_config import EFFECTIVELY_ONCE, FunctionConfig
+from ..config.rules import check, with_defaults
+from ..errors import InvalidConfig
+from ..instance.acks.at_least_once import AtLeastOnce
+from ..instance.exact.effectively_once import EffectivelyOnce
+from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
+from ..wire.functions_pb2 import FunctionMetaData
+from ..wire.message_id import EARLIEST, MessageId
+from .cluster import Cluster, shared_cluster
+from .home import CLASS_NAME
+from .instances import TestedInstance
+from .own_topics import OwnTopics
+from .tested_state import TestedState
+
+_LOOK_S = 0.005
+_NAME = re.compile(r"[^\w.-]+")
+
+
+class FunctionFailed(AssertionError):
+    """The function raised, or its instance ended; the text is the traceback."""
+
+
+class NoOutput(AssertionError):
+    """Nothing came out in time."""
+
+
+class FunctionTest:
+    """One function at work, from ``with`` to its end.
+
+    Attributes:
+        timeout_s: how long `output` waits for a message, and everything else for the function, in real seconds.
+        state: the function's state: ``f.state["key"]``.
+        cluster: what it runs on.
+    """
+
+    timeout_s = 10.0
+
+    def __init__(
+        self,
+        function: object,
+        *,
+        inputs: str | Sequence[str] | None = "in",
+        output: str | None = "out",
+        guarantee: str | None = None,
+        beside: FunctionTest | None = None,
+        **settings: Any,
+    ) -> None:
+        """Prepare; the function begins with ``with``.
+
+        Args:
+            function: a function, a class with a method ``process``, or an object of such.
+            inputs: topics; None if ``settings`` name them in another way.
+            output: topic; None for none.
+            guarantee: ``ATLEAST_ONCE`` (the default), ``ATMOST_ONCE``, ``EFFECTIVELY_ONCE`` or ``MANUAL``.
+            beside: another function under test, whose topics this one shares.
+            **settings: other fields of the config, ``user_config={"limit": 3}``; in Python's spelling or in that of the
+                JSON. They are checked as `functions create` checks them.
+
+        Raises:
+            InvalidConfig: a setting is unknown or refused.
+        """
+        if guarantee is not None:
+            settings["processing_guarantees"] = guarantee
+        self._function = function
+        self._config = _checked(function, inputs, output, settings)
+        self.cluster: Cluster = beside.cluster if beside is not None else shared_cluster()
+        topics = beside._topics if beside is not None else OwnTopics(self.cluster.client, f"-{_random()}")
+        self._topics: OwnTopics = topics
+        details = to_details(self._config)
+        details.source.subscriptionPosition = FROM_EARLIEST  # or it would miss what is sent while it starts
+        if details.logTopic:
+            details.logTopic = self._topics.name(details.logTopic)
+        self._metadata = FunctionMetaData(functionDetails=details, functionUuid=uuid.uuid4().hex)
+        self.state = TestedState(self.cluster, self._metadata, self.settle)
+        self._instances: list[TestedInstance] = []
+        self._producers: dict[str, Any] = {}
+        self._readers: dict[str, Reader] = {}
+        self._sent = 0
+        self._known_failures = 0
+        self._output_serde: SerDe = IdentitySerDe()
+
+    # -- beginning and end ----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Start the function, and return when it waits for messages.
+
+        Raises:
+            FunctionFailed: it cannot be loaded or started.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the function.
+
+        Raises:
+            FunctionFailed: it has raised, and the test did not look at `failures`.
+        """
+        try:
+            if error is None:
+                self.settle()
+                self._raise_failures()
+        finally:
+            self._stop()
+
+    def restart(self) -> None:
+        """Stop the function and start it again, as after a crash of its process: with state, without its memory.
+
+        What was not acknowledged comes again. A function that is a closure or an object keeps what it refers to.
+        """
+        self._stop_instances()
+        self._start()
+
+    def _start(self) -> None:
+        cluster, details = self.cluster, self._metadata.functionDetails
+        if self._config.processing_guarantees == EFFECTIVELY_ONCE and details.sink.topic:
+            cluster.call(cluster.drop_duplicates(self._topics.name(details.sink.topic)))
+        self._sent = 0
+        self._known_failures = 0
+        for number in range(details.parallelism):
+            instance = TestedInstance(self._function, self._metadata, number, cluster, self._topics)
+            self._instances.append(instance)
+            instance.start(self.timeout_s)
+            if instance.end is not None:
+                raise FunctionFailed(instance.end)
+        self._output_serde = self._instances[0].serde(details.sink.serDeClassName)
+
+    def _stop_instances(self) -> None:
+        for instance in self._instances:
+            instance.stop()
+        self._instances = []
+
+    def _stop(self) -> None:
+        self._stop_instances()
+        self.cluster.call(self._close())
+
+    async def _close(self) -> None:
+        for one in (*self._producers.values(), *self._readers.values()):
+            await one.close()
+        self._producers.clear()
+        self._readers.clear()
+        if self.cluster.is_real:  # leave nothing that keeps messages there
+            await _unsubscribe(self.cluster.client, self._topics, self._inputs, self._subscription)
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def send(self, value: Any, *, topic: str | None = None, **options: Any) -> MessageId:
+        """Send a message to the function and return its id.
+
+        Args:
+            value: bytes as they are, text as UTF-8, numbers as text, dict and list as JSON; with a SerDe on the input
+                what that takes.
+            topic: the input; the first by default.
+            **options: ``key``, ``properties``, ``event_time_ms``, ``deliver_after`` (timedelta), ``deliver_at_ms`` and
+                the others of `client.Producer.send`.
+        """
+        name = topic or self._inputs[0]
+        payload = self._encoded(value, name)
+        sent: MessageId = self.cluster.call(self._send(name, payload, options))
+        if name in self._inputs and not {"deliver_after", "deliver_at_ms"}.intersection(options):
+            self._sent += 1
+        return sent
+
+    async def _send(self, topic: str, payload: bytes, options: Mapping[str, Any]) -> MessageId:
+        if topic not in self._producers:
+            self._producers[topic] = await self._topics.create_producer(topic, ProducerConfig(batching=False))
+        sent: MessageId = await self._producers[topic].send(payload, **options)
+        return sent
+
+    def _encoded(self, value: Any, topic: str) -> bytes:
+        specs = self._metadata.functionDetails.source.inputSpecs
+        serde_name = specs[topic].serdeClassName if topic in specs else ""
+        if serde_name and self._instances:
+            return self._instances[0].serde(serde_name).serialize(value)
+        if isinstance(value, dict | list):
+            return json.dumps(value).encode()
+        return value if isinstance(value, bytes) else IdentitySerDe().serialize(value)
+
+    def output(self, *, topic: str | None = None, into: Callable[[bytes], Any] | None = None) -> Any:
+        """Return the next message that the function has put out, waiting for it.
+
+        Args:
+            topic: where to; the output topic by default. Any topic that the function publishes to can be named.
+            into: makes a value of the bytes, as ``bytes`` or ``json.loads``. By default the output's SerDe does, or
+                else what a function without a SerDe would be given: a number, text, or bytes.
+
+        Raises:
+            FunctionFailed: the function raised, and nothing is left that could become an output.
+            NoOutput: nothing came.
+        """
+        message = self.output_message(topic=topic)
+        return self._decoded(message, topic, into)
+
+    def _decoded(self, message: Message, topic: str | None, into: Callable[[bytes], Any] | None) -> Any:
+        if into is None:
+            into = self._output_serde.deserialize if topic in (None, self._output) else IdentitySerDe().deserialize
+        return into(message.data)
+
+    def output_message(self, *, topic: str | None = None) -> Message:
+        """Return the next message as it is, with ``data``, ``key`` and ``properties``; see `output`."""
+        found = self.cluster.call(self._next(self._output_name(topic)))
+        if found is None:
+            self._raise_failures()
+            raise NoOutput(f"nothing came on {self._output_name(topic)} within {self.timeout_s:g} s; {self._counted()}")
+        assert isinstance(found, Message)
+        return found
+
+    def outputs(self, *, topic: str | None = None, into: Callable[[bytes], Any] | None = None) -> list[Any]:
+        """Return all that is put out, once everything that was sent is processed; an empty list for nothing.
+
+        Raises:
+            FunctionFailed: the function has raised, and the test did not look at `failures`.
+        """
+        self.settle()
+        self._raise_failures()
+        messages: list[Message] = self.cluster.call(self._all(self._output_name(topic)))
+        return [self._decoded(message, topic, into) for message in messages]
+
+    async def _reader(self, topic: str) -> Reader:
+        if topic not in self._readers:
+            self._readers[topic] = await self.cluster.client.create_reader(self._topics.name(topic), EARLIEST)
+        return self._readers[topic]
+
+    async def _next(self, topic: str) -> Message | None:
+        """Wait for a message; None if none comes."""
+        reader = await self._reader(topic)
+        until_s = time.monotonic() + self.timeout_s
+        while time.monotonic() < until_s:
+            if (message := reader.poll()) is not None:
+                return message
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await reader.arrival()
+                continue
+            is_over = self._failed_so_far() > self._known_failures and self._is_through()
+            if is_over or any(instance.end is not None for instance in self._instances):
+                await self._settle_all()
+                if not await reader.has_message_available():
+                    return None
+        return None
+
+    async def _all(self, topic: str) -> list[Message]:
+        reader, found = await self._reader(topic), []
+        while await reader.has_message_available():
+            found.append(await reader.receive())
+        return found
+
+    # -- what became of it ----------------------------------------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        """How many messages of all inputs are not acknowledged, once everything that was sent was tried."""
+        self.settle()
+        return sum(
+            self.cluster.call(self.cluster.backlog(self._topics.name(topic), self._subscription))
+            for topic in self._inputs
+        )
+
+    @property
+    def failures(self) -> list[str]:
+        """The latest exceptions with their tracebacks, at most ten of each kind, of all that was sent so far."""
+        self.settle()
+        self._known_failures = self._failed_so_far()
+        return self._tracebacks()
+
+    @property
+    def logs(self) -> str:
+        """What the function has logged by the context's logger, and what its instances say."""
+        return "".join(instance.log_text() for instance in self._instances)
+
+    def settle(self) -> None:
+        """Wait until everything that was sent has been processed, and what came of it is stored and acknowledged.
+
+        What is to come by time (a retry, a delayed message) is not waited for: see `advance`.
+
+        Raises:
+            NoOutput: the function takes longer than `timeout_s`.
+        """
+        self.cluster.call(self._settle(), self.timeout_s * 3 + 1)
+
+    async def _settle(self) -> None:
+        until_s = time.monotonic() + self.timeout_s
+        while not self._is_through():
+            if time.monotonic() > until_s:
+                raise NoOutput(f"the function was still at work after {self.timeout_s:g} s; {self._counted()}")
+            await asyncio.sleep(_LOOK_S / 5)
+        await self._settle_all()
+
+    async def _settle_all(self) -> None:
+        for instance in self._instances:
+            settlement = instance.pipeline.settlement
+            if instance.end is None and isinstance(settlement, AtLeastOnce | EffectivelyOnce):
+                await settlement.settle(())
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of broker and function by a time, and return when all that became due in it is done.
+
+        Due are redelivery after a failure, delayed messages, expiry. The clock goes from one such moment to the next,
+        and stands still while the function works. What the function asks of Python (``time.time``) is not moved. On a
+        real broker this waits for so long.
+
+        Args:
+            seconds: 0 or more.
+
+        Raises:
+            OperationTimeout: the function is still at work after `timeout_s` real seconds.
+        """
+        if seconds < 0:
+            raise InvalidConfig(f"advance({seconds!r}): a clock does not go back; give 0 or more seconds")
+        self.settle()
+        self.cluster.advance(seconds, self.timeout_s)
+        self.settle()
+
+    def time(self) -> float:
+        """Return the seconds since 1970 by the clock that `advance` moves."""
+        return self.cluster.time()
+
+    def _is_through(self) -> bool:
+        """Return whether all that was sent has been taken and nothing of it is in work."""
+        if any(instance.end is not None for instance in self._instances):
+            return True
+        received = sum(instance.pipeline.stats.total.received for instance in self._instances)
+        return received >= self._sent and not any(instance.pipeline.is_busy for instance in self._instances)
+
+    def _failed_so_far(self) -> int:
+        totals = [instance.pipeline.stats.total for instance in self._instances]
+        ended = sum(1 for instance in self._instances if instance.end)
+        return sum(total.user_exceptions + total.system_exceptions for total in totals) + ended
+
+    def _tracebacks(self) -> list[str]:
+        texts = []
+        for instance in self._instances:
+            status = instance.pipeline.status()
+            latest = [*status.latestUserExceptions, *status.latestSystemExceptions]
+            texts += [one.exceptionString for one in latest]
+            if instance.end and instance.end not in texts:
+                texts.append(instance.end)
+        return texts
+
+    def _raise_failures(self) -> None:
+        if self._failed_so_far() > self._known_failures:
+            self._known_failures = self._failed_so_far()
+            raise FunctionFailed("\n".join(["the function failed:", *self._tracebacks()]))
+
+    def _counted(self) -> str:
+        totals = [instance.pipeline.stats.total for instance in self._instances]
+        taken, done = sum(total.received for total in totals), sum(total.processed for total in totals)
+        return f"{self._sent} messages were sent, {taken} came to the function, {done} were processed"
+
+    @property
+    def _inputs(self) -> list[str]:
+        return list(self._metadata.functionDetails.source.inputSpecs)
+
+    @property
+    def _output(self) -> str:
+        return self._metadata.functionDetails.sink.topic
+
+    @property
+    def _subscription(self) -> str:
+        details = self._metadata.functionDetails
+        return details.source.subscriptionName or f"{details.tenant}/{details.namespace}/{details.name}"
+
+    def _output_name(self, topic: str | None) -> str:
+        name = topic or self._output
+        if not name:
+            raise InvalidConfig("the function has no output topic; give output(topic=…)")
+        return name
+
+
+def _checked(
+    function: object, inputs: str | Sequence[str] | None, output: str | None, settings: Mapping[str, Any]
+) -> FunctionConfig:
+    """Return the config with its defaults, checked as at `create`."""
+    given = dict(settings)
+    tenant, namespace = given.pop("tenant", "public"), given.pop("namespace", "default")
+    own_name = getattr(function, "__name__", "") or type(function).__name__
+    name = given.pop("name", None) or _NAME.sub("-", own_name).strip("-.") or "function"
+    sent = read_function_config(json.loads(function_config(inputs, output, given)))
+    config = with_defaults(
+        replace(
+            sent, tenant=tenant, namespace=namespace, name=name, class_name=CLASS_NAME,
+            runtime_env=sent.runtime_env or "thread",
+        )
+    )  # fmt: skip
+    check(config)
+    return config
+
+
+async def _unsubscribe(client: AsyncClient, topics: OwnTopics, inputs: Sequence[str], subscription: str) -> None:
+    for topic in inputs:
+        consumer = await client.subscribe(topics.name(topic), subscription)
+        await consumer.unsubscribe()
+
+
+def _random() -> str:
+    return uuid.uuid4().hex[:8]

@@ -1,0 +1,93 @@
+"""Instances of a function under test: the pipeline that workers run, on the cluster's loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..api.serde import SerDe
+from ..instance.loading.loader import load_serde
+from ..instance.logs.file import InstanceLog
+from ..instance.pipeline import Pipeline
+from ..instance.spec import InstanceSpec
+from ..instance.stats import reason_of
+from ..tasks import TaskSet, awaited_elsewhere
+from ..wire.functions_pb2 import FunctionMetaData
+from .cluster import Cluster
+from .home import TestedHome
+from .own_topics import OwnTopics
+
+WORKER_ID = "test"
+GRACE_S = 2.0
+"""For the function to return when the test ends."""
+_LOOK_S = 0.001
+
+
+class TestedInstance:
+    """One instance; the test's thread calls it.
+
+    Attributes:
+        pipeline: at work.
+        end: why it ended, empty if it was stopped; None while it runs.
+    """
+
+    def __init__(
+        self,
+        function: object,
+        metadata: FunctionMetaData,
+        number: int,
+        cluster: Cluster,
+        topics: OwnTopics,
+    ) -> None:
+        """Prepare."""
+        self.end: str | None = None
+        self._cluster = cluster
+        directory = cluster.directory()
+        self._spec = InstanceSpec(
+            metadata=metadata, instance_id=number, package=directory / "package", worker_id=WORKER_ID,
+            service_url=cluster.service_url, admin_url="", state_url=cluster.state_url,
+            log_file=directory / "log", control_socket=directory / "socket", last_words=directory / "last-words",
+        )  # fmt: skip
+        self._log = InstanceLog(self._spec.log_file)
+        self._home = TestedHome(function, self._spec, self._log)
+        self._topics = topics
+        self._tasks: TaskSet
+
+    def start(self, timeout_s: float) -> None:
+        """Start it, and return when it waits for messages or has ended."""
+        self._cluster.call(self._start(timeout_s), 2 * timeout_s)
+        self._unwatch = self._cluster.loop.watch(lambda: self.pipeline.is_busy)
+
+    async def _start(self, timeout_s: float) -> None:
+        self._tasks = TaskSet(f"test of {self._spec.key}")
+        self.pipeline = Pipeline(self._spec, self._cluster.client, self._home, self._log, self._topics)
+        self._tasks.start(self._run(), "run", awaited_elsewhere)
+        until_s = self._cluster.loop.time() + timeout_s
+        while not self.pipeline.is_running and self.end is None:
+            if self._cluster.loop.time() > until_s:
+                trouble = self.pipeline.status().failureException
+                self.end = f"the function was not running after {timeout_s:g} s: {trouble or 'it is being started'}"
+            await asyncio.sleep(_LOOK_S)
+
+    async def _run(self) -> None:
+        try:
+            self.end = await self.pipeline.run()
+        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other
+            self.end = reason_of(error)
+
+    def serde(self, class_name: str) -> SerDe:
+        """Return a SerDe as the function gets it."""
+        return load_serde(self._home, class_name)
+
+    def log_text(self) -> str:
+        """Return its log so far."""
+        return self._spec.log_file.read_text(encoding="utf-8", errors="replace")
+
+    def stop(self) -> None:
+        """End it; what it has in work is finished within `GRACE_S`."""
+        self._unwatch()
+        self._cluster.call(self._stop())
+
+    async def _stop(self) -> None:
+        self.pipeline.stop(GRACE_S)
+        await self._tasks.idle()
+        self._log.close()

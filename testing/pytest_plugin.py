@@ -1,0 +1,51 @@
+"""The pytest plugin: a fixture, and the option that runs the same tests on a real broker.
+
+Not loaded by itself, so that it costs nobody who does not use it. In ``conftest.py`` beside the tests:
+
+    pytest_plugins = ["magnetar.testing.pytest_plugin"]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from .cluster import ADMIN_URL_VARIABLE, SERVICE_URL_VARIABLE
+from .function_test import FunctionTest
+
+MakeFunction = Callable[..., FunctionTest]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("magnetar")
+    group.addoption(
+        "--magnetar-service-url", metavar="URL",
+        help=f"Test functions on this broker, pulsar://host:port, not on one in memory; else ${SERVICE_URL_VARIABLE}.",
+    )  # fmt: skip
+    group.addoption(
+        "--magnetar-admin-url", metavar="URL",
+        help=f"REST interface of that broker, http://host:port; else ${ADMIN_URL_VARIABLE}, or port 8080 beside 6650.",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the options, for functions that are tested without the fixture too."""
+    for option, variable in (("service_url", SERVICE_URL_VARIABLE), ("admin_url", ADMIN_URL_VARIABLE)):
+        if given := config.getoption(f"magnetar_{option}"):
+            os.environ[variable] = given
+
+
+@pytest.fixture
+def magnetar_function() -> Iterator[MakeFunction]:
+    """Return what starts functions as `FunctionTest` does; they end with the test."""
+    with ExitStack() as running:
+
+        def start(function: object, **settings: Any) -> FunctionTest:
+            return running.enter_context(FunctionTest(function, **settings))
+
+        yield start

@@ -1,0 +1,66 @@
+"""The state of a function under test, by key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ..instance.identity import table_of
+from ..state.limits import WRITER_BYTES
+from ..state.values import Change, Delete, Increment, Put
+from ..wire.functions_pb2 import FunctionMetaData
+from .cluster import Cluster
+
+
+class TestedState:
+    """Reads and changes state: what was put is bytes, a counter is an int, and a missing key raises KeyError.
+
+    Everything that was sent to the function is processed before a key is read.
+    """
+
+    def __init__(self, cluster: Cluster, metadata: FunctionMetaData, settle: Callable[[], None]) -> None:
+        """Prepare.
+
+        Args:
+            cluster: keeps the state.
+            metadata: of the function.
+            settle: waits until the function has nothing to do.
+        """
+        self._cluster = cluster
+        self._table = table_of(metadata)
+        self._settle = settle
+        self._writer = os.urandom(WRITER_BYTES)
+        self._sequence = 0
+
+    def get(self, key: str, default: bytes | int | None = None) -> bytes | int | None:
+        """Return what a key holds, ``default`` if nothing."""
+        self._settle()
+        value = self._cluster.tables.read(self._table, [key.encode()])[0]
+        if value is None:
+            return default
+        return value.data if value.number is None else value.number
+
+    def __getitem__(self, key: str) -> bytes | int:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def __setitem__(self, key: str, value: bytes | str | int) -> None:
+        """Set a key, before the function looks at it; an int makes a counter."""
+        name = key.encode()
+        if isinstance(value, int):
+            self._apply(Delete(name), Increment(name, value))
+        else:
+            self._apply(Put(name, value.encode() if isinstance(value, str) else value))
+
+    def __delitem__(self, key: str) -> None:
+        self._apply(Delete(key.encode()))
+
+    def _apply(self, *changes: Change) -> None:
+        self._settle()
+        self._sequence += 1
+        self._cluster.tables.apply(self._table, self._writer, self._sequence, changes)
