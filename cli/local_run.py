@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,12 +74,23 @@ def service_url_of(given: str | None, settings: Settings) -> str:
     return url.rstrip("/")
 
 
-def run_in_foreground(local: LocalRun, what: str) -> None:
+@dataclass(frozen=True)
+class Addresses:
+    """Where the services are that a local run needs; the state store may be none."""
+
+    service_url: str
+    admin_url: str
+    state_url: str
+
+
+def run_in_foreground(local: LocalRun, what: str) -> int:
     """Run instances until SIGINT or SIGTERM, with their logs on standard output and what is wrong on standard error.
 
     Args:
         local: what to run.
         what: names it, ``source public/default/lines``.
+
+    Returns: the exit code: 1 if the only instance ended by itself, which is said.
     """
     prefixes = local.details.parallelism > 1
 
@@ -88,12 +100,23 @@ def run_in_foreground(local: LocalRun, what: str) -> None:
     def warn(number: int, trouble: str) -> None:
         click.echo(f"magnetar: instance {number}: {summary(trouble)}", err=True)
 
-    async def serve() -> None:
+    def say(line: str) -> None:
+        click.echo(printable(line), err=True)
+
+    async def serve() -> str:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for which in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(which, stop.set)
+        if local.is_direct:
+            return await local.run_direct(stop, say, lambda trouble: warn(local.first_instance, trouble))
         await local.run(stop, show, warn)
+        return ""
 
-    click.echo(f"{what} runs here with {local.details.parallelism} instances, until Ctrl-C", err=True)
-    asyncio.run(serve())
+    count = local.details.parallelism
+    instances = "1 instance" if count == 1 else f"{count} instances"
+    click.echo(f"{what} runs here with {instances}, until Ctrl-C", err=True)
+    reason = asyncio.run(serve())
+    if reason:
+        click.echo(f"magnetar: {what} ended: {printable(reason)}", err=True)
+    return 1 if reason else 0

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from ..errors import PackageError
 from ..instance.logs.file import LogFollower
+from ..instance.spec import InstanceSpec
 from ..metadata.packages_extract import SUFFIXES, extract
 from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
+from .foreground import run_here
 from .interface import Runtime
 from .manager import InstanceEnvironment, RuntimeManager
 from .process.runtime import ProcessRuntime
@@ -41,6 +43,7 @@ class LocalRun:
         service_url: of the broker.
         admin_url: of the broker's REST interface.
         state_url: of the state store; empty for none.
+        first_instance: the number of the first instance.
     """
 
     details: FunctionDetails
@@ -48,6 +51,37 @@ class LocalRun:
     service_url: str
     admin_url: str
     state_url: str = ""
+    first_instance: int = 0
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is one instance of a function that needs no process of its own, which `run_direct` runs."""
+        is_function = self.details.componentType not in (FunctionDetails.SOURCE, FunctionDetails.SINK)
+        return is_function and self.details.parallelism == 1 and not self._has_process
+
+    @property
+    def _has_process(self) -> bool:
+        return '"process"' in self.details.customRuntimeOptions
+
+    async def run_direct(self, stop: asyncio.Event, show: Callable[[str], None], warn: Callable[[str], None]) -> str:
+        """Run the only instance in this process, and return why it ended; empty if it was stopped. See `run_here`.
+
+        Raises:
+            PackageError: the package cannot be used.
+        """
+        assert self.package is not None
+        directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="magnetar-localrun-"))
+        try:
+            package = await asyncio.to_thread(unpacked, self.package, directory)
+            spec = InstanceSpec(
+                metadata=FunctionMetaData(functionDetails=self.details), instance_id=self.first_instance,
+                package=package, worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url,
+                state_url=self.state_url, log_file=directory / "log", control_socket=directory / "socket",
+                last_words=directory / "last-words",
+            )  # fmt: skip
+            return await run_here(spec, stop, show, warn)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def run(
         self, stop: asyncio.Event, show: Callable[[int, str], None], warn: Callable[[int, str], None]
@@ -83,7 +117,7 @@ class LocalRun:
             worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url, state_url=self.state_url,
             data_dir=directory,
         )  # fmt: skip
-        is_process = '"process"' in self.details.customRuntimeOptions
+        is_process = self._has_process
         runtime: Runtime = ProcessRuntime() if is_process else ThreadRuntime(self.service_url)
 
         async def fetch(_: object) -> Path:
@@ -96,21 +130,22 @@ class LocalRun:
             f"{name}:{number}": Assignment(
                 instance=Instance(functionMetaData=metadata, instanceId=number), workerId=WORKER_ID
             )
-            for number in range(self.details.parallelism)
+            for number in range(self.first_instance, self.first_instance + self.details.parallelism)
         }
         followers = [LogFollower(manager.log_file(key)) for key in assignments]
         troubles = [""] * len(assignments)
 
         async def look() -> None:
             for number, (key, follower) in enumerate(zip(assignments, followers, strict=True)):
+                shown = self.first_instance + number
                 for line in (await asyncio.to_thread(follower.read)).splitlines():
-                    show(number, line)
+                    show(shown, line)
                 trouble = (await manager.status(key)).failureException
                 kind = _COUNT.sub("", trouble)
                 if kind != troubles[number]:
                     troubles[number] = kind
                     if trouble:
-                        warn(number, trouble)
+                        warn(shown, trouble)
 
         try:
             await manager.apply(assignments)
@@ -123,7 +158,7 @@ class LocalRun:
                     pass
         finally:
             await manager.close()
-        for number, follower in enumerate(followers):
+        for number, follower in enumerate(followers, self.first_instance):
             for line in (await asyncio.to_thread(follower.read)).splitlines():
                 show(number, line)
 
@@ -132,12 +167,14 @@ def unpacked(package: Path, directory: Path) -> Path:
     """Return a package as instances take it: a .py file as it is, an archive as the directory of its modules. Blocking.
 
     Args:
-        package: the file.
+        package: the file, or a directory of modules, which stays as it is.
         directory: where archives are extracted to.
 
     Raises:
         PackageError: it is none, or cannot be read.
     """
+    if package.is_dir():
+        return package.resolve()
     if not package.is_file():
         raise PackageError(f"there is no file {package}")
     if package.suffix not in SUFFIXES:

@@ -123,6 +123,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
             "pulsar_commands",
             "global_flags",
             "suggestions",
+            "reload",
         ),
         ("main",),
         ("topics",),

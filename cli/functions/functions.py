@@ -18,6 +18,7 @@ from ..instance_logs import log_options, print_log
 from ..output import Table, wants_table
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
+from .localrun import localrun
 from .state import putstate, querystate
 from .target import (
     DEFAULT_NAMESPACE,
@@ -275,6 +276,7 @@ def reset_cursor(
     return "Reset successfully"
 
 
+functions.add_command(localrun)
 functions.add_command(trigger)
 functions.add_command(querystate)
 functions.add_command(putstate)

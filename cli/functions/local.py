@@ -1,0 +1,62 @@
+"""What `functions localrun` runs."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...config.conversion import read_function_config, to_details
+from ...config.function_config import SPARK
+from ...config.rules import check, with_defaults
+from ...runtime.local import LocalRun, unpacked
+from ...worker.functions.package_intake import check_code
+from ..failure import Failure
+from ..local_run import Addresses
+from .functions import REMOTE_PREFIXES
+
+
+def local_function(content: dict[str, Any], addresses: Addresses, first_instance: int = 0) -> LocalRun:
+    """Return what runs a function here.
+
+    Args:
+        content: its config, as it would be sent.
+        addresses: of broker and state store.
+        first_instance: the number of the first instance.
+
+    Raises:
+        MagnetarError: the config is refused, or the package cannot be used, as at `create`.
+    """
+    code = code_of(content)
+    sent = read_function_config({key: value for key, value in content.items() if key not in _NAMES})
+    names: dict[str, Any] = {name: str(content[name]) for name in _NAMES if content.get(name)}
+    config = with_defaults(replace(sent, runtime_env=sent.runtime_env or "thread", **names))
+    if config.runtime_env == SPARK:
+        raise Failure("runtimeEnv spark has its driver on a worker; create the function, or give --runtime thread")
+    check(config)
+    with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
+        config = replace(config, class_name=check_code(unpacked(code, Path(directory)), config))
+    return LocalRun(
+        details=to_details(config), package=code, service_url=addresses.service_url, admin_url=addresses.admin_url,
+        state_url=addresses.state_url, first_instance=first_instance,
+    )  # fmt: skip
+
+
+_NAMES = ("tenant", "namespace", "name")
+
+
+def code_of(content: dict[str, Any]) -> Path:
+    """Return where a function's code is.
+
+    Raises:
+        Failure: there is none on this machine.
+    """
+    if not content.get("className"):
+        raise Failure("No Function Classname specified: give --classname module.Class or module.function")
+    package = str(content.get("py") or "")
+    if not package:
+        raise Failure("no code given: add --py FILE (a .py, .zip or .whl file, or a directory of modules)")
+    if package.startswith(REMOTE_PREFIXES):
+        raise Failure(f"--py {package}: localrun takes code of this machine; download it and give the file")
+    return Path(package)

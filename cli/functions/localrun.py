@@ -1,0 +1,78 @@
+"""``magnetar functions localrun``: a function in the foreground, without a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..config_flags import QuietOption
+from ..failure import Failure
+from ..local_run import Addresses, local_run_options, run_in_foreground, service_url_of
+from ..reload import run_reloading
+from ..settings import current
+from .target import function_options, target_options
+
+_EXAMPLE = """\b
+magnetar functions localrun --py exclamation.py --classname exclamation.process \\
+    --inputs in --output out --reload"""
+
+
+@click.command("localrun", epilog=_EXAMPLE)
+@target_options
+@function_options
+@local_run_options
+@click.option(
+    "--web-service-url", cls=QuietOption, metavar="URL",
+    help="Address of the broker's REST interface; else --admin-url before the command.",
+)  # fmt: skip
+@click.option(
+    "--instance-id-offset", "--instanceIdOffset", "instance_id_offset", cls=QuietOption, default=0,
+    type=click.IntRange(0, 2**31 - 2), help="Number of the first instance.",
+)  # fmt: skip
+@click.option(
+    "--reload", "reloads", is_flag=True, help="Begin again whenever a file of the code or the config is saved."
+)
+@click.pass_context
+def localrun(
+    ctx: click.Context,
+    /,
+    broker_service_url: str | None,
+    state_storage_service_url: str | None,
+    web_service_url: str | None,
+    instance_id_offset: int,
+    reloads: bool,
+    **given: Any,
+) -> int:
+    """Run a function here, in the foreground, without a worker.
+
+    With one instance (and not --runtime process) it runs in this process: what it prints goes to the terminal, and
+    breakpoint() stops there.
+    """
+    from .functions import prepare  # has this command in its group
+    from .local import code_of, local_function  # with it come the libraries of a worker
+
+    settings = current(ctx)
+    admin_url = (web_service_url or settings.admin_url).rstrip("/")
+    addresses = Addresses(service_url_of(broker_service_url, settings), admin_url, state_storage_service_url or "")
+    config_file = given["config_file"]
+
+    def prepared() -> dict[str, Any]:
+        config = prepare(dict(given))
+        if (runtime := config.get("runtimeEnv")) is not None:  # Pulsar's tools write it in capitals
+            config["runtimeEnv"] = str(runtime).lower()
+        return config
+
+    def run() -> int:
+        local = local_function(prepared(), addresses, instance_id_offset)
+        details = local.details
+        return run_in_foreground(local, f"function {details.tenant}/{details.namespace}/{details.name}")
+
+    if not reloads:
+        return run()
+    watched = [code_of(prepared()), *([Path(config_file)] if config_file else [])]
+    missing = next((path for path in watched if not path.exists()), None)
+    if missing is not None:
+        raise Failure(f"there is no {missing} to watch")
+    return run_reloading(run, watched)

@@ -1,0 +1,129 @@
+"""`--reload`: work in a child process, which is replaced whenever a watched file is saved.
+
+Design: the child is a fork of this process, which has imported what it needs but made no thread, so a new one begins
+within milliseconds, and with modules of the function that nobody has imported before. The old child ends first, in
+order: it finishes the message at hand, and what it had taken beyond goes back to the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from ..errors import MagnetarError
+from ..runtime.process.forked import die_with
+from ..wire.printable import one_line
+
+POLL_S = 0.1
+"""How often files are looked at."""
+STOP_S = 10.0
+"""For a child to end by itself; longer than it gives its function."""
+
+Stamp = dict[Path, tuple[int, int]]
+
+
+def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
+    """Do work in a child until it is interrupted, beginning again after each change; returns the exit code.
+
+    Args:
+        run: the work; returns an exit code. It ends with SIGTERM and SIGINT.
+        watched: files, and directories of which all Python files are watched.
+    """
+    is_over = False
+
+    def end(_: int, __: FrameType | None) -> None:
+        nonlocal is_over
+        is_over = True
+
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, end)
+    child = _Child(run)
+    seen = stamp(watched)
+    while not is_over:
+        time.sleep(POLL_S)
+        child.look()
+        now = stamp(watched)
+        if now == seen:
+            continue
+        while (later := stamp(watched)) != now:  # somebody is still writing
+            now = later
+            time.sleep(POLL_S / 2)
+        seen = now
+        click.echo("magnetar: changed; it begins again", err=True)
+        child.stop()
+        child = _Child(run)
+    child.stop()
+    return 0
+
+
+def stamp(watched: Sequence[Path]) -> Stamp:
+    """Return time and size of each watched file that is there."""
+    files = [file for path in watched for file in (path.rglob("*.py") if path.is_dir() else (path,))]
+    stamps: Stamp = {}
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue  # it is being replaced
+        stamps[file] = (status.st_mtime_ns, status.st_size)
+    return stamps
+
+
+class _Child:
+    """One process that works."""
+
+    def __init__(self, run: Callable[[], int]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if not self._pid:
+            _work(run, parent)
+
+    def look(self) -> None:
+        """Say so, once, if it has ended by itself."""
+        if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = 0
+            click.echo("magnetar: it has ended; it begins again when a file is saved", err=True)
+
+    def stop(self) -> None:
+        """End it, in order if it lets itself."""
+        if not self._pid:
+            return
+        os.kill(self._pid, signal.SIGTERM)
+        until_s = time.monotonic() + STOP_S
+        while not os.waitpid(self._pid, os.WNOHANG)[0]:
+            if time.monotonic() > until_s:
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+                break
+            time.sleep(POLL_S / 10)
+        self._pid = 0
+
+
+def _work(run: Callable[[], int], parent: int) -> None:
+    """Work in the child, and end it."""
+    code = 1
+    try:
+        if sys.platform == "linux":
+            die_with(parent)
+        sys.dont_write_bytecode = True  # a cache tells versions of the same second and length not apart
+        for which in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(which, signal.SIG_DFL)
+        code = run()
+    except (click.ClickException, MagnetarError) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"magnetar: {one_line(text)}", err=True)
+    except BaseException as error:  # noqa: BLE001  nothing of it may come back into the parent's frames
+        click.echo(f"magnetar: {one_line(f'{type(error).__name__}: {error}')}", err=True)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

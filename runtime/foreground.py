@@ -1,0 +1,75 @@
+"""One instance in this process, as the author of a function wants it: a breakpoint stops in the terminal.
+
+The function is imported under its own name, what it prints goes to the terminal as it is, and standard input is its
+own: nothing stands between it and `pdb`. What the context's logger takes is shown too, and failures with tracebacks.
+It is not started again when it ends: the reason is the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+
+from ..client.client import AsyncClient
+from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
+from ..instance.function_context import instance_logger
+from ..instance.loading import pulsar_facade
+from ..instance.loading.loader import ProcessHome
+from ..instance.logs.file import InstanceLog, LogHandler
+from ..instance.pipeline import Pipeline
+from ..instance.spec import InstanceSpec
+from ..tasks import TaskSet, awaited_elsewhere
+
+GRACE_S = 5.0
+"""For the function to return from the message at hand when it is to stop; after that the message comes again."""
+_LOOK_S = 0.2
+
+
+async def run_here(
+    spec: InstanceSpec, stop: asyncio.Event, show: Callable[[str], None], warn: Callable[[str], None]
+) -> str:
+    """Run an instance until ``stop`` is set or it ends, and return why it ended; empty if it was stopped.
+
+    Args:
+        spec: what to run.
+        stop: ends it.
+        show: is given what the instance logs, from any thread.
+        warn: is told what keeps the instance from going on, whenever that changes.
+
+    Cancellation: stops it without waiting for the function.
+    """
+    log = InstanceLog(spec.log_file)
+    log.observers.append(lambda level, text: show(f"{level} {text}"))
+    handler = LogHandler(log)
+    logger = instance_logger(spec)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    pulsar_facade.install()
+    client = AsyncClient(
+        spec.service_url, ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+    )
+    tasks = TaskSet(f"instance {spec.key}")
+    try:
+        pipeline = Pipeline(spec, client, ProcessHome(spec.package), log)
+        running = tasks.start(pipeline.run(), "run", awaited_elsewhere)
+        stopping = tasks.start(stop.wait(), "stop", awaited_elsewhere)
+        trouble = ""
+        while not running.done():
+            await asyncio.wait((running, stopping), timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                pipeline.stop(GRACE_S)
+                await asyncio.wait((running,))
+            elif (now := pipeline.status().failureException) != trouble:
+                trouble = now
+                if trouble:
+                    warn(trouble)
+        sys.stdout.flush()
+        return running.result()
+    finally:
+        await tasks.close()
+        await client.close()
+        logger.removeHandler(handler)
+        log.close()
