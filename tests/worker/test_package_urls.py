@@ -138,7 +138,7 @@ async def test_a_function_is_created_and_updated_by_url(broker: Broker, tmp_path
             "functionConfig": (None, json.dumps(config), "application/json"),
             "url": (None, f"file://{tmp_path}/{place}", "text/plain"),
         }
-        return await http.request(method, path, files=parts)  # type: ignore[arg-type]
+        return await http.request(method, path, files=parts)
 
     try:
         async with httpx.AsyncClient(timeout=60) as http:
