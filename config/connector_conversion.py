@@ -24,7 +24,16 @@ from .connector_config import (
 )
 from .conversion import merge_inputs, runtime_options
 from .endpoint_rules import check_consumer_properties, refused_of_source
-from .function_config import ATMOST_ONCE, EFFECTIVELY_ONCE, MANUAL, PROCESS, ConsumerSpec, ProducerSpec, Resources
+from .function_config import (
+    ATMOST_ONCE,
+    EFFECTIVELY_ONCE,
+    MANUAL,
+    PROCESS,
+    RUNTIME_OPTIONS,
+    ConsumerSpec,
+    ProducerSpec,
+    Resources,
+)
 from .rules import (
     check_amounts,
     check_dead_letter_topic,
@@ -76,7 +85,13 @@ def _read(json_object: Json, fields: Mapping[str, Any], kind: str) -> tuple[dict
         if config.get("archive") not in (None, BUILT_IN + name):
             raise InvalidConfig(f"{kind} {name} contradicts archive {config['archive']}; give one of them")
         config["archive"] = BUILT_IN + name
+    known = {field.attribute for field in fields.values()}
     for attribute, value in runtime_options(values.get("customRuntimeOptions")).items():
+        if attribute not in known:
+            raise InvalidConfig(
+                f"customRuntimeOptions: of {', '.join(RUNTIME_OPTIONS)} sources and sinks have runtimeEnv only; leave"
+                " the others out"
+            )
         if config.get(attribute) is None:
             config[attribute] = value
     return values, config

@@ -334,6 +334,10 @@ class FunctionConfig:
         "exposePulsarAdminClientEnabled", FLAG._replace(show=lambda value: value or None),
         "The context has a client of the admin REST interface.", flags="--expose-pulsar-admin-client-enabled",
     )  # fmt: skip
+    run_time_limit_ms: int | None = option(
+        "runTimeLimitMs", INTEGER, "Processes: ms that the function may take for one message.",
+        flags="--run-time-limit-ms",
+    )  # fmt: skip
     runtime_flags: str | None = option(
         "runtimeFlags", TEXT, "Flags for the runtime.",
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
@@ -370,7 +374,9 @@ OTHER_FIELDS = (
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
-RUNTIME_OPTIONS = ("runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled")
+RUNTIME_OPTIONS = (
+    "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
+)  # fmt: skip
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 
 _PULSARS_ORDER = (
@@ -378,7 +384,8 @@ _PULSARS_ORDER = (
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
     "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
-    "maxPendingAsyncRequests", "autoAck", "subName", "subscriptionPosition", "skipToLatest", "cleanupSubscription",
+    "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
+    "cleanupSubscription",
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
     "windowConfig", "customRuntimeOptions", "runtimeFlags",
 )  # fmt: skip

@@ -47,6 +47,9 @@ RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
 """Beginnings of names that a broker's own cursors have."""
 MAX_PARTITIONS = 100_000
 """Tasks of one run of a Spark function; each costs the driver some milliseconds and memory."""
+MIN_RUN_TIME_LIMIT_MS = 100
+"""What a machine holds up a process for now and then must not end it."""
+MAX_RUN_TIME_LIMIT_MS = 24 * 3600 * 1000
 _INT32_MAX = (1 << 31) - 1
 _C = TypeVar("_C")
 
@@ -231,6 +234,16 @@ def _check_numbers(config: FunctionConfig) -> None:
         raise InvalidConfig(
             f"maxPendingAsyncRequests: {calls} is not between 1 and {MAX_ASYNC_CALLS}, as many messages as an instance"
             " holds"
+        )
+
+    limit_ms = config.run_time_limit_ms
+    if limit_ms is not None and not MIN_RUN_TIME_LIMIT_MS <= limit_ms <= MAX_RUN_TIME_LIMIT_MS:
+        raise InvalidConfig(
+            f"runTimeLimitMs: {limit_ms} is not between {MIN_RUN_TIME_LIMIT_MS} and {MAX_RUN_TIME_LIMIT_MS}"
+        )
+    if limit_ms is not None and config.runtime_env not in (None, PROCESS):
+        raise InvalidConfig(
+            f"runTimeLimitMs: only a process can be ended, and runtimeEnv is {config.runtime_env}; leave one out"
         )
 
 

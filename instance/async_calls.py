@@ -98,7 +98,13 @@ def key_of(entry: ReceivedEntry, index: int) -> object:
 
 
 class AsyncCall(BatchCall):
-    """An async function, or an async generator function, with its SerDe on both sides."""
+    """An async function, or an async generator function, with its SerDe on both sides.
+
+    Attributes:
+        limit_s: for a call; None without a limit.
+    """
+
+    limit_s: float | None = None
 
     def __init__(self, function: Callable[..., Any], context: Any, output: SerDe) -> None:
         """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
@@ -123,20 +129,24 @@ class AsyncCall(BatchCall):
             call.fail(failures[0].error, failures[0].blame)
             return
         began_s = time.perf_counter()
+        limit = asyncio.timeout(self.limit_s)
         try:
-            returned = self._function(value) if self._context is None else self._function(value, self._context)
-            if inspect.isawaitable(returned):
-                returned = await returned
-            if hasattr(returned, "__aiter__"):
-                async for output in returned:
-                    self._encode_one(call, output)
-                    if call.outputs and (waiting := made(call)) is not None:
-                        await waiting
-            else:
-                self._encode_one(call, returned)
+            async with limit:
+                returned = self._function(value) if self._context is None else self._function(value, self._context)
+                if inspect.isawaitable(returned):
+                    returned = await returned
+                if hasattr(returned, "__aiter__"):
+                    async for output in returned:
+                        self._encode_one(call, output)
+                        if call.outputs and (waiting := made(call)) is not None:
+                            await waiting
+                else:
+                    self._encode_one(call, returned)
             if call.state is not None and self.session is not None:
                 _merge(call.state, self.session)
-        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+        except Exception:  # noqa: BLE001  whatever user code raises concerns its message only
+            if limit.expired():
+                error = TimeoutError(f"the call was cancelled after {self.limit_s:g} s, its limit (runTimeLimitMs)")
             call.fail(error)
         finally:
             call.busy_s = time.perf_counter() - began_s

@@ -68,18 +68,25 @@ class Results:
 class Place:
     """Which message of the run is being processed; readable only while the function is called."""
 
-    __slots__ = ("_count", "_order", "_values")
+    __slots__ = ("_count", "_order", "_runs", "_values")
 
     def __init__(self) -> None:
         self._values: Iterator[Any] = iter(())
         self._count = 0
         self._order: Sequence[int] = ()
+        self._runs = 0
 
     def enter(self, values: Iterator[Any], order: Sequence[int]) -> None:
         """Follow an iterator over a list of values that stand at the positions ``order`` of the run."""
+        self._runs += 1
         self._values = values
         self._order = order
         self._count = len(order)
+
+    def at(self) -> tuple[int, int] | None:
+        """Return what tells the call at hand from all others, None outside of one (from any thread)."""
+        index = self._count - length_hint(self._values) - 1
+        return (self._runs, index) if index >= 0 else None
 
     def leave(self) -> None:
         """Forget the run."""
@@ -98,9 +105,11 @@ class BatchCall:
     Attributes:
         place: of the message at hand.
         step: how many messages a run is to have; 0: as many as take a few milliseconds.
+        is_watched: `place` is needed although the function takes no context.
     """
 
     step = 0
+    is_watched = False
 
     def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
         """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
@@ -146,11 +155,12 @@ class BatchCall:
             failures: takes those that raised, with their places in ``values``; their results are None.
         """
         iterator = iter(values)
-        if self._context is None:
+        if self._context is None and not self.is_watched:
             return _collect(map(self._function, iterator), len(values), failures, Blame.USER)
         self.place.enter(iterator, order)
         try:
-            calls = map(self._function, iterator, repeat(self._context))
+            more = () if self._context is None else (repeat(self._context),)
+            calls = map(self._function, iterator, *more)
             return _collect(calls, len(values), failures, Blame.USER)
         finally:
             self.place.leave()

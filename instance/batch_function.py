@@ -23,7 +23,12 @@ class BatchPlace(Place):
 
     def enter_list(self, order: Sequence[int]) -> None:
         """Begin a call with the messages at the positions ``order`` of the run."""
+        self._runs += 1
         self._order, self._chosen = order, -1
+
+    def at(self) -> tuple[int, int] | None:
+        """Return what tells the call at hand from all others, None outside of one."""
+        return (self._runs, 0) if self._order else None
 
     def choose(self, index: int) -> None:
         """Speak of the message with an index in the list.

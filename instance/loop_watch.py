@@ -57,6 +57,10 @@ class LoopWatch:
         """Return what holds up the loop now, empty if nothing does (from any thread)."""
         return "" if self._answered else self._text
 
+    def at(self) -> float | None:
+        """Return since when the loop is held up, None while it is not: see `run_time_limit.Watched`."""
+        return None if self._answered or self._loop is None else self._asked_s
+
     def tick(self) -> None:
         """Look at it; called about every second, by one other thread."""
         loop, now_s = self._loop, self._clock()

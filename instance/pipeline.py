@@ -26,6 +26,7 @@ from ..tasks import awaited_elsewhere, within
 from ..wire.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, FunctionDetails, FunctionStatus
 from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .arrangement import arrange
+from .async_calls import AsyncCall
 from .call_context import CallContext
 from .connectors.exact_sink import ExactSinkSettlement
 from .connectors.sink_settlement import AtMostOnceSinkSettlement, SinkSettlement
@@ -43,6 +44,7 @@ from .logs.topic import LogTopic
 from .loop_watch import LoopWatch
 from .output_headers import HeaderMaker
 from .ports import Endpoints, Settlement
+from .run_time_limit import RunTimeLimit, Watched, run_time_limit_s
 from .secrets import secrets_of
 from .spec import InstanceSpec
 from .stats import reason_of
@@ -116,6 +118,8 @@ class Pipeline:
             if reason is None:
                 core.tasks.start(self._tick(), "tick", core.failed)
                 core.tasks.start(self._lock.wait_failed(), "lock", core.failed)
+                if (limit_s := run_time_limit_s(core.spec)) is not None:
+                    core.tasks.start(self._limit(limit_s).watch(), "run-time limit", core.failed)
                 self.settlement.start(self._thread.entrance())
                 self.is_running = True
                 reason = await asyncio.shield(core.ended)
@@ -162,6 +166,12 @@ class Pipeline:
     def is_busy(self) -> bool:
         """Whether the function's thread has something to do (from any thread)."""
         return self._thread.is_busy
+
+    def _limit(self, limit_s: float) -> RunTimeLimit:
+        """Return what ends the instance when a message takes longer than its limit."""
+        call = self._calls.result().batch_call
+        watched: Watched = self._watch if isinstance(call, AsyncCall) else call.place
+        return RunTimeLimit(limit_s, watched, lambda: self.core.thread_id, self.core.end)
 
     def status(self) -> FunctionStatus:
         """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
@@ -255,6 +265,9 @@ class Pipeline:
             serdes=values.inputs,
         )
         arrange(calls, loaded, settlement.maker, spec, self._watch)
+        calls.batch_call.is_watched = (limit_s := run_time_limit_s(spec)) is not None
+        if isinstance(calls.batch_call, AsyncCall):
+            calls.batch_call.limit_s = limit_s
         return calls
 
     def loaded(self, calls: Calls) -> None:

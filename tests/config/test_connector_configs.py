@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -111,3 +112,9 @@ def test_an_update_replaces_configs_and_keeps_what_is_not_sent() -> None:
     before: Any = from_details(to_details(sink(configs={"a": 1, "b": 2}, secrets={"s": "x"}, parallelism=2)))
     after = merge(before, read_sink_config({"configs": {"a": 3}}))
     assert (after.configs, after.secrets, after.parallelism) == ({"a": 3}, {"s": "x"}, 2)
+
+
+@pytest.mark.parametrize("read", [read_source_config, read_sink_config])
+def test_options_of_functions_are_refused(read: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(InvalidConfig, match="sources and sinks have runtimeEnv only; leave the others out"):
+        read({"customRuntimeOptions": '{"runtimeEnv": "process", "minPartitions": 4}'})

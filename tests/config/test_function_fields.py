@@ -48,6 +48,7 @@ NOT_IN_THE_RECORD = {
     "minPartitions": "part of customRuntimeOptions",
     "maxPendingAsyncRequests": "part of customRuntimeOptions",
     "exposePulsarAdminClientEnabled": "part of customRuntimeOptions",
+    "runTimeLimitMs": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

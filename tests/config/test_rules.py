@@ -101,7 +101,7 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
         (
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
             "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions,"
-            " maxPendingAsyncRequests, exposePulsarAdminClientEnabled",
+            " maxPendingAsyncRequests, exposePulsarAdminClientEnabled, runTimeLimitMs",
         ),
         ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
         (
@@ -381,3 +381,14 @@ def test_a_config_survives_its_record(
     again = from_details(to_details(config))
     assert again == config
     assert math.isclose(1.0, again.resources.cpu if again.resources and again.resources.cpu else 0)
+
+
+@pytest.mark.parametrize("limit_ms", [0, 99, -1, 86_400_001])
+def test_a_run_time_limit_is_between_bounds(limit_ms: int) -> None:
+    assert refusal(runTimeLimitMs=limit_ms).startswith(f"runTimeLimitMs: {limit_ms} is not between 100 and 86400000")
+
+
+@pytest.mark.parametrize("runtime", ["thread", "spark"])
+def test_a_run_time_limit_is_for_processes(runtime: str) -> None:
+    text = refusal(runTimeLimitMs=1000, runtimeEnv=runtime)
+    assert text == f"runTimeLimitMs: only a process can be ended, and runtimeEnv is {runtime}; leave one out"

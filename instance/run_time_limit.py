@@ -1,0 +1,92 @@
+"""Run-time limit of a message: ends an instance whose function works on one message for too long.
+
+Design: the function cannot be interrupted from outside, so its process ends, and the message comes again. `Place.at`
+tells which message is at hand and is looked at a few times in the limit; nothing is done for each message. Only time in
+which this process ran counts: a look that comes late, as after the machine was suspended, counts two periods at most.
+An async call is cancelled instead (`AsyncCall`) and fails alone; one that holds up its event loop ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from .spec import InstanceSpec
+
+LOOKS = 4
+"""In the time of the limit: so a call is ended at most a quarter late."""
+_LONGEST_PERIOD_S = 5.0
+_SETTING = "runTimeLimitMs"
+
+
+def run_time_limit_s(spec: InstanceSpec) -> float | None:
+    """Return how many seconds a function may take for one message, None without a limit."""
+    given = json.loads(spec.details.customRuntimeOptions or "{}").get(_SETTING)
+    return None if given is None else int(given) / 1000
+
+
+class Watched(Protocol):
+    """Says which call is at hand."""
+
+    def at(self) -> object | None:
+        """Return what is equal as long as one call runs, None while there is none."""
+
+
+class RunTimeLimit:
+    """Watches the calls of one instance, on its event loop."""
+
+    def __init__(
+        self,
+        limit_s: float,
+        place: Watched,
+        thread_id: Callable[[], int | None],
+        end: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            limit_s: for one message.
+            place: of the calls.
+            thread_id: of the function's thread.
+            end: ends the instance, for a reason.
+            clock: rising seconds.
+        """
+        self.period_s = min(limit_s / LOOKS, _LONGEST_PERIOD_S)
+        self._limit_s = limit_s
+        self._place = place
+        self._thread_id = thread_id
+        self._end = end
+        self._clock = clock
+        self._at: object | None = None
+        self._looked_s = clock()
+        self._passed_s = 0.0
+
+    async def watch(self) -> None:
+        """Look again and again, until a call takes too long. Cancellation: safe."""
+        while not self.look():  # noqa: ASYNC110  nothing tells that a call has not ended
+            await asyncio.sleep(self.period_s)
+
+    def look(self) -> bool:
+        """Return whether the call at hand takes too long, and end the instance then."""
+        at, now_s = self._place.at(), self._clock()
+        passed_s, self._looked_s = now_s - self._looked_s, now_s
+        if at is None or at != self._at:
+            self._at, self._passed_s = at, 0.0
+            return False
+        self._passed_s += min(passed_s, 2 * self.period_s)
+        if self._passed_s < self._limit_s:
+            return False
+        self._end(
+            f"the function has worked on one message for {self._passed_s:.1f} s, its limit is {self._limit_s:g} s"
+            f" ({_SETTING}); {self._where()}. The message comes again"
+        )
+        return True
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._thread_id() or 0)
+        return "where is not known" if frame is None else f"now at line {frame.f_lineno} of {frame.f_code.co_filename}"
