@@ -25,7 +25,7 @@ def who_is_there(admin_url: str, topic: str, subscription: str, error: ConsumerB
             continue
     kind = held.get("type") or ""
     consumers = held.get("consumers") or []
-    who = ", ".join(f"{one.get('consumerName')} at {one.get('address')}" for one in consumers[:3])
+    who = ", ".join(f"{one.get('consumerName')} at {str(one.get('address')).lstrip('/')}" for one in consumers[:3])
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
     by = f" by {who}{more} ({kind})" if who else f" ({error})"
     if kind and kind != "Exclusive":

@@ -12,8 +12,10 @@ import pytest
 from magnetar.cli.functions import functions as function_commands
 from magnetar.cli.functions.schema_type import as_message
 from magnetar.cli.main import COMMANDS, main, root
+from magnetar.cli.messages.busy import who_is_there
 from magnetar.cli.nearest import NEAR_NAME, nearest_word
 from magnetar.cli.output import Table, print_table
+from magnetar.errors import ConsumerBusy
 
 from .conftest import FakeRest, Magnetar
 
@@ -205,6 +207,25 @@ def test_stop_and_start_twice_say_so(
     assert result.code == 1
     assert f"it is {state} already" in result.err
     assert remedy in result.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"), [("Exclusive", "use -t Shared with both"), ("Failover", "use -t Failover")]
+)
+def test_a_taken_subscription_is_told_with_who_has_it(rest: FakeRest, kind: str, remedy: str) -> None:
+    consumers = [{"consumerName": f"c{number}", "address": f"/127.0.0.1:{number}"} for number in range(1, 6)]
+    stats = {"subscriptions": {"s": {"type": kind, "consumers": consumers}}}
+    rest.answer("GET /admin/v2/persistent/public/default/t/stats", stats)
+    text = who_is_there(rest.url, "t", "s", ConsumerBusy("taken")).message
+    assert text.startswith("subscription s of persistent://public/default/t is taken by c1 at 127.0.0.1:1, c2 at ")
+    assert f"and 2 more ({kind}); {remedy}" in text
+
+
+def test_one_instance_is_named_by_either_flag(magnetar: Magnetar, rest: FakeRest) -> None:
+    for flag in ("--instance", "--instance-id"):
+        rest.answer(f"GET {FUNCTIONS}/f/3/logs", b"line\n", headers={"Content-Type": "text/plain"})
+        assert magnetar("functions", "logs", "--name", "f", flag, "3", "-f").out == "line\n"
+        assert rest.last.query == {"tail": "100", "follow": "true"}
 
 
 OVERVIEW = [
