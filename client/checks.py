@@ -159,3 +159,9 @@ def _shown(value: object) -> str:
     except Exception:  # noqa: BLE001  a value of user code, whose repr may do anything
         text = f"<{_kind(value)}>"
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+def check_config(config: object, kind: type) -> None:
+    """Raise InvalidConfig for settings that are no object of their class, such as a type of subscription alone."""
+    if config is not None and not isinstance(config, kind):
+        raise InvalidConfig(f"config is {kind.__name__}(…), not {type(config).__name__}; name the setting in it")

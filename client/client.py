@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from weakref import WeakSet
 
 from .. import __version__
-from ..errors import TopicNotFound
+from ..errors import ConsumerBusy, TopicNotFound
 from ..tasks import Backoff, TaskSet
 from ..wire.message_id import EARLIEST, MessageId
 from ..wire.topic_name import parse_topic_name
-from .checks import as_topic_name
+from .checks import as_topic_name, check_config
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
 from .connections.cluster import Cluster
 from .connections.opened import Opened
@@ -203,6 +203,7 @@ class AsyncClient:
             BrokerError: the broker refuses (`ProducerBusy`, `ProducerFenced`, `TopicNotFound`, …).
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
+        check_config(config, ProducerConfig)
         if schema is None:
             return await self._producers.create(topic, config)
         check_schema(schema)
@@ -262,8 +263,17 @@ class AsyncClient:
         """
         if schema is not None:
             check_schema(schema)
+        check_config(config, ConsumerConfig)
         info = None if schema is None else schema.info
-        untyped = await self._consumers.subscribe(topic, subscription, config, info)
+        try:
+            untyped = await self._consumers.subscribe(topic, subscription, config, info)
+        except ConsumerBusy as error:
+            if "already connected" not in str(error) and "different type" not in str(error):
+                raise  # a limit: another type of subscription would not help
+            raise ConsumerBusy(
+                f"{error}: subscription {subscription} of {topic} has it; give all its consumers"
+                " ConsumerConfig(type='Shared'), or choose another subscription"
+            ) from error
         consumer = untyped if schema is None else TypedConsumer(untyped, schema, self._writers)
         self.listen(consumer, message_listener and call_listener(message_listener, consumer))
         return consumer

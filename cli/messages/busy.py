@@ -27,7 +27,7 @@ def who_is_there(admin_url: str, topic: str, subscription: str, error: ConsumerB
     consumers = held.get("consumers") or []
     who = ", ".join(f"{one.get('consumerName')} at {str(one.get('address')).lstrip('/')}" for one in consumers[:3])
     more = f" and {len(consumers) - 3} more" if len(consumers) > 3 else ""
-    by = f" by {who}{more} ({kind})" if who else f" ({error})"
+    by = f" by {who}{more} ({kind})" if who else f" ({error.__cause__ or error})"
     if kind and kind != "Exclusive":
         remedy = f"use -t {kind} as it does"
     else:

@@ -291,10 +291,19 @@ async def test_a_queue_of_none_asks_for_one_message_at_a_time(client: AsyncClien
 
 async def test_a_second_exclusive_consumer_is_refused(client: AsyncClient, topic: str) -> None:
     await subscribe(client, topic)
-    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
+    with pytest.raises(
+        ConsumerBusy, match=r"Exclusive consumer is already connected: .* of .* has it; .*type='Shared'"
+    ):
         await subscribe(client, topic)
     with pytest.raises(ConsumerBusy):
         await subscribe(client, topic, type="Shared")
+
+
+async def test_a_type_alone_is_no_config(client: AsyncClient, topic: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"config is ConsumerConfig\(…\), not str"):
+        await client.subscribe(topic, "s", "Shared")  # type: ignore[call-overload]
+    with pytest.raises(InvalidConfig, match=r"config is ProducerConfig\(…\), not dict"):
+        await client.create_producer(topic, {"batching": False})  # type: ignore[call-overload]
 
 
 async def test_shared_consumers_share(client: AsyncClient, topic: str) -> None:
