@@ -332,3 +332,52 @@ def test_annotations_mean_the_same_where_a_function_is_restored(
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == [meant, fields, [True, 4, True], False]
     assert module.first.__annotations__["line"] == "Line"
+
+
+KINDS = """
+import asyncio
+from magnetar import batch_function
+
+@batch_function(max_messages=7)
+def together(texts):
+    return [text + "!" for text in texts]
+
+class Together:
+    @batch_function
+    def process(self, texts, context):
+        return texts
+
+def words(text):
+    yield from text.split()
+
+async def wait(text):
+    return text
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("together", ["BATCH", 7, False]),
+        ("Together", ["BATCH", 1000, True]),
+        ("words", ["GENERATOR", 1, False]),
+        ("wait", ["ASYNC", 1, False]),
+    ],
+)
+def test_a_function_is_of_the_same_kind_where_it_is_restored(
+    home: Callable[..., ModuleType], elsewhere: Path, name: str, expected: list[Any]
+) -> None:
+    package = pack(getattr(home(shop_of_kinds=KINDS), name))
+    zipfile.ZipFile(io.BytesIO(package.content)).extractall(elsewhere)
+    code = f"""
+import json
+from types import SimpleNamespace
+from pathlib import Path
+from magnetar.instance.loading.loader import ProcessHome, load_function
+spec = SimpleNamespace(details=SimpleNamespace(className={package.class_name!r}))
+loaded = load_function(spec, ProcessHome(Path({str(elsewhere)!r})))
+print(json.dumps([loaded.kind.name, loaded.batch_size, loaded.takes_context]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected

@@ -82,6 +82,32 @@ def test_partitions_that_are_added_to_the_output_between_two_attempts_change_not
     assert bench.outputs() == expected(30)
 
 
+@pytest.mark.parametrize(
+    ("code", "suffixes"),
+    [
+        ("def process(value):\n    yield f'{value}a'\n    yield f'{value}b'\n", [b"a", b"b"]),
+        ("from magnetar import batch_function\n@batch_function\n"
+         "def process(values):\n    return [f'{value}a' for value in values]\n", [b"a"]),
+    ],
+)  # fmt: skip
+def test_generators_and_batch_functions_give_their_outputs_once(
+    broker: OurBroker, tmp_path: Path, code: str, suffixes: list[bytes]
+) -> None:
+    bench = Bench(broker, tmp_path, f"kind-{len(suffixes)}", code)
+    bench.fill(20)
+    for task in bench.tasks(2):
+        assert [bench.run(task).failure for _ in range(2)] == [None, None]
+    assert bench.outputs() == Counter(b"%d%s" % (number, suffix) for number in range(20) for suffix in suffixes)
+
+
+def test_an_async_function_is_refused(broker: OurBroker, tmp_path: Path) -> None:
+    bench = Bench(broker, tmp_path, "async", "async def process(value): return value\n")
+    bench.fill(1)
+    failure = bench.run(bench.tasks(1)[0]).failure
+    assert failure is not None
+    assert "a function with runtimeEnv spark cannot be an async def function; make it a plain function" in failure.text
+
+
 FLAKY = """
 from pathlib import Path
 
