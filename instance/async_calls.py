@@ -42,6 +42,7 @@ class OneCall:
         outputs: what it gave, encoded; of a generator what was not taken yet.
         size: their bytes.
         failure: why it failed, its position as the message's; None if it did not.
+        is_skipped: the function was not called, for the message is not wanted any more.
         is_given_up: it was cancelled because the thread is to stop; the message comes again.
         is_over: it has ended, with whatever result.
         busy_s: how many seconds it took.
@@ -51,8 +52,8 @@ class OneCall:
     """
 
     __slots__ = (
-        "busy_s", "failure", "is_given_up", "is_over", "key", "outputs", "owner", "position", "published", "serde",
-        "size", "state", "tickets", "unit",
+        "busy_s", "failure", "is_given_up", "is_over", "is_skipped", "key", "outputs", "owner", "position",
+        "published", "serde", "size", "state", "tickets", "unit",
     )  # fmt: skip
 
     def __init__(self, unit: Unit, position: int, key: object, serde: SerDe, owner: Any = None) -> None:
@@ -64,6 +65,7 @@ class OneCall:
         self.outputs: list[bytes] = []
         self.size = 0
         self.failure: Failure | None = None
+        self.is_skipped = False
         self.is_given_up = False
         self.is_over = False
         self.busy_s = 0.0
@@ -194,6 +196,7 @@ class CallRunner:
         limit: int,
         ended: Callable[[OneCall], None],
         made: Callable[[OneCall], Any] = lambda call: None,
+        skips: Callable[[OneCall], bool] = lambda call: False,
     ) -> None:
         """Prepare.
 
@@ -202,12 +205,14 @@ class CallRunner:
             limit: how many calls may run at once.
             ended: told of each call when it has ended.
             made: see `AsyncCall.process`.
+            skips: whether a call ends without a result, as it begins.
         """
         self.fatal: BaseException | None = None
         self._call = call
         self._limit = limit
         self._ended = ended
         self._made = made
+        self._skips = skips
         self._ready: deque[OneCall] = deque()
         self._behind: dict[object, deque[OneCall]] = {}  # by the key of a call that is ready or runs
         self._owned = TaskSet("async calls")
@@ -239,7 +244,9 @@ class CallRunner:
 
     async def _run(self, call: OneCall) -> None:
         try:
-            await self._call.process(call, self._made)
+            call.is_skipped = self._skips(call)
+            if not call.is_skipped:
+                await self._call.process(call, self._made)
         except asyncio.CancelledError:
             if self._is_ending:
                 call.is_given_up = True

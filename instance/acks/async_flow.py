@@ -149,7 +149,7 @@ class AsyncFlow:
     async def _serve(self) -> None:
         thread = self._thread
         call = cast(AsyncCall, self._calls.batch_call)
-        self._runner = CallRunner(call, self._limit, self._call_ended, self._output_made)
+        self._runner = CallRunner(call, self._limit, self._call_ended, self._output_made, self._is_void)
         self._maker.keeps = self.keeps
         with self._watch.watching(self._loop):
             while not thread.is_stopping and self._runner.fatal is None:
@@ -172,6 +172,8 @@ class AsyncFlow:
     def _take(self, source: Source, entry: ReceivedEntry) -> None:
         """Make an entry's messages calls."""
         maker, runner = self._maker, self._runner
+        if maker.void and maker.void.pop(id(entry), None) is not None:
+            return
         try:
             indexes = self._thread.read(entry)
         except ProtocolError as error:
@@ -192,6 +194,10 @@ class AsyncFlow:
             key = entry.topic if self._in_order else key_of(entry, index)
             runner.add(OneCall(unit, position, key, source.serde, work))
         runner.start()
+
+    def _is_void(self, call: OneCall) -> bool:
+        """Return whether the input of a call was moved while it waited; it comes again if it is wanted."""
+        return bool(self._maker.void) and id(call.unit.entries[0]) in self._maker.void
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -259,7 +265,8 @@ class AsyncFlow:
             Piece(work.source, work.unit, 0, 0, set(), outputs, tickets, messages, batch.size, changes, members=members)
         )
         busy_s = sum(call.busy_s for call in ended)
-        self._thread.stats.count_run(len(ended), sum(map(len, failed.values())), busy_s, now_ms())
+        called = sum(not call.is_skipped for call in ended)
+        self._thread.stats.count_run(called, sum(map(len, failed.values())), busy_s, now_ms())
 
     # -- outputs of generators that are still running -------------------------------------------------------------
 

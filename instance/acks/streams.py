@@ -92,6 +92,9 @@ class _Stream:
         for position in range(len(self._unit)):
             if self._thread.is_stopping:
                 break
+            if self._maker.void and id(self._unit.locate(position)[0]) in self._maker.void:
+                done = position + 1  # its input was moved meanwhile; it comes again if it is wanted
+                continue
             self._busy_s = 0.0
             if not self._process(position):
                 break

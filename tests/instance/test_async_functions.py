@@ -9,14 +9,16 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from magnetar.instance.loop_watch import LoopWatch
 from magnetar.state.client import TableClient
 from magnetar.wire import functions_pb2 as records
+from magnetar.wire.message_id import MessageId
 
-from tests.instance.lists import ListInput, ListOutput
+from tests.instance.lists import LEDGER, ListInput, ListOutput
 from tests.instance.stateful import counters
 from tests.instance.test_pipeline_on_lists import BATCHES, IN, MESSAGES, MakeSpec, make_spec, running, until
 
@@ -306,3 +308,30 @@ async def test_a_limit_for_a_function_that_is_not_async_is_refused(make_spec: Ma
     with pytest.raises(AssertionError, match="maxPendingAsyncRequests is 7, and"):
         async with running(spec, lambda text: text, ListInput(IN, BATCHES), ListOutput()) as pipeline:
             await asyncio.wait_for(asyncio.shield(pipeline.core.ended), 30)
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+async def test_what_a_seek_leaves_out_is_not_called_any_more(make_spec: MakeSpec, kind: str) -> None:
+    """The function moves its input to the third entry while it holds all of them."""
+    seen: list[str] = []
+
+    def look(text: str, context: Any) -> None:
+        seen.append(text)
+        if len(seen) == 2:
+            context.seek(IN, 0, MessageId(LEDGER, 1))  # behind the second
+
+    async def process(text: str, context: Any) -> str:
+        look(text, context)
+        return text
+
+    def generate(text: str, context: Any) -> Iterator[str]:
+        look(text, context)
+        yield text
+
+    spec = make_spec(LEAST)
+    spec.details.customRuntimeOptions = '{"maxPendingAsyncRequests": 1}' if kind == "async def" else ""
+    source, sink = ListInput(IN, BATCHES), ListOutput()
+    async with running(spec, process if kind == "async def" else generate, source, sink):
+        await until(lambda: source.is_done(2) and source.is_done(3))
+    assert seen[:2] == ["m0", "m1"]
+    assert sorted(seen[2:]) == sorted(message.decode() for message in MESSAGES[6:]), seen
