@@ -360,6 +360,11 @@ class Producer(Attachable, Closing):
             self._connection.send(send.head, send.payload)
 
     @property
+    def schema_version(self) -> bytes:
+        """What the broker calls the schema of all messages, since it has this producer; empty if they have none."""
+        return self._encoder.schema_version
+
+    @property
     def counts(self) -> ProducerCounts | None:
         """What is counted; None if the client does not."""
         return self._pending.counts if isinstance(self._pending, ObservedQueue) else None

@@ -125,7 +125,8 @@ class EffectivelyOnce:
     async def _prepare_output(self, topic: str) -> None:
         partitions = await self._topics.prepare(topic)
         if isinstance(self.endpoints, SchemaEndpoints):
-            self._entries.schema_version = await self.endpoints.output_version(topic)
+            await self.endpoints.register_output(topic)
+            self._entries.schema_version = self.endpoints.output_version
         if partitions == (parse_topic_name(topic).text,):
             self.direct_topic = partitions[0]
             return

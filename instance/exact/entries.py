@@ -56,7 +56,7 @@ class EntryMaker:
     go where their keys say, for those that are given out later, and for more bytes than an entry may have.
 
     Attributes:
-        schema_version: of what the function returns; empty if the output has no schema.
+        schema_version: returns that of what the function returns; empty if the output has no schema.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EntryMaker:
             partitions_of: returns the full names of a topic's partitions; may block.
             splits_keys: each key has entries of its own, as Key_Shared subscriptions need.
         """
-        self.schema_version = b""
+        self.schema_version: Callable[[], bytes] = bytes
         self._splits_keys = splits_keys
         self._output = output
         self._compression = compression
@@ -112,7 +112,7 @@ class EntryMaker:
                 sequence = segment.sequence_id(result.position, number)
                 now_ms = time.time_ns() // 1_000_000
                 payload = seal_entry(
-                    entry, producer_name, sequence, now_ms, b"" if is_published else self.schema_version,
+                    entry, producer_name, sequence, now_ms, b"" if is_published else self.schema_version(),
                     deliver_at_ms=draft.deliver_at_ms, ordering_key=draft.ordering_key,
                 )  # fmt: skip
                 result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))

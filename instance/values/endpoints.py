@@ -37,6 +37,8 @@ class SchemaEndpoints:
         self._inputs: dict[str, TopicSchema] = {}
         self._output_topic = ""
         self._output: TopicSchema | None = None
+        self._registered = b""
+        self._producer: Any = None  # the last one of the output; knows the version when the topic is made anew
         self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
@@ -67,26 +69,29 @@ class SchemaEndpoints:
         if self._output is None or _base(topic) != self._output_topic:
             return await self._client.create_producer(topic, config)
         schema = await self._bound(topic, self._output)
-        return (await self._client.create_producer(topic, config, schema=schema)).producer
+        self._producer = (await self._client.create_producer(topic, config, schema=schema)).producer
+        return self._producer
 
     # -- beside ---------------------------------------------------------------------------------------------------
 
-    async def output_version(self, topic: str) -> bytes:
-        """Return the version of the output's schema, registering it; empty if the topic has none for the function.
-
-        Cancellation: safe.
+    async def register_output(self, topic: str) -> None:
+        """Give the output topic its schema, if the function has one for it. Cancellation: safe.
 
         Raises:
             MagnetarError: the topic has another one, and the broker refuses this.
         """
         if self._output is None or _base(topic) != self._output_topic:
-            return b""
+            return
         schema = await self._bound(topic, self._output)
         try:
-            return await self._client.register_schema(topic, schema)
+            self._registered = await self._client.register_schema(topic, schema)
         except TopicNotFound:  # it is created by its first producer
             await (await self._client.create_producer(topic, schema=schema)).close()
-            return await self._client.register_schema(topic, schema)
+            self._registered = await self._client.register_schema(topic, schema)
+
+    def output_version(self) -> bytes:
+        """Return what the broker calls the schema of the output now; empty if it has none (from any thread)."""
+        return getattr(self._producer, "schema_version", b"") or self._registered
 
     async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
         schema = output.schema

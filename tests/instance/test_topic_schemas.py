@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import _pulsar
+import httpx
 import pulsar
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -46,6 +48,12 @@ class Order:
     item: str
 
 @dataclass
+class OrderWithText:
+    id: int
+    item: str
+    text: str = ""
+
+@dataclass
 class Receipt:
     id: int
     text: str
@@ -61,6 +69,9 @@ def receipt(order: Order) -> Receipt:
 class Older(Function):
     def process(self, input: Person, context) -> Person:
         return Person(number=input.number + 1, text=input.text)
+
+def exact(order: Order) -> OrderWithText:
+    return OrderWithText(order.id, order.item.upper())
 
 def later(moment: Timestamp) -> Timestamp:
     return Timestamp(seconds=moment.seconds + 1)
@@ -88,6 +99,13 @@ def same(value):
 class Order:
     id: int
     item: str
+
+
+@dataclass
+class OrderWithText:
+    id: int
+    item: str
+    text: str = ""
 
 
 @dataclass
@@ -149,6 +167,14 @@ async def start(any_runtime: Runtime) -> AsyncIterator[Start]:
 async def give(client: AsyncClient, topic: str, schema: Schema[Any]) -> None:
     """Have a topic with a schema."""
     await (await client.create_producer(topic, schema=schema)).close()
+
+
+async def has_schema(client: AsyncClient, topic: str) -> bool:
+    try:
+        await client.topic_schema(topic)
+    except TopicNotFound:
+        return False
+    return True
 
 
 async def schema_of(client: AsyncClient, topic: str) -> tuple[int, bytes]:
@@ -236,15 +262,29 @@ async def test_protobuf_and_text(client: AsyncClient, start: Start, make_spec: M
 
 
 async def test_exact_outputs_name_the_version_of_their_schema(
-    client: AsyncClient, start: Start, exact_spec: ExactSpec, topic: str
+    client: AsyncClient, server: Server, start: Start, exact_spec: ExactSpec, topic: str
 ) -> None:
-    spec = exact_spec(CODE, className="user_code.receipt", source=source(topic, "JSON"), sink={"schemaType": "JSON"})
+    """Also when the topic is made anew meanwhile, and counts its versions from 0 again."""
+    await give(client, f"{topic}-out", JsonSchema(Order))
+    await give(client, f"{topic}-out", JsonSchema(OrderWithText))
     producer = await client.create_producer(f"{topic}-in", schema=JsonSchema(Order))
     await producer.send(Order(1, "tea"))
-    await start(spec)
-    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST, schema=JsonSchema(Receipt))
-    message = await consumer.receive(30)
-    assert (message.value, message.schema_version) == (Receipt(1, "TEA"), bytes(8))
+    await start(
+        exact_spec(CODE, className="user_code.exact", source=source(topic, "JSON"), sink={"schemaType": "JSON"})
+    )
+    for number, version in ((1, 1), (2, 0)):
+        consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST)
+        message = await consumer.receive(30)
+        assert message.data == b'{"id":%d,"item":"TEA","text":""}' % number
+        assert int.from_bytes(message.schema_version, "big") == version
+        await consumer.close()
+        if number == 1:
+            async with httpx.AsyncClient(timeout=60) as http:
+                path = f"{topic}-out".replace("://", "/")
+                answer = await http.delete(f"{server.web_url}/admin/v2/{path}", params={"force": "true"})
+                assert answer.is_success, answer.text
+            await until(partial(has_schema, client, f"{topic}-out"))
+            await producer.send(Order(2, "tea"))
 
 
 async def test_schema_that_does_not_fit_the_topic_keeps_the_instance_from_running(
