@@ -84,6 +84,7 @@ COMMANDS = {
     "state-store": Entry("servers.state_store", "state_store", "Run the state store alone."),
     "backup": Entry("backup.backup", "backup", "Copy the data of broker and state store while they run."),
     "restore": Entry("backup.backup", "restore", "Make a data directory of a backup."),
+    "init": Entry("init.init", "init", "Write a project: a function, its test, its config."),
     "demo": Entry("demo.demo", "demo", "Count the identifiers of Python's standard library with two functions."),
     "functions": Entry("functions.functions", "functions", "Create, change and watch functions."),
     "functions-worker": Entry(

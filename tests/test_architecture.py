@@ -127,7 +127,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("main",),
         ("topics",),
-        ("functions", "messages", "servers"),
+        ("functions", "init", "messages", "servers"),
         ("backup", "cluster", "connectors"),
         ("demo",),
         ("__main__",),

@@ -1,0 +1,1 @@
+"""`magnetar init`: a project to begin with."""

@@ -1,0 +1,75 @@
+"""The files of a new project; ``{name}`` and ``{module}`` are replaced in names and texts."""
+
+from __future__ import annotations
+
+FUNCTION = '''"""{name}: a function on a stream of messages."""
+
+
+def process(text, context):
+    """Return each message in the words that the config gives, and count them.
+
+    What is returned goes to the output topic; nothing is put out for None.
+    """
+    context.incr_counter("messages", 1)
+    return f"{context.get_user_config_value('greeting')}, {text}!"
+'''
+
+TEST = '''"""Tests of {module}, on a broker in memory: `pytest`."""
+
+import {module}
+
+
+def test_it_greets(magnetar_function):
+    f = magnetar_function({module}.process, user_config={"greeting": "Hello"})
+    f.send("world")
+    assert f.output() == "Hello, world!"
+    assert f.state["messages"] == 1
+'''
+
+CONFTEST = '''"""Gives tests the fixture `magnetar_function` and pytest the option `--magnetar-service-url`."""
+
+pytest_plugins = ["magnetar.testing.pytest_plugin"]
+'''
+
+CONFIG = """\
+# What `magnetar functions create` and `localrun` are told; flags given beside it replace its fields.
+name: {name}
+className: {module}.process
+py: {module}.py
+inputs: [{name}-in]
+output: {name}-out
+processingGuarantees: ATLEAST_ONCE
+userConfig:
+  greeting: Hello
+"""
+
+README = """\
+# {name}
+
+A function for Magnetar: `{module}.py` is the function, `test_{module}.py` its test, `function.yaml` its config.
+
+Test it, on a broker in memory:
+
+    python -m pytest
+
+Run it on a broker of this machine, and again whenever a file is saved:
+
+    magnetar standalone &
+    magnetar functions create --function-config-file function.yaml
+    magnetar produce {name}-in -m world
+    magnetar consume {name}-out -s readme -p Earliest
+
+While you work on it, `localrun` takes the place of `create`: the function runs in the terminal, where `breakpoint()`
+stops:
+
+    magnetar functions localrun --function-config-file function.yaml --reload
+"""
+
+FILES = {
+    "{module}.py": FUNCTION,
+    "test_{module}.py": TEST,
+    "conftest.py": CONFTEST,
+    "function.yaml": CONFIG,
+    "README.md": README,
+}
+"""Text of each file, by name."""

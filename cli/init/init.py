@@ -1,0 +1,58 @@
+"""``magnetar init NAME``: a function, its test, its config and a README, in a new directory."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from ..failure import Failure
+from .files import FILES
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+_HINT = "give letters a to z, digits, - and _, beginning with a letter, such as word-count"
+
+
+@click.command("init", epilog="\b\nmagnetar init word-count && cd word-count && pytest")
+@click.argument("name")
+@click.option("--directory", metavar="DIR", help="Where to write it; else a directory of the project's name here.")
+def init(name: str, directory: str | None) -> None:
+    """Write a project: a function, a test that passes, a config to deploy it with, and a README."""
+    check_name(name)
+    root = Path(directory or name)
+    if root.exists() and not root.is_dir():
+        raise Failure(f"{root} is there already and is no directory; give another name, or --directory")
+    if root.is_dir() and any(root.iterdir()):
+        raise Failure(f"the directory {root} is not empty, and nothing in it was changed; give another --directory")
+    module = module_of(name)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for path, text in FILES.items():
+            content = text.replace("{name}", name).replace("{module}", module)
+            (root / path.replace("{module}", module)).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"{error.filename or root} cannot be written: {error.strerror}") from error
+    click.echo(f"{root} has the function {module}.py, its test, its config and a README.md that says how to go on")
+
+
+def module_of(name: str) -> str:
+    """Return the module that a project's function is in."""
+    return name.replace("-", "_")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no function and no module could have.
+
+    Raises:
+        Failure: says why.
+    """
+    if not _NAME.fullmatch(name):
+        raise Failure(f"{name[:100]!a} is no name for a project; {_HINT}")
+    module = module_of(name)
+    if keyword.iskeyword(module) or keyword.issoftkeyword(module):
+        raise Failure(f"{name} is a word of Python's own; {_HINT}")
+    if module in sys.stdlib_module_names or module in ("magnetar", "pulsar", "pytest", "conftest"):
+        raise Failure(f"{name} would hide the module {module} of Python or of a library; {_HINT}")

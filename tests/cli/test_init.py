@@ -1,0 +1,85 @@
+"""`magnetar init` writes a project whose test passes and whose commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from magnetar.cli.main import main
+
+
+@pytest.mark.slow
+def test_the_test_of_a_new_project_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "word-count"]) == 0
+    project = tmp_path / "word-count"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(project)],
+        cwd=project, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
+
+
+def test_the_config_of_a_new_project_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from magnetar.cli.config_flags import read_config_file
+    from magnetar.cli.functions.local import local_function
+    from magnetar.cli.local_run import Addresses
+
+    assert main(["init", "word-count", "--directory", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+    config = read_config_file("function.yaml") | {"tenant": "public", "namespace": "default"}
+    local = local_function(config, Addresses("pulsar://127.0.0.1:6650", "", ""))
+    assert local.details.name == "word-count"
+    assert local.details.className == "word_count.process"
+    assert list(local.details.source.inputSpecs) == ["word-count-in"]
+
+
+def test_commands_of_its_readme_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "one", "--directory", str(tmp_path)]) == 0
+    commands = re.findall(r"^    magnetar (.*)$", (tmp_path / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        words = command.rstrip(" &").split()
+        names = words[: 2 if words[0] == "functions" else 1]
+        capsys.readouterr()
+        assert main([*names, "--help"]) == 0
+        shown = capsys.readouterr().out
+        for flag in (word for word in words if word.startswith("-")):
+            assert flag in shown, command
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Word", "is no name for a project"),
+        ("1st", "is no name for a project"),
+        ("a/b", "is no name for a project"),
+        ("..", "is no name for a project"),
+        ("class", "is a word of Python's own"),
+        ("json", "would hide the module json"),
+    ],
+)
+def test_names_that_no_module_can_have_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", name]) == 1
+    assert why in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_something_in_it_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine")
+    assert main(["init", "mine"]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["mine"]
