@@ -92,6 +92,7 @@ COMMANDS = {
     ),
     "sources": Entry("connectors.connectors", "sources", "Create, change and watch sources."),
     "sinks": Entry("connectors.connectors", "sinks", "Create, change and watch sinks."),
+    "packages": Entry("packages.packages", "packages", "Keep code under names and versions."),
     "topics": Entry("topics.topics", "topics", "Create, inspect and change topics and their subscriptions."),
     "topicPolicies": Entry("topics.topic_policies", "topic_policies", "Show and change policies of single topics."),
     "subscriptions": Entry("topics.subscriptions", "subscriptions", "The subscriptions of a topic."),

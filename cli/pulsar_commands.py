@@ -7,7 +7,7 @@ from __future__ import annotations
 
 GROUPS = (
     "bookies", "broker-stats", "brokers", "clusters", "documents", "functions", "functions-worker", "namespaces",
-    "non-persistent", "ns-isolation-policy", "packages", "persistent", "properties", "proxy-stats", "resource-quotas",
+    "non-persistent", "ns-isolation-policy", "persistent", "properties", "proxy-stats", "resource-quotas",
     "resourcegroups", "schemas", "sink", "sinks", "source", "sources", "tenants", "topicPolicies", "topics",
     "transactions",
 )  # fmt: skip

@@ -128,7 +128,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("main",),
         ("topics",),
         ("functions", "init", "messages", "servers"),
-        ("backup", "cluster", "connectors"),
+        ("backup", "cluster", "connectors", "packages"),
         ("demo",),
         ("__main__",),
     ),

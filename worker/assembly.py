@@ -45,6 +45,7 @@ from .functions.deployments import DeploymentStates, Progress
 from .functions.history import package_paths
 from .functions.instances import Instances
 from .functions.package_cleanup import PackageCleanup
+from .functions.package_index import PackageIndex
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
 from .functions.package_urls import PackageUrls
@@ -60,6 +61,7 @@ from .rest.cluster import ClusterRoutes
 from .rest.connectors import ConnectorRoutes
 from .rest.deployments import DeploymentRoutes
 from .rest.functions import FunctionsRoutes
+from .rest.packages import PackagesRoutes
 from .rest.state import StateRoutes
 
 _RETRY_S = 1.0
@@ -129,7 +131,11 @@ class Parts:
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.code_check = CodeCheck()
-        urls = PackageUrls(self.packages, http, config.function_url_patterns, config.connector_url_patterns)
+        index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
+        self.package_index = PackageIndex(index, f"{me.worker_id}-packages")
+        urls = PackageUrls(
+            self.packages, http, self.package_index, config.function_url_patterns, config.connector_url_patterns
+        )
         self._intake = PackageIntake(self.packages, self.code_check, urls)
         self.package_cleanup = PackageCleanup(
             self.packages,
@@ -139,7 +145,7 @@ class Parts:
             lambda: self.leadership.is_leading,
             self.metadata.log.undecided,
         )
-        logs = (functions.topic, assignments.topic)
+        logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
         self.keep_compacted = partial(
             keep_compacted, admin.compact, logs, lambda: self.leadership.is_leading, config.compaction_s
         )
@@ -180,7 +186,7 @@ class Parts:
 
     def _named_packages(self) -> set[str]:
         paths = {path for metadata in self.metadata.all() for path in package_paths(metadata)}
-        return {path.removeprefix(PACKAGE_PREFIX) for path in paths}
+        return {path.removeprefix(PACKAGE_PREFIX) for path in paths}.union(self.package_index.package_ids())
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
         return await self._client.subscribe(
@@ -274,6 +280,7 @@ class Parts:
         # The first path that matches answers: a key of a state may end like a path of a function.
         tables = (
             state.routes(), functions.routes(), deployments.routes(), cluster.routes(),
+            PackagesRoutes(self.package_index, self.packages).routes(),
             *(
                 ConnectorRoutes(self.functions.of(kind), instances, self.packages, self.tables).routes()
                 for kind in (SOURCE, SINK)

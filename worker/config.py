@@ -33,6 +33,7 @@ class WorkerConfig:
         metadata_topic: name of the topic in it that keeps the functions (`functionMetadataTopicName`).
         assignments_topic: of the one that says who runs what (`functionAssignmentTopicName`).
         coordination_topic: of the one that elects (`clusterCoordinationTopicName`).
+        packages_topic: of the one that keeps the names of packages; ours, too.
         locks_topic: of the one by which no two workers run the same instance; ours, Pulsar has no key for it.
         function_url_patterns: regular expressions of the addresses, http, https or file, from which functions may take
             packages (`additionalEnabledFunctionsUrlPatterns`); none by default.
@@ -78,6 +79,7 @@ class WorkerConfig:
     assignments_topic: str = "assignments"
     coordination_topic: str = "coordinate"
     locks_topic: str = "instances"
+    packages_topic: str = "packages"
     function_url_patterns: tuple[str, ...] = ()
     connector_url_patterns: tuple[str, ...] = ()
     cluster: str = "standalone"
@@ -147,8 +149,9 @@ class WorkerConfig:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The local names of all internal topics but those of packages."""
-        return self.metadata_topic, self.assignments_topic, self.coordination_topic, self.locks_topic
+        """The local names of all internal topics but those of packages' contents."""
+        own = self.locks_topic, self.packages_topic
+        return self.metadata_topic, self.assignments_topic, self.coordination_topic, *own
 
     def topic(self, local: str) -> str:
         """Return the full name of an internal topic."""

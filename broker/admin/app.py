@@ -20,7 +20,7 @@ from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
 from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
-from .forward import Forwarder, forwards
+from .forward import PACKAGES, Forwarder, forwards
 from .namespaces import namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
@@ -77,6 +77,7 @@ class AdminApp:
             worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
             is_worker_enabled: False for a broker that runs without functions.
         """
+        self._worker_url = worker_url
         self._forwarder = Forwarder(worker_url, is_worker_enabled)
         shown = pages("Magnetar broker", __version__, ROUTES, {"domain": DOMAINS})
         self._router = make_router(
@@ -85,7 +86,10 @@ class AdminApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        app = self._forwarder if forwards(raw_path(scope)) else self._router
+        path = raw_path(scope)
+        # Workers keep packages; a broker without one answers that there are none.
+        is_forwarded = forwards(path) or (path.startswith(PACKAGES) and self._worker_url() is not None)
+        app = self._forwarder if is_forwarded else self._router
         await app(scope, receive, send)
 
     async def close(self) -> None:

@@ -28,6 +28,8 @@ BEGIN_BYTES = 64 * 1024
 _V2 = ("worker", "worker-stats", "functions")
 _V3 = ("functions", "function", "sources", "source", "sinks", "sink")
 _PREFIXES = (*(f"/admin/v2/{what}" for what in _V2), *(f"/admin/v3/{what}" for what in _V3))
+PACKAGES = "/admin/v3/packages/"
+"""Paths of packages; they belong to a worker where there is one."""
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
 )

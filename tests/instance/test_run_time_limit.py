@@ -43,7 +43,7 @@ def test_a_call_is_ended_soon_after_its_limit_and_never_before(times: list[tuple
         line.now_s += limit.period_s
     over = [begin for begin, end in line.spans if end - begin >= LIMIT_S + 2 * limit.period_s]
     if reasons:
-        begin, end = next((begin, end) for begin, end in line.spans if begin <= line.now_s < end)
+        begin, _ = next((begin, end) for begin, end in line.spans if begin <= line.now_s < end)
         assert LIMIT_S <= line.now_s - begin <= LIMIT_S + 2 * limit.period_s
         assert not over or begin <= over[0]
     else:

@@ -13,9 +13,11 @@ import pytest
 from magnetar.errors import RequestRefused
 from magnetar.metadata.packages import PackageStore
 from magnetar.worker.functions import package_urls
+from magnetar.worker.functions.package_index import PackageIndex
 from magnetar.worker.functions.package_urls import PackageUrls
 from magnetar.worker.service import WorkerService
 
+from tests.metadata.memory_log import MemoryLog
 from tests.support.pulsar import Broker, own_name
 
 from .conftest import worker_config
@@ -52,7 +54,8 @@ async def urls(tmp_path: Path) -> AsyncIterator[PackageUrls]:
     store.prepare()
     (tmp_path / "code").mkdir()
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
-        yield PackageUrls(store, http, ("https://packages.example/.*", f"file://{tmp_path}/code/.*"))
+        index = PackageIndex(MemoryLog(), "w")
+        yield PackageUrls(store, http, index, ("https://packages.example/.*", f"file://{tmp_path}/code/.*"))
 
 
 async def refusal(urls: PackageUrls, url: str, title: str = "Function") -> str:
@@ -94,7 +97,6 @@ async def test_a_path_that_leads_out_of_what_is_allowed_is_refused(urls: Package
 async def test_each_kind_has_its_own_addresses(urls: PackageUrls) -> None:
     reason = await refusal(urls, "https://packages.example/f.py", "Sink")
     assert "additionalEnabledConnectorUrlPatterns (none is set)" in reason
-    assert "disabled" in await refusal(urls, "function://public/default/f@1")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import httpx
 
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PART_BYTES, PackageStore, Upload
+from .package_index import TYPES, PackageIndex, parse_package_url
 
 FETCH_TIMEOUT_S = 20.0
 """How long fetching may take as a whole; a request has thirty seconds for everything."""
@@ -35,12 +36,14 @@ class PackageUrls:
     Attributes:
         packages: takes what was fetched.
         http: to ask other servers with.
+        index: the packages that are kept under names.
         function_patterns: regular expressions, of which one must match the whole address of a function's package.
         connector_patterns: the same for sources and sinks.
     """
 
     packages: PackageStore
     http: httpx.AsyncClient
+    index: PackageIndex
     function_patterns: tuple[str, ...] = ()
     connector_patterns: tuple[str, ...] = ()
 
@@ -48,15 +51,19 @@ class PackageUrls:
         """Return a package and its file's name; the caller ends it with `discard`.
 
         Args:
-            url: ``http://…``, ``https://…`` or ``file:///…``.
+            url: ``http://…``, ``https://…`` or ``file:///…``, or the name of a package, ``function://t/n/name@version``.
             title: ``Function``, ``Source`` or ``Sink``.
 
         Raises:
             RequestRefused: 400, the address is not allowed, or gives no package.
         """
-        self._check(url, title)
+        is_named = url.startswith(tuple(f"{kind}://" for kind in TYPES))
+        if not is_named:
+            self._check(url, title)
         try:
             async with asyncio.timeout(FETCH_TIMEOUT_S):
+                if is_named:
+                    return await self._of_index(url)
                 is_file = urlsplit(url).scheme == "file"
                 upload = await (self._of_file(url) if is_file else self._of_server(url, title))
         except TimeoutError:
@@ -66,11 +73,6 @@ class PackageUrls:
         return upload, unquote(urlsplit(url).path).rpartition("/")[2]
 
     def _check(self, url: str, title: str) -> None:
-        if url.startswith(("function://", "sink://", "source://")):
-            raise RequestRefused(
-                400,
-                f"Function Package management service is disabled. Please enable it to use {url}; or upload it as data",
-            )
         is_function = title == _FUNCTION
         key = "additionalEnabledFunctionsUrlPatterns" if is_function else "additionalEnabledConnectorUrlPatterns"
         try:
@@ -87,6 +89,14 @@ class PackageUrls:
                 "Function Package url is not valid.supported url (http/https/file); it must match one of the worker's"
                 f" {key} ({', '.join(patterns) or 'none is set'}); or upload the file as data",
             )
+
+    async def _of_index(self, url: str) -> tuple[Upload, str]:
+        record = await self.index.get(parse_package_url(url))
+        try:
+            path = await self.packages.assemble(record["packageId"])
+        except PackageError as exc:
+            raise RequestRefused(500, str(exc)) from exc
+        return Upload(path, record["packageId"], record["size"]), record["fileName"]
 
     async def _of_file(self, url: str) -> Upload:
         path = unquote(urlsplit(url).path)

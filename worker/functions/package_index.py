@@ -1,0 +1,152 @@
+"""Packages that somebody uploaded under a name, `type://tenant/namespace/name@version`: which there are.
+
+Design: a topic keeps one record a package, by its name, and every worker reads it; the content is stored like that of
+a function. Whoever changes something takes the topic for itself, reads it to the end, decides and writes: so two
+workers never decide at once, and no leader is needed. A function that is created from a package names the content; it
+stays as it is when the package is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ProducerBusy, ProducerFenced, RequestRefused
+from ...metadata.replicated_log import LogRecord, LogStorage, ReplicatedLog
+from ...tasks import Backoff, Retry
+
+TYPES = ("function", "sink", "source")
+NAME_BYTES_MAX = 128
+WRITE_TIMEOUT_S = 15.0
+"""How long a change may wait for the changes of other workers."""
+_PAUSE_S = 0.1
+
+Json = dict[str, Any]
+Decide = Callable[[Json | None], Json | None]
+"""Returns the record to be, None for none, from the record that is there; raises RequestRefused."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageName:
+    """The name of a package."""
+
+    type: str
+    tenant: str
+    namespace: str
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.type}://{self.tenant}/{self.namespace}/{self.name}@{self.version}"
+
+
+def package_name_of(kind: str, *parts: str) -> PackageName:
+    """Return a name of its parts: tenant, namespace, name, version.
+
+    Raises:
+        RequestRefused: 412, it is none.
+    """
+    if kind.lower() not in TYPES:
+        raise RequestRefused(412, f"Invalid package domain: '{kind[:40]}'; it is {', '.join(TYPES)}")
+    if not all(part and _is_plain(part) for part in parts):
+        raise RequestRefused(
+            412, f"Invalid package name '{kind}://{'/'.join(parts[:3])[:120]}@{parts[3][:40]}': each part has 1 to"
+            f" {NAME_BYTES_MAX} printable bytes, without / and @",
+        )  # fmt: skip
+    return PackageName(kind.lower(), *parts)
+
+
+def parse_package_url(url: str) -> PackageName:
+    """Return the name that a URL is; without a version it is `latest`. Raises RequestRefused, 412."""
+    kind, _, rest = url.partition("://")
+    path, _, version = rest.partition("@")
+    parts = path.split("/")
+    if len(parts) != 3:
+        raise RequestRefused(412, f"Invalid package name '{url[:200]}'; it is {kind}://tenant/namespace/name@version")
+    return package_name_of(kind, *parts, version or "latest")
+
+
+def _is_plain(part: str) -> bool:
+    try:
+        size = len(part.encode())
+    except UnicodeEncodeError:
+        return False
+    return size <= NAME_BYTES_MAX and part.isprintable() and not {"/", "@"} & set(part)
+
+
+class PackageIndex:
+    """The packages of a cluster, as one worker knows them; bound to one event loop."""
+
+    def __init__(self, storage: LogStorage, writer_name: str) -> None:
+        """Know none yet; `log.run` reads them.
+
+        Args:
+            storage: keeps the records.
+            writer_name: of this worker, in what the broker shows.
+        """
+        self.log = ReplicatedLog(storage, self._apply, "packages", "record")
+        self._writer_name = writer_name
+        self._held: dict[str, Json] = {}
+        self._turn = asyncio.Lock()
+
+    def _apply(self, key: str | None, value: bytes, _: Mapping[str, str]) -> None:
+        if not key:
+            raise ValueError("a record without a key")
+        if not value:
+            self._held.pop(key, None)
+            return
+        record = json.loads(value)
+        if not isinstance(record, dict) or not isinstance(record.get("packageId"), str):
+            raise ValueError(f"the record of {key[:100]} is no package")
+        self._held[key] = record
+
+    def package_ids(self) -> Iterable[str]:
+        """Return the ids of all contents that packages have."""
+        return [record["packageId"] for record in self._held.values()]
+
+    async def get(self, name: PackageName) -> Json:
+        """Return the newest record of a package; never modify it. Raises RequestRefused, 404."""
+        await self.log.catch_up()
+        record = self._held.get(str(name))
+        if record is None:
+            raise RequestRefused(404, f"Package '{name}' does not exist")
+        return record
+
+    async def names(self, kind: str, tenant: str, namespace: str) -> list[PackageName]:
+        """Return all packages of a namespace, in order."""
+        await self.log.catch_up()
+        found = map(parse_package_url, sorted(self._held))
+        return [one for one in found if (one.type, one.tenant, one.namespace) == (kind, tenant, namespace)]
+
+    async def change(self, name: PackageName, decide: Decide) -> None:
+        """Have a record decided and written; returns when that is durable.
+
+        Cancellation: it may be written nevertheless.
+
+        Raises:
+            RequestRefused: by `decide`; 503, others write all the time.
+        """
+        async with self._turn:
+            busy = Retry((ProducerBusy, ProducerFenced), Backoff(_PAUSE_S, _PAUSE_S), is_final=lambda _: False)
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                    await busy.call(lambda: self.log.open(self._writer_name))
+            except TimeoutError:
+                raise RequestRefused(503, "another worker changes packages; repeat the request") from None
+            try:
+                await self._write(name, decide)
+            finally:
+                self.log.follow()
+                await self.log.close()
+
+    async def _write(self, name: PackageName, decide: Decide) -> None:
+        await self.log.catch_up()
+        self.log.lead(self.log.follow)
+        async with self.log.turn() as turn:
+            assert turn is not None  # it leads by the line above
+            record = decide(self._held.get(str(name)))
+            value = b"" if record is None else json.dumps(record).encode()
+            await turn.append([LogRecord(str(name), value)])
