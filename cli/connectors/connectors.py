@@ -12,6 +12,7 @@ from ...web.deployments import ROLLBACK_PARAMETER
 from ..config_flags import Flags
 from ..failure import Failure, Group
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
+from ..functions.versions import versions_table
 from ..functions.waiting import rollback_option, take_wait, wait_options, wait_until_up
 from ..instance_logs import log_options, print_log
 from ..local_run import local_run_options, run_in_foreground, service_url_of
@@ -139,6 +140,13 @@ def _add_control(group: click.Group, kind: Kind) -> None:
         group,
         Call("delete", "DELETE", "", f"Stop a {name} and remove it.", "Deleted successfully"),
         Call("get", "GET", "", f"Show a {name}'s config; secrets are hidden."),
+        Call(
+            "versions",
+            "GET",
+            "/versions",
+            f"List the versions of a {name} that were deployed, the newest first.",
+            show=lambda found: Record(found, versions_table),
+        ),
     )
     Subject(kind.instance_path, [kind.instances]).commands(
         group,
@@ -148,6 +156,16 @@ def _add_control(group: click.Group, kind: Kind) -> None:
         Call("stop", "POST", "/stop", f"Stop a {name}; it keeps its place.", "Stopped successfully", refusals=STOPPED),
         Call("restart", "POST", "/restart", f"Stop and start a {name}.", "Restarted successfully"),
     )
+
+    @rest_command(group, has_output=False, help=f"Deploy an earlier version of a {name} again, as a new version.")
+    @kind.names
+    @click.option("--to-version", type=click.IntRange(min=0), required=True, help=f"One that `{name}s versions` lists.")
+    @wait_options
+    def rollback(rest: Admin, /, to_version: int, **given: Any) -> str:
+        wait = take_wait(given)
+        path = kind.path(**given)
+        wait_until_up(rest, path, rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version), wait)
+        return f"Rolled back to version {to_version} successfully"
 
     @rest_command(group, has_output=False, help=f"Print what a {name}'s instances logged.")
     @kind.instances

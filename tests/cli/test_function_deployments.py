@@ -115,3 +115,16 @@ def test_versions_are_a_table_and_a_rollback_names_one(
     back = magnetar("functions", "rollback", "--name", "f", "--to-version", "1")
     assert (back.code, back.out) == (0, "Rolled back to version 1 successfully\n"), back.err
     assert [one.query for one in rest.requests if one.method == "POST"] == [{"toVersion": "1"}]
+
+
+@pytest.mark.parametrize("kind", ["sinks", "sources"])
+def test_connectors_have_versions_and_a_way_back(magnetar: Magnetar, rest: FakeRest, kind: str) -> None:
+    one = f"/admin/v3/{kind}/public/default/c"
+    rest.answer(f"GET {one}/versions", [])
+    assert magnetar(kind, "versions", "--name", "c").code == 0
+    rest.answers[f"POST {one}/rollback"] = (204, b"", {VERSION_HEADER: "4"})
+    rest.answer(f"GET {one}/deployment", progress("failed", error="no disk"))
+    back = magnetar(kind, "rollback", "--name", "c", "--to-version", "1")
+    assert (back.code, "version 3 was stored, but does not run: no disk" in back.err) == (1, True)
+    assert magnetar(kind, "rollback", "--name", "c", "--to-version", "1", "--no-wait").code == 0
+    assert rest.last.query == {"toVersion": "1"}
