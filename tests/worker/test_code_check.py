@@ -79,6 +79,7 @@ async def test_what_could_run_somewhere_is_taken(code: CodeCheck, tmp_path: Path
         "import not_installed_anywhere\ndef f(): pass",
         "import os\nos._exit(3)",
         "raise SystemExit",
+        "all = b'x' * 5 * 1024**3\ndef f(): pass",
         "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
         "import sys\nsys.stdout.close()\nsys.stderr.close()\ndef f(x): pass",
         "try:\n    import shop.price\nexcept ImportError: pass\ndef f(x): pass",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -30,6 +31,8 @@ TIME_LIMIT_S = 3.0
 IDLE_S = 60.0
 AT_ONCE_MAX = 2
 ANSWER_BYTES_MAX = 64 * 1024
+MEMORY_BYTES_MAX = 4 * 1024**3
+"""Of addresses, for one package."""
 
 
 @dataclass(slots=True)
@@ -132,6 +135,10 @@ def _examine(command: dict[str, Any], answers: int) -> None:
             if number > 2 and number != answers:
                 with contextlib.suppress(OSError):
                     os.close(number)
+        # What fails at a limit is not refused; it only must not take the worker's memory, or fill a disk with its core.
+        for limit, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
+            _, allowed = resource.getrlimit(limit)
+            resource.setrlimit(limit, (most if allowed < 0 else min(most, allowed), allowed))
         pulsar_facade.install()
         sys.argv[:] = ["magnetar-instance"]
         refusal = examine(Path(command["package"]), command["className"], is_called=command["isCalled"])

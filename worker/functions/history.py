@@ -21,7 +21,7 @@ EARLIER_VERSIONS_MAX = 10
 """How many versions before the newest are kept, with their packages."""
 EARLIER_BYTES_MAX = 256 * 1024
 """And how large they may be together in the record, which every worker reads: configs can be large."""
-TRIAL_S = 300.0
+TRIAL_S = 600.0
 """How long a version may take to come up that does not fail: imports, models and queues of others take their time."""
 FAILURE_CHARACTERS_MAX = 8192
 
