@@ -16,7 +16,7 @@ from ..tasks import Backoff, TaskSet
 from ..wire.message_id import EARLIEST, MessageId
 from ..wire.topic_name import parse_topic_name
 from .checks import as_topic_name, check_config
-from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig
+from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig, RegexSubscriptionMode
 from .connections.cluster import Cluster
 from .connections.opened import Opened
 from .connections.service_url import Address
@@ -25,6 +25,7 @@ from .consumers.consumer_factory import ConsumerFactory
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
 from .consumers.received import Message
+from .consumers.topic_pattern import TopicPattern
 from .consumers.tracked import Services
 from .lock import WAIT_FIRST_S, WAIT_MAX_S, Lock
 from .producers.partitioned import PartitionedProducer
@@ -133,6 +134,13 @@ class AsyncClient:
         """
         return [part.text for part in await self._cluster.parts(as_topic_name(topic))]
 
+    async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode = "PersistentOnly") -> list[str]:
+        """Return the full names of the topics that a pattern takes now, partitions by their own.
+
+        Cancellation: safe.
+        """
+        return await self._consumers.topics_of(pattern, mode)
+
     async def lookup(self, topic: str) -> Address:
         """Return which broker owns a topic and where to connect for it.
 
@@ -216,7 +224,7 @@ class AsyncClient:
     @overload
     async def subscribe(
         self,
-        topic: str | Sequence[str] | re.Pattern[str],
+        topic: str | Sequence[str] | re.Pattern[str] | TopicPattern,
         subscription: str,
         config: ConsumerConfig | None = None,
         *,
@@ -226,7 +234,7 @@ class AsyncClient:
     @overload
     async def subscribe(
         self,
-        topic: str | Sequence[str] | re.Pattern[str],
+        topic: str | Sequence[str] | re.Pattern[str] | TopicPattern,
         subscription: str,
         config: ConsumerConfig | None = None,
         *,
@@ -236,7 +244,7 @@ class AsyncClient:
 
     async def subscribe(
         self,
-        topic: str | Sequence[str] | re.Pattern[str],
+        topic: str | Sequence[str] | re.Pattern[str] | TopicPattern,
         subscription: str,
         config: ConsumerConfig | None = None,
         *,

@@ -204,6 +204,8 @@ def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
     yield from refusals(config)
     for topic, spec in getattr(config, "input_specs", {}).items():
         yield from refusals(spec, f"inputSpecs[{topic}].")
+        if spec.is_regex_pattern:
+            yield f"inputSpecs[{topic}].regexPattern", "a sink reads topics that are named; leave it out"
     yield from schemas_of_sinks(getattr(config, "input_specs", {}))
     producer = getattr(config, "producer", None) or ProducerSpec()
     yield from refusals(producer, "producerConfig.")

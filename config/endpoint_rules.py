@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, InvalidPattern, PatternNotSupported
+from ..wire.printable import printable
+from ..wire.topic_pattern import compile_pattern
 from .consumer_properties import read_consumer_properties
 from .function_config import BatchingConfig, ConsumerSpec, ProducerSpec
 
+PATTERN_CHARACTERS_MAX = 1024
 _INT32_MAX = (1 << 31) - 1
 
 
@@ -25,6 +29,17 @@ def check_consumer_properties(specs: Mapping[str, ConsumerSpec], *, is_ordered: 
             raise InvalidConfig(f"{where}.receiverQueueSize: the field receiverQueueSize is given too; leave one out")
         if settings.get("read_compacted") and not is_ordered:
             raise InvalidConfig(f"{where}.readCompacted: it needs retainOrdering, as compacted topics have one reader")
+
+
+def check_pattern(text: str) -> None:
+    """Refuse a pattern of topics that is none, or that cannot be matched in bounded time."""
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        raise InvalidConfig(f"topicsPattern of {len(text)} characters is longer than {PATTERN_CHARACTERS_MAX}")
+    try:
+        compile_pattern(text)
+        re.compile(text)
+    except (InvalidPattern, PatternNotSupported, re.error) as error:
+        raise InvalidConfig(f"topicsPattern {printable(text)} is refused: {error}") from error
 
 
 def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None:

@@ -99,7 +99,7 @@ class ConsumerSpec:
     )  # fmt: skip
     is_regex_pattern: bool = option(
         "regexPattern", FLAG, "The name is a pattern of topics.",
-        alias="isRegexPattern", unset=False, record="isRegexPattern", refused=NOT_YET,
+        alias="isRegexPattern", unset=False, record="isRegexPattern",
     )  # fmt: skip
 
 
@@ -363,7 +363,7 @@ OTHER_FIELDS = (
     Field("functionType", TEXT, "Built-in function.", "-t --function-type",
           refused="built-in functions are not supported yet; give a Python file as py"),
     Field("inputs", TEXTS, "Input topics, separated by commas.", "-i --inputs"),
-    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern", refused=NOT_YET),
+    Field("topicsPattern", TEXT, "Pattern of input topics.", "--topics-pattern --topicsPattern"),
     Field("customSerdeInputs", TEXT_MAP, "Topic to SerDe class, JSON.", "--custom-serde-inputs --customSerdeInputs"),
     Field("customSchemaInputs", TEXT_MAP, "Topic to schema type, or to JSON text as in inputSpecs, as JSON.",
           "--custom-schema-inputs"),

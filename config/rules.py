@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
 from ..wire.topic_name import TopicName, parse_topic_name
-from .endpoint_rules import check_consumer_properties, check_producer, refused_of_exact, refused_of_spark
+from .endpoint_rules import check_consumer_properties, check_pattern, check_producer, refused_of_exact, refused_of_spark
 from .function_config import (
     ATLEAST_ONCE,
     ATMOST_ONCE,
@@ -153,7 +153,10 @@ def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
     if not specs:
         raise InvalidConfig(no_input)
     seen: dict[TopicName, str] = {}
-    for topic in specs:
+    for topic, spec in specs.items():
+        if spec.is_regex_pattern:
+            check_pattern(topic)
+            continue
         parsed = check_topic("Input", topic)
         if parsed in seen:
             raise InvalidConfig(f"Input topics {seen[parsed]} and {topic} are the same topic; leave one out")
@@ -161,7 +164,8 @@ def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
 
 
 def _check_topics(config: FunctionConfig) -> None:
-    inputs = {parse_topic_name(topic) for topic in config.input_specs}
+    named = [topic for topic, spec in config.input_specs.items() if not spec.is_regex_pattern]
+    inputs = {parse_topic_name(topic) for topic in named}
     if config.output and check_topic("Output", config.output) in inputs:
         raise InvalidConfig(
             f"Output topic {config.output} is also being used as an input topic (topics must be one or the other)"
@@ -169,7 +173,7 @@ def _check_topics(config: FunctionConfig) -> None:
     if config.log_topic:
         check_topic("LogTopic", config.log_topic)
     if config.dead_letter_topic:
-        check_dead_letter_topic(config.dead_letter_topic, config.input_specs)
+        check_dead_letter_topic(config.dead_letter_topic, named)
     check_specs(config.input_specs)
     check_schemas(config)
     is_ordered = bool(config.retain_ordering) or config.processing_guarantees == EFFECTIVELY_ONCE
@@ -306,6 +310,12 @@ def _check_effectively_once(config: FunctionConfig) -> None:
             "skipToLatest: EFFECTIVELY_ONCE counts every input once, and what is skipped is not counted; leave it out,"
             " or use ATLEAST_ONCE"
         )
+    for topic, spec in config.input_specs.items():
+        if spec.is_regex_pattern:
+            raise InvalidConfig(
+                f"input {topic}: it is a pattern, and EFFECTIVELY_ONCE reads topics that are named; give them with"
+                " inputs, or use ATLEAST_ONCE"
+            )
     for what in _non_persistent(config):
         raise InvalidConfig(
             f"{what} is non-persistent: it knows no positions and no duplicates, so processing cannot be"

@@ -33,6 +33,7 @@ from .secrets import Secrets
 from .spec import InstanceSpec
 from .state.session import NO_THREAD, StateSession, outside_of_call
 from .stats import InstanceStats, reason_of
+from .topic_patterns import takes, topic_pattern
 from .unit import Unit
 
 TOPICS_KNOWN_MAX = 10_000
@@ -366,10 +367,13 @@ class FunctionContext(RecordedContext, Context):
 
     def _serde_of(self, topic: str) -> SerDe:
         """Return what decodes an input, named by its configured name, its full one, or that of a partition."""
-        serdes = self._equipment.serdes
+        serdes, inputs = self._equipment.serdes, self._spec.details.source.inputSpecs
         name = parse_topic_name(topic)
         for given, serde in serdes.items():
-            if given in (topic, name.base.text) or parse_topic_name(given).base == name.base:
+            if inputs[given].isRegexPattern:
+                if takes(topic_pattern(given), topic):
+                    return serde
+            elif parse_topic_name(given).base == name.base:
                 return serde
         raise InvalidConfig(f"nothing is known of how {topic} is decoded")
 

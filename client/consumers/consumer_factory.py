@@ -12,7 +12,7 @@ from ...wire import pulsar_api_pb2 as pb
 from ...wire.message_id import LATEST, MessageId
 from ...wire.topic_name import TopicName
 from ..checks import TEXT_BYTES_MAX, as_topic_name, check_text
-from ..config import ConsumerConfig, ReaderConfig
+from ..config import ConsumerConfig, ReaderConfig, RegexSubscriptionMode
 from ..connections.cluster import Cluster
 from ..connections.opened import Opened
 from ..schemas.schema import SchemaInfo
@@ -63,7 +63,7 @@ class ConsumerFactory:
 
     async def subscribe(
         self,
-        topic: str | Sequence[str] | re.Pattern[str],
+        topic: str | Sequence[str] | re.Pattern[str] | TopicPattern,
         subscription: str,
         config: ConsumerConfig | None,
         schema: SchemaInfo | None,
@@ -79,7 +79,9 @@ class ConsumerFactory:
         if config.name is None:
             config = replace(config, name=self._cluster.random_name())
         if isinstance(topic, re.Pattern):
-            return await self._subscribe_pattern(TopicPattern(topic), subscription, config, schema)
+            topic = TopicPattern(topic)
+        if isinstance(topic, TopicPattern):
+            return await self._subscribe_pattern(topic, subscription, config, schema)
         topics = [topic] if isinstance(topic, str) else list(topic)
         names = list(dict.fromkeys(map(as_topic_name, topics)))
         if not names:
@@ -107,6 +109,12 @@ class ConsumerFactory:
                 lambda known: self._new_partitions(partitioned, known, subscription, config, schema),
             )
         return merged
+
+    async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode) -> list[str]:
+        """Return the full names of the topics that a pattern takes now, partitions by their own."""
+        self._cluster.check_open()
+        found = await self._cluster.topics(pattern.namespace, _MODES[mode], pattern.asked or "")
+        return [topic for topic in found if pattern.takes(topic)]
 
     async def _subscribe_pattern(
         self, pattern: TopicPattern, subscription: str, config: ConsumerConfig, schema: SchemaInfo | None

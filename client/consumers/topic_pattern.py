@@ -7,6 +7,7 @@ engines cannot differ, and else one for the whole namespace; what it answers is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ...errors import InvalidConfig
 from ...wire.topic_name import DOMAINS, parse_topic_name
@@ -28,8 +29,12 @@ class TopicPattern:
         asked: what a broker is to list or watch; None if it takes nothing so long.
     """
 
-    def __init__(self, pattern: re.Pattern[str]) -> None:
+    def __init__(self, pattern: re.Pattern[str], matches: Callable[[str], bool] | None = None) -> None:
         """Take a pattern of full names, with or without a domain, or of names in ``public/default``.
+
+        Args:
+            pattern: compiled.
+            matches: tells whether it takes a whole text; None lets Python's own engine, which may take very long.
 
         Raises:
             InvalidConfig: its tenant or namespace is not one name.
@@ -38,6 +43,7 @@ class TopicPattern:
             raise InvalidConfig(f"the pattern {pattern.pattern!r} is of bytes; compile one of str")
         self.text = pattern.pattern
         self._pattern = pattern
+        self._matches = matches or (lambda text: pattern.fullmatch(text) is not None)
         domain, separator, rest = self.text.rpartition("://")
         if separator and domain not in DOMAINS:
             raise InvalidConfig(f"the pattern {self.text!r} begins with {domain!r}; give one of {', '.join(DOMAINS)}")
@@ -54,6 +60,11 @@ class TopicPattern:
     def __repr__(self) -> str:
         return f"TopicPattern({self.text!r})"
 
+    @property
+    def pattern(self) -> str:
+        """As `re.Pattern` has it."""
+        return self.text
+
     def _asked(self, exact: str) -> str | None:
         is_plain = self._pattern.flags == re.UNICODE and _SAME_EVERYWHERE.fullmatch(exact) is not None
         for text in (exact if is_plain else "", f"{self.namespace}/.*"):
@@ -68,4 +79,4 @@ class TopicPattern:
             return False
         base = name.base
         text = base.local if self._is_local else f"{self._prefix}{base.namespace_name}/{base.local}"
-        return self._pattern.fullmatch(text) is not None
+        return self._matches(text)

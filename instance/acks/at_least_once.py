@@ -19,9 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
+from typing import Any
 
 from ...api.message_id import FunctionMessageId
+from ...client.config import ConsumerConfig
+from ...client.consumers.consumer import Consumer
+from ...client.consumers.merged import MergedConsumer
 from ...client.consumers.received import ReceivedEntry
+from ...client.consumers.topic_pattern import TopicPattern
 from ...errors import ClosedError, InvalidConfig, InvalidTopicName, MagnetarError, MessageTooLarge, StateRefused
 from ...wire.message_id import LATEST, MessageId
 from ...wire.topic_name import parse_topic_name
@@ -34,8 +39,10 @@ from ..publish_request import PublishRequest, read_message_id
 from ..state.session import StateSession
 from ..state.writer import StateLink
 from ..stopping import InstanceStopping
+from ..topic_patterns import mode_of, patterns_of
 from ..unit import Acknowledgements, HeldEntries, Unit, position_of
 from .failover_input import FailoverInput
+from .pattern_input import PatternInput
 from .pieces import OpenInput, Piece, PieceMaker
 from .publisher import Publisher, Ticket
 from .steering import InputSteering
@@ -57,6 +64,7 @@ class AtLeastOnce:
         self._inputs: dict[str, OpenInput] = {}
         self._output: Output | None = None
         self._held = HeldEntries()
+        self._patterns: list[MergedConsumer] = []
         self.steering = InputSteering(core, self._inputs, self._held)
         self.maker.void = self.steering.void
         self._process: Callable[[Item], None]
@@ -95,10 +103,27 @@ class AtLeastOnce:
     async def _open_input(self, topic: str) -> Input:
         core = self._core
         reading = replace(consumer_config(core.spec, topic), guard=core.guard)
+        if (pattern := patterns_of(core.spec.details).get(topic)) is not None:
+            return await self._open_pattern(pattern, reading)
         subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
         if reading.type == "Failover" and not topic.startswith("non-persistent://"):
             return await FailoverInput.open(subscribe, reading, core.loop.time)
         return await subscribe(reading)
+
+    async def _open_pattern(self, pattern: TopicPattern, reading: ConsumerConfig) -> Input:
+        core = self._core
+        later = replace(reading, initial_position="Earliest", regex_subscription_mode=mode_of(pattern))
+
+        async def subscribe(config: ConsumerConfig) -> MergedConsumer:
+            endpoints: Any = core.endpoints
+            consumer = await endpoints.subscribe(pattern, subscription_of(core.spec), config)
+            assert isinstance(consumer, MergedConsumer)
+            self._patterns.append(consumer)
+            return consumer
+
+        is_ordered = reading.type == "Failover" and mode_of(pattern) == "PersistentOnly"
+        opened = await (FailoverInput.open(subscribe, later, core.loop.time) if is_ordered else subscribe(later))
+        return PatternInput(opened, self._patterns[-1])
 
     def start(self, process: Callable[[Item], None]) -> None:
         """See `ports.Settlement`."""
@@ -204,6 +229,9 @@ class AtLeastOnce:
         if source is None:
             names = {_full_name(name): one for name, one in self._inputs.items()}
             source = names.get(_full_name(topic)) or names.get(_full_name(topic.rpartition("-partition-")[0]))
+        if source is None and (found := self.steering.having(_full_name(topic))) is not None:
+            self._core.mailbox.post(partial(self._acknowledge_one, found[0], wanted, found[1]))
+            return
         if source is None:
             raise ValueError(f"{topic!a} is not an input topic of this function; it reads {', '.join(self._inputs)}")
         self._core.mailbox.post(partial(self._acknowledge_one, source, wanted))
@@ -310,9 +338,9 @@ class AtLeastOnce:
         for entry in unit.failed_entries:
             opened.negative_ack(entry)
 
-    def _acknowledge_one(self, source: OpenInput, message_id: MessageId) -> None:
+    def _acknowledge_one(self, source: OpenInput, message_id: MessageId, part: Consumer | None = None) -> None:
         try:
-            source.input.ack(message_id)
+            (part or source.input).ack(message_id)
         except MagnetarError as error:
             self._core.user_failed(f"context.ack of {message_id} of {source.topic}: {error}")
 

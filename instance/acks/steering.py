@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from ...client.consumers.consumer import Consumer
 from ...client.consumers.merged import MergedConsumer
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ClosedError
@@ -25,6 +26,7 @@ from ..input_names import find_partition
 from ..ports import Input
 from ..unit import Acknowledgements, HeldEntries
 from .failover_input import FailoverInput
+from .pattern_input import PatternInput
 from .pieces import OpenInput
 
 _LOOK_S = 0.2  # between two looks whether the instance is stopping
@@ -107,6 +109,14 @@ class InputSteering:
         paused = sorted(self._paused)
         return f"the function has paused {', '.join(paused)}" if paused else ""
 
+    def having(self, name: str) -> tuple[OpenInput, Consumer] | None:
+        """Return the input of several topics that has one of that full name, and its consumer."""
+        for source in list(self._inputs.values()):
+            merged = _merged(source.input)
+            if merged is not None and (found := merged.consumers.get(name)) is not None:
+                return source, found
+        return None
+
     # -- on the event loop ----------------------------------------------------------------------------------------
 
     def _find(self, topic: str, partition: int) -> tuple[OpenInput, str]:
@@ -138,8 +148,9 @@ class InputSteering:
             self.void[id(entry)] = entry
         merged = _merged(source.input)
         part: _Part = source.input if merged is None else merged.consumers[name]
-        if isinstance(source.input, FailoverInput):
-            source.input.forget()
+        inner = source.input.opened if isinstance(source.input, PatternInput) else source.input
+        if isinstance(inner, FailoverInput):
+            inner.forget()
         try:
             await part.seek(target)
         except BaseException:
@@ -157,7 +168,9 @@ def _redeliver(part: object) -> None:
 
 
 def _merged(opened: Input) -> MergedConsumer | None:
-    inner = opened.opened if isinstance(opened, FailoverInput) else opened
+    inner: object = opened
+    while isinstance(inner, PatternInput | FailoverInput):
+        inner = inner.opened
     return inner if isinstance(inner, MergedConsumer) else None
 
 

@@ -128,8 +128,6 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
     ("fields", "name"),
     [
         ({"inputSpecs": {"in": {"poolMessages": True}}}, "inputSpecs[in].poolMessages"),
-        ({"inputSpecs": {"in": {"isRegexPattern": True}}}, "inputSpecs[in].regexPattern"),
-        ({"topicsPattern": "p"}, "inputSpecs[p].regexPattern"),
         ({"timeoutMs": 100}, "timeoutMs"),
         ({"runtimeFlags": "-x"}, "runtimeFlags"),
         ({"resources": {"ram": 5}}, "resources.ram"),

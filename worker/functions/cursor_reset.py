@@ -17,6 +17,7 @@ from ...errors import MagnetarError, RequestRefused
 from ...wire.functions_pb2 import STOPPED, FunctionMetaData
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
+from .inputs import inputs_of
 from .instances import Instances
 from .prerequisites import subscription_of
 from .service import FunctionName, Functions, states_of
@@ -120,7 +121,7 @@ class CursorReset:
         It would skip what the move brings back as done, and acknowledge it.
         """
         subscription = subscription_of(metadata.functionDetails)
-        topics = [part for topic in _inputs(metadata) for part in await self._admin.parts(topic)]
+        topics = [part for topic in await self._inputs(metadata) for part in await self._admin.parts(topic)]
         until_s = time.monotonic() + CONSUMERS_GONE_S
         for topic in topics:
             while True:
@@ -138,7 +139,7 @@ class CursorReset:
 
     async def _topics(self, metadata: FunctionMetaData, target: Target) -> list[str]:
         """Return the topics and partitions whose cursors are to move."""
-        inputs = _inputs(metadata)
+        inputs = await self._inputs(metadata)
         chosen = inputs
         if target.topic is not None:
             chosen = {parse_topic_name(target.topic).text} & inputs
@@ -161,13 +162,13 @@ class CursorReset:
             )
         return topics
 
+    async def _inputs(self, metadata: FunctionMetaData) -> set[str]:
+        topics = await inputs_of(metadata.functionDetails, self._admin)
+        return {parse_topic_name(topic).text for topic in topics}
+
     async def _move(self, topic: str, metadata: FunctionMetaData, target: Target) -> None:
         subscription = subscription_of(metadata.functionDetails)
         if target.timestamp_ms is not None:
             await self._admin.reset_to_time(topic, subscription, target.timestamp_ms)
         else:
             await self._admin.reset_to_position(topic, subscription, *target.position)
-
-
-def _inputs(metadata: FunctionMetaData) -> set[str]:
-    return {parse_topic_name(topic).text for topic in metadata.functionDetails.source.inputSpecs}

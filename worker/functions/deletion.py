@@ -22,6 +22,7 @@ from ...metadata.functions import fqfn
 from ...wire.functions_pb2 import FunctionMetaData
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
+from .inputs import inputs_of
 from .instances import Instances
 from .prerequisites import subscription_of
 from .service import FunctionName
@@ -99,7 +100,8 @@ class SubscriptionCleanup:
             return
         name, subscription = fqfn(metadata), subscription_of(metadata.functionDetails)
         shared = self._shared_topics(name, subscription)
-        topics = [topic for topic in source.inputSpecs if parse_topic_name(topic).text not in shared]
+        inputs = await inputs_of(metadata.functionDetails, self._admin)
+        topics = [topic for topic in inputs if parse_topic_name(topic).text not in shared]
         await asyncio.gather(*(self._remove(topic, subscription, name) for topic in topics))
 
     def _shared_topics(self, name: str, subscription: str) -> set[str]:
@@ -108,7 +110,8 @@ class SubscriptionCleanup:
             parse_topic_name(topic).text
             for other in self._functions()
             if fqfn(other) != name and subscription_of(other.functionDetails) == subscription
-            for topic in other.functionDetails.source.inputSpecs
+            for topic, given in other.functionDetails.source.inputSpecs.items()
+            if not given.isRegexPattern
         }
 
     async def _remove(self, topic: str, subscription: str, name: str) -> None:

@@ -20,6 +20,7 @@ from ...errors import (
     UnknownBrokerError,
 )
 from ...instance.endpoint_settings import subscription_type
+from ...instance.topic_patterns import mode_of, patterns_of
 from ...runtime.process import cpu_groups
 from ...runtime.process.cpu_groups import NoCpuLimit
 from ...spark.session import check_ready
@@ -139,7 +140,27 @@ class Prerequisites:
             initial_position="Earliest" if source.subscriptionPosition == EARLIEST else "Latest",
             receiver_queue_size=0,
         )
-        await asyncio.gather(*(self._open_and_close(topic, name, config) for topic in source.inputSpecs))
+        topics = [topic for topic, given in source.inputSpecs.items() if not given.isRegexPattern]
+        topics += await self._matching(details)
+        await asyncio.gather(*(self._open_and_close(topic, name, config) for topic in topics))
+
+    def check_patterns(self, details: FunctionDetails) -> None:
+        """Refuse patterns of topics that are none, or take what the function writes.
+
+        Raises:
+            RequestRefused: there is one.
+        """
+        try:
+            patterns_of(details)
+        except MagnetarError as exc:
+            raise RequestRefused(400, str(exc)) from exc
+
+    async def _matching(self, details: FunctionDetails) -> list[str]:
+        """Return the topics that the patterns among the inputs take now."""
+        topics: list[str] = []
+        for pattern in patterns_of(details).values():
+            topics += await self._client.topics_of(pattern, mode_of(pattern))
+        return topics
 
     async def _open_and_close(self, topic: str, name: str, config: ConsumerConfig) -> None:
         try:

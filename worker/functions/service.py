@@ -190,6 +190,7 @@ class Functions:
             transformFunctionPackageLocation=await self._keep_transform(deployment, config, deadline, None),
         )
         begin(metadata)
+        self.prerequisites.check_patterns(metadata.functionDetails)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
@@ -236,6 +237,7 @@ class Functions:
         if deployment.rolls_back:
             fallback = fallback_of(existing, await self.state_of_version(name, existing))
         replace_version(existing, metadata, now_ms(), fallback)
+        self.prerequisites.check_patterns(metadata.functionDetails)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         return metadata
 

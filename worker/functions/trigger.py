@@ -20,6 +20,7 @@ from ...client.consumers.reader import Reader
 from ...client.consumers.received import Message
 from ...errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRefused
 from ...instance.output_headers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
+from ...instance.topic_patterns import patterns_of, takes
 from ...tasks import race
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
 from ...wire.message_id import LATEST, MessageId, deserialize
@@ -121,10 +122,11 @@ class Trigger:
 def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     inputs = metadata.functionDetails.source.inputSpecs
     if topic is None:
-        if len(inputs) != 1:
+        if len(inputs) != 1 or any(given.isRegexPattern for given in inputs.values()):
             raise RequestRefused(400, "Function in trigger function has more than 1 input topics")
         return next(iter(inputs))
-    if topic not in inputs:
+    named = topic in inputs and not inputs[topic].isRegexPattern
+    if not named and not any(takes(pattern, topic) for pattern in patterns_of(metadata.functionDetails).values()):
         raise RequestRefused(400, "Function in trigger function has unidentified topic")
     return topic
 

@@ -1,0 +1,80 @@
+"""An input that is a pattern of topics: new ones join, and what is left of one that is gone goes nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from ...client.consumers.merged import MergedConsumer
+from ...client.consumers.received import ReceivedEntry
+from ...errors import ClosedError
+from ...wire.message_id import MessageId
+from ..ports import Input
+
+_T = TypeVar("_T")
+
+
+class PatternInput:
+    """Acknowledges nothing of topics that were deleted; see `Input`.
+
+    Attributes:
+        opened: the input behind it.
+    """
+
+    def __init__(self, opened: Input, consumers: MergedConsumer) -> None:
+        """Stand before an input.
+
+        Args:
+            opened: it.
+            consumers: of the topics that there are.
+        """
+        self.opened = opened
+        self._consumers = consumers
+        self.receive_entry = opened.receive_entry
+        self.poll_entry = opened.poll_entry
+        self.arrival = opened.arrival
+        self.ack = opened.ack
+        self.close = opened.close
+
+    def _is_there(self, entry: ReceivedEntry) -> bool:
+        return entry.topic in self._consumers.consumers
+
+    def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
+        """See `Input`."""
+        there = [entry for entry in entries if self._is_there(entry)]
+        return self.opened.claim_entries(there) if there else _done([])
+
+    def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
+        """See `Input`."""
+        there = [entry for entry in entries if self._is_there(entry)]
+        return self.opened.ack_entries(there) if there else _done(None)
+
+    def ack_entry(self, entry: ReceivedEntry) -> asyncio.Future[None]:
+        """See `Input`."""
+        return self.opened.ack_entry(entry) if self._is_there(entry) else _done(None)
+
+    def ack_batch_indexes(self, entry: ReceivedEntry, still_wanted: Sequence[int]) -> asyncio.Future[None]:
+        """See `Input`."""
+        return self.opened.ack_batch_indexes(entry, still_wanted) if self._is_there(entry) else _done(None)
+
+    def negative_ack(self, message: ReceivedEntry) -> None:
+        """See `Input`."""
+        if self._is_there(message):
+            self.opened.negative_ack(message)
+
+    async def flush_acks(self) -> None:
+        """See `Input`."""
+        with suppress(ClosedError):  # of a topic that is gone by now
+            await self.opened.flush_acks()
+
+    async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
+        """See `Input`."""
+        await self.opened.seek(target, inclusive=inclusive)
+
+
+def _done(result: _T) -> asyncio.Future[_T]:
+    future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future

@@ -1,0 +1,19 @@
+"""The topics that a function reads at the moment, those that its patterns take included."""
+
+from __future__ import annotations
+
+from ...instance.topic_patterns import patterns_of, takes
+from ...wire.functions_pb2 import FunctionDetails
+from ..cluster.broker_admin import BrokerAdmin
+
+
+async def inputs_of(details: FunctionDetails, admin: BrokerAdmin) -> list[str]:
+    """Return the inputs of a function by name; partitions of topics that a pattern takes by their own.
+
+    Raises:
+        MagnetarError: the broker does not answer.
+    """
+    topics = [topic for topic, given in details.source.inputSpecs.items() if not given.isRegexPattern]
+    for pattern in patterns_of(details).values():
+        topics += [topic for topic in await admin.topics(pattern.namespace) if takes(pattern, topic)]
+    return topics
