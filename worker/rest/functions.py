@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
-from ...config.conversion import to_json
 from ...errors import PackageError, RequestRefused
 from ...instance.identity import table_of
 from ...metadata.functions import FunctionRequest
@@ -134,7 +133,7 @@ class FunctionsRoutes:
 
     async def get(self, call: WorkerCall) -> Response:
         """Return a function's config."""
-        return as_json(to_json(self.functions.find(call.function)))
+        return as_json(self.functions.component.to_json(self.functions.find(call.function)))
 
     @takes(_STATES, _HERE)
     async def list_functions(self, call: WorkerCall) -> Response:
