@@ -15,9 +15,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from ...client.consumers.topic_pattern import TopicPattern
 from ...config.batch_source import is_batch, task_topic
 from ...errors import ConnectionLost
 from ...instance.identity import lock_name
+from ...instance.topic_patterns import patterns_of, takes
 from ...metadata.functions import fqfn
 from ...wire.functions_pb2 import FunctionMetaData
 from ...wire.topic_name import parse_topic_name
@@ -100,8 +102,13 @@ class SubscriptionCleanup:
             return
         name, subscription = fqfn(metadata), subscription_of(metadata.functionDetails)
         shared = self._shared_topics(name, subscription)
+        patterns = self._shared_patterns(name, subscription)
         inputs = await inputs_of(metadata.functionDetails, self._admin)
-        topics = [topic for topic in inputs if parse_topic_name(topic).text not in shared]
+        topics = [
+            topic
+            for topic in inputs
+            if parse_topic_name(topic).text not in shared and not any(takes(one, topic) for one in patterns)
+        ]
         await asyncio.gather(*(self._remove(topic, subscription, name) for topic in topics))
 
     def _shared_topics(self, name: str, subscription: str) -> set[str]:
@@ -113,6 +120,15 @@ class SubscriptionCleanup:
             for topic, given in other.functionDetails.source.inputSpecs.items()
             if not given.isRegexPattern
         }
+
+    def _shared_patterns(self, name: str, subscription: str) -> list[TopicPattern]:
+        """Return the patterns of topics on which another function has the same subscription."""
+        return [
+            pattern
+            for other in self._functions()
+            if fqfn(other) != name and subscription_of(other.functionDetails) == subscription
+            for pattern in patterns_of(other.functionDetails).values()
+        ]
 
     async def _remove(self, topic: str, subscription: str, name: str) -> None:
         if await self._admin.delete_subscription(topic, subscription):

@@ -1,0 +1,71 @@
+"""Functions over REST whose inputs are patterns, and whose secrets are shown by their places only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.support.eventually import until
+from tests.support.exact import all_messages
+from tests.support.function_topics import send_batches
+from tests.worker.conftest import Cluster
+
+SHOUT = "def process(text):\n    return text + '!'\n"
+
+
+async def test_a_pattern_is_prepared_followed_and_cleaned_up(cluster: Cluster) -> None:
+    base, out = cluster.topic("pattern-in"), cluster.topic("pattern-out")
+    await send_batches(cluster.client, f"{base}-a", [[b"before"]])
+    answer = await cluster.create("shout", SHOUT, topicsPattern=f"{base}-.*", output=out, runtimeEnv="thread")
+    assert answer.status_code == 204, answer.text
+    await send_batches(cluster.client, f"{base}-a", [[b"a"]])  # whether an instance runs by now or not
+    await send_batches(cluster.client, f"{base}-b", [[b"b"]])
+
+    async def has_made() -> bool:
+        return sorted(await all_messages(cluster.client, out)) == [b"a!", b"b!"]
+
+    await until(has_made)
+    shown = (await cluster.http.get("/admin/v3/functions/public/default/shout")).json()
+    assert shown["inputSpecs"][f"{base}-.*"]["regexPattern"] is True
+    answer = await cluster.http.delete("/admin/v3/functions/public/default/shout")
+    assert answer.status_code == 204, answer.text
+    async with httpx.AsyncClient(base_url=cluster.broker.web_url, timeout=60) as http:
+        for name in "ab":
+            found = await http.get("/admin/v2/" + f"{base}-{name}".replace("://", "/") + "/subscriptions")
+            assert "public/default/shout" not in found.json()
+
+
+async def test_a_pattern_that_cannot_be_is_refused(cluster: Cluster) -> None:
+    for pattern, reason in (
+        ("a/b/(", "is refused"),
+        ("a/b/(?=x)y", "is refused"),
+        ("a/.*/c", "is of many namespaces"),
+        ("persistent://public/default/out.*", "the output of the function"),
+    ):
+        answer = await cluster.create("bad", SHOUT, topicsPattern=pattern, output=cluster.topic("out"))
+        assert answer.status_code == 400
+        assert reason in answer.json()["reason"], answer.text
+
+
+async def test_secrets_are_shown_by_their_places_and_kept(cluster: Cluster) -> None:
+    path = "/admin/v3/functions/public/default/secretive"
+    secrets = {"text": "the secret", "env": {"env": "NAME"}, "odd": {"path": "p", "token": "hidden too"}}
+    code = "def process(text, context):\n    return str(context.get_secret('text'))\n"
+    topics: dict[str, Any] = {"inputs": [cluster.topic("secrets-in")], "output": cluster.topic("secrets-out")}
+    answer = await cluster.create("secretive", code, secrets=secrets, runtimeEnv="thread", **topics)
+    assert answer.status_code == 204, answer.text
+    shown = (await cluster.http.get(path)).json()["secrets"]
+    assert shown == {"text": "***", "env": {"env": "NAME"}, "odd": {"path": "p", "token": "***"}}
+    answer = await cluster.send("PUT", "secretive", {}, secrets={**shown, "more": {"file": "f"}})
+    assert answer.status_code == 204, answer.text
+    await send_batches(cluster.client, topics["inputs"][0], [[b"x"]])
+
+    async def has_made() -> bool:
+        return await all_messages(cluster.client, topics["output"]) == [b"the secret"]
+
+    await until(has_made)
+    refused = await cluster.send("PUT", "secretive", {}, secrets={"new": "***"})
+    assert refused.status_code == 400
+    assert "secrets.new is ***, which stands for a value that stays, and there is none" in refused.json()["reason"]
+    assert (await cluster.http.delete(path)).status_code == 204
