@@ -38,7 +38,7 @@ from .function_context import Equipment, FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
 from .kind_calls import call_of
-from .loading.loader import SHOWN_AFTER_S, Home, load_function, load_serde
+from .loading.loader import SHOWN_AFTER_S, Home, LoadedFunction, load_function, load_serde
 from .logs.file import InstanceLog
 from .logs.topic import LogTopic
 from .loop_watch import LoopWatch
@@ -235,12 +235,21 @@ class Pipeline:
 
     def _load(self) -> Calls:
         """Make the function callable."""
-        spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
+        spec, settlement = self.core.spec, self.settlement
         self.core.thread_id = get_ident()
         self._home.enter_thread()
         if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
             return settlement.load(self._home)
         loaded = load_function(spec, self._home)
+        try:
+            return self._calls_of(loaded)
+        except BaseException:
+            loaded.close()
+            raise
+
+    def _calls_of(self, loaded: LoadedFunction) -> Calls:
+        """Return what calls a function, with its context and what converts its messages."""
+        spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
         values = load_values(details, self._home, loaded.call, self._schemas)
         context: FunctionContext | None = None
         context_kind = CallContext if loaded.kind.is_async else FunctionContext

@@ -209,10 +209,14 @@ class LoadedFunction:
         """
         if self.kind in kinds:
             return self
-        if self.loop is not None:
-            self.loop.close()
+        self.close()
         known = " or ".join(kind.value for kind in kinds)
         raise FunctionLoadError(f"{where} cannot be {self.kind.value}; make it {known}")
+
+    def close(self) -> None:
+        """Close the event loop of one that will not be called, on its thread."""
+        if self.loop is not None:
+            self.loop.close()
 
 
 def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:

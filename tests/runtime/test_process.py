@@ -109,7 +109,6 @@ async def test_killed_process_is_reported(runtime: ProcessRuntime, make_spec: Ma
         ("", "elsewhere.process", "names module 'elsewhere', which the package does not have"),
         ("class C:\n    def __init__(self): raise KeyError('k')", "user_code.C", "KeyError: 'k'"),
         ("class C: pass", "user_code.C", "class user_code.C has no method process"),
-        ("async def process(text): pass", "user_code.process", "is an async def function, which is not supported yet"),
         ("def process(a, b, c): pass", "user_code.process", "takes (a, b, c)"),
         ("import os; os._exit(7)", "user_code.process", "exit code 7"),
         ("import sys; sys.exit('so')", "user_code.process", "sys.exit('so')"),
