@@ -42,6 +42,7 @@ def arrange(calls: Calls, loaded: LoadedFunction, maker: Maker, spec: InstanceSp
         in_order = spec.details.source.subscriptionType == FAILOVER
         flow = AsyncFlow(maker, calls, loaded.loop, limit, watch, in_order=in_order)
         calls.produce, calls.wake, calls.close = flow.run, flow.wake, flow.close
+        calls.is_busy = lambda: flow.is_busy
         return
     take = cast(ResultMaker, maker).take_call
     call = cast(AsyncCall, calls.batch_call)

@@ -236,6 +236,11 @@ class CallRunner:
             call = self._ready.popleft()
             self._tasks.add(self._owned.start(self._run(call), "call", awaited_elsewhere))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call runs or waits to (from any thread)."""
+        return bool(self._tasks or self._ready)
+
     def pause(self, is_paused: bool) -> None:
         """Start nothing for now, or go on."""
         self._is_paused = is_paused

@@ -64,6 +64,7 @@ class Calls:
         steps: calls the function on a unit in the place of `FunctionThread.steps`; None where that does it.
         produce: makes outputs without being given an entry, and is called over and over until the thread is to stop;
             None where entries are processed one after the other.
+        is_busy: says from any thread whether calls are at work that `produce` began; None where none are.
         wake: called from any thread when there is an entry, or the thread is to stop; None if nothing must be woken.
         idle: called about every `IDLE_S` while nothing comes; None if nothing is due by time.
         close: called on the thread when it ends.
@@ -79,6 +80,7 @@ class Calls:
     steps: Stepping | None = None
     produce: Callable[[FunctionThread], None] | None = None
     wake: Callable[[], None] | None = None
+    is_busy: Callable[[], bool] | None = None
     idle: Callable[[], None] | None = None
     close: Callable[[], None] | None = None
 
@@ -148,6 +150,7 @@ class FunctionThread(threading.Thread):
         self._next: Item | None = None
         self._step = _FIRST_STEP
         self._wake: Callable[[], None] | None = None
+        self._has_calls: Callable[[], bool] | None = None
 
     def run(self) -> None:
         """Load the function and call it until told to stop."""
@@ -158,6 +161,7 @@ class FunctionThread(threading.Thread):
             close = calls.close
             process = calls.process or self._maker.process
             self._wake = calls.wake
+            self._has_calls = calls.is_busy
             self._listener.loaded(calls)
             while calls.produce is not None and not self.is_stopping:
                 calls.produce(self)
@@ -179,7 +183,9 @@ class FunctionThread(threading.Thread):
     @property
     def is_busy(self) -> bool:
         """Whether an entry is being processed or waits (from any thread)."""
-        return self._at_hand is not None or self._next is not None or not self.inbox.empty()
+        if self._at_hand is not None or self._next is not None or not self.inbox.empty():
+            return True
+        return self._has_calls is not None and self._has_calls()
 
     def request_stop(self) -> None:
         """End the thread as soon as the function lets it (from any thread)."""

@@ -49,7 +49,7 @@ from .secrets import secrets_of
 from .spec import InstanceSpec
 from .stats import reason_of
 from .values.endpoints import SchemaEndpoints, has_schemas
-from .values.loading import load_values
+from .values.loading import Values, load_values
 
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
@@ -68,6 +68,7 @@ class Pipeline:
         grace_s: how long it was given for that.
         core: what its parts share.
         settlement: what its outcomes do.
+        values: how messages of a function become values and back, once it is loaded.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Pipeline:
         self.settlement = settlement_of(self.core)
         self._watch = LoopWatch(partial(self.core.log.write, "WARNING"))
         self._thread = FunctionThread(f"function {spec.key}", self._load, self.settlement.maker, self, self.stats)
+        self.values: Values | None = None
         self._calls: asyncio.Future[Calls] = self.core.loop.create_future()
         self._thread_ended = asyncio.Event()
 
@@ -250,7 +252,7 @@ class Pipeline:
     def _calls_of(self, loaded: LoadedFunction) -> Calls:
         """Return what calls a function, with its context and what converts its messages."""
         spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
-        values = load_values(details, self._home, loaded.call, self._schemas)
+        values = self.values = load_values(details, self._home, loaded.call, self._schemas)
         context: FunctionContext | None = None
         context_kind = CallContext if loaded.kind.is_async else FunctionContext
         if loaded.takes_context:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from ..api.serde import SerDe
-from ..instance.loading.loader import load_serde
 from ..instance.logs.file import InstanceLog
 from ..instance.pipeline import Pipeline
 from ..instance.spec import InstanceSpec
@@ -73,10 +71,6 @@ class TestedInstance:
             self.end = await self.pipeline.run()
         except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other
             self.end = reason_of(error)
-
-    def serde(self, class_name: str) -> SerDe:
-        """Return a SerDe as the function gets it."""
-        return load_serde(self._home, class_name)
 
     def log_text(self) -> str:
         """Return its log so far."""

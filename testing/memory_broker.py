@@ -96,7 +96,12 @@ class MemoryBroker:
         """
         store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
         config = BrokerConfig(
-            data_dir=directory, broker_port=0, web_port=0, keep_alive_s=_KEEP_ALIVE_S, deduplication=True
+            data_dir=directory,
+            broker_port=0,
+            web_port=0,
+            keep_alive_s=_KEEP_ALIVE_S,
+            deduplication=True,
+            failover_delay_s=0,  # nobody was active before whose acknowledgements are on their way
         )
         storage = Storage.open(
             "/memory", StorageConfig(journal_file_bytes=MIB), SimulatedDisk(), clock.time, monotonic=clock.monotonic

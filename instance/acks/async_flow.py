@@ -116,6 +116,12 @@ class AsyncFlow:
         self._parts: dict[OneCall, Ticket] = {}  # the last one of each generator that has sent outputs
         self._timers: dict[OneCall, asyncio.TimerHandle] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call runs, or results of one have not left (from any thread)."""
+        has_begun = hasattr(self, "_runner")  # `run` makes it, on its thread
+        return bool(self._ended) or (has_begun and self._runner.is_busy)
+
     def wake(self) -> None:
         """Have the loop look for entries, and whether it must stop (from any thread)."""
         if not self._is_woken:

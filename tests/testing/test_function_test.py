@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -104,6 +107,42 @@ def test_a_delayed_message_waits_for_the_clock() -> None:
         f.advance(200)
         assert f.output() == "later!"
         assert 7300 < f.time() - before_s < 7330
+
+
+@dataclass
+class Order:
+    name: str
+    count: int
+
+
+def more(order: Order) -> Order:
+    return Order(order.name, order.count + 1)
+
+
+async def later(text: str) -> str:
+    await asyncio.sleep(0.05)
+    return f"{text}!"
+
+
+def each(text: str) -> Iterator[str]:
+    yield from text
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize(
+    ("function", "value", "outputs"),
+    [
+        (more, Order("apple", 1), [Order("apple", 2)]),
+        (more, {"name": "apple", "count": 1}, [Order("apple", 2)]),
+        (later, "a", ["a!"]),
+        (each, "ab", ["a", "b"]),
+        (lambda number: number + 1, 4, [5]),
+    ],
+)
+def test_every_kind_and_type(function: object, value: object, outputs: list[object], guarantee: str) -> None:
+    with FunctionTest(function, guarantee=guarantee) as f:
+        f.send(value)
+        assert f.outputs() == outputs
 
 
 def test_everything_published_is_seen_and_tests_do_not_see_each_other() -> None:
