@@ -72,14 +72,14 @@ class Trigger:
             read_status: returns the status of the function's instances.
 
         Raises:
-            RequestRefused: 400, the function is not running or raised; 408, nothing was to be seen of it in time.
+            RequestRefused: 400, the function raised or has failed; 408, it is stopped, or nothing was to be seen of it in time.
 
         Cancellation: the input may have been sent.
         """
         details = metadata.functionDetails
         chosen = _input_topic(metadata, topic)
         if STOPPED in (states := states_of(metadata).values()) and RUNNING not in states:
-            raise RequestRefused(400, f"Function {details.name} is not running: it is stopped; start it first")
+            raise RequestRefused(408, f"Function {details.name} is not running: it is stopped; start it first")
         outcome = Outcome(details, read_status, self.admin)
         await outcome.check_runs()
         async with self._outputs(details.sink.topic) as readers:
