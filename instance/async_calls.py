@@ -146,7 +146,8 @@ class AsyncCall(BatchCall):
                     self._encode_one(call, returned)
             if call.state is not None and self.session is not None:
                 _merge(call.state, self.session)
-        except Exception:  # noqa: BLE001  whatever user code raises concerns its message only
+        except Exception as raised:  # noqa: BLE001  whatever user code raises concerns its message only
+            error: Exception = raised
             if limit.expired():
                 error = TimeoutError(f"the call was cancelled after {self.limit_s:g} s, its limit (runTimeLimitMs)")
             call.fail(error)
