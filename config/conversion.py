@@ -154,6 +154,10 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     values["componentType"] = "FUNCTION"
     if config.batch_builder:
         values["sink"].setdefault("producerSpec", {})["batchBuilder"] = config.batch_builder
+    if config.max_message_retries is None or config.max_message_retries < 0:
+        values.pop("retryDetails", None)  # without end
+    if config.timeout_ms:
+        values["source"]["negativeAckRedeliveryDelayMs"] = config.timeout_ms  # as Pulsar's; `timeoutMs` alone is shown
     options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
     shown_options = {name: FIELDS_BY_NAME[name].kind.show(value) for name, value in options.items()}
     chosen = {name: value for name, value in shown_options.items() if value is not None}

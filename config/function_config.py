@@ -274,12 +274,12 @@ class FunctionConfig:
         flags="--auto-ack --autoAck", default=True, record="autoAck", fixed="AutoAck cannot be altered",
     )  # fmt: skip
     max_message_retries: int | None = option(
-        "maxMessageRetries", INTEGER, "How often a failing message is tried again.",
-        flags="--max-message-retries", record="retryDetails.maxMessageRetries", refused=NOT_YET,
+        "maxMessageRetries", INTEGER, "How often a failing message is tried again; without end if unset or negative.",
+        flags="--max-message-retries", record="retryDetails.maxMessageRetries",
     )  # fmt: skip
     dead_letter_topic: str | None = option(
-        "deadLetterTopic", TEXT, "Where messages go that failed too often.",
-        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic", refused=NOT_YET,
+        "deadLetterTopic", CLEARABLE_TEXT, "Where messages go that failed too often.",
+        flags="--dead-letter-topic", record="retryDetails.deadLetterTopic",
     )  # fmt: skip
     sub_name: str | None = option(
         "subName", TEXT, "Name of the subscription.",
@@ -296,7 +296,7 @@ class FunctionConfig:
     )
     timeout_ms: int | None = option(
         "timeoutMs", INTEGER, "Delay before a failed message comes again.",
-        flags="--timeout-ms --timeoutMs", record="source.timeoutMs", refused=NOT_YET,
+        flags="--timeout-ms --timeoutMs", record="source.timeoutMs",
     )  # fmt: skip
     cleanup_subscription: bool | None = option(
         "cleanupSubscription", SWITCH, "Remove the subscription with the function.",

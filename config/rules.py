@@ -233,6 +233,9 @@ def _check_numbers(config: FunctionConfig) -> None:
     check_amounts(config.parallelism or 0, config.resources or Resources(), "Function")
     if config.timeout_ms is not None and config.timeout_ms <= 0:
         raise InvalidConfig("Function timeout must be a positive number")
+    for name, number in (("timeoutMs", config.timeout_ms), ("maxMessageRetries", config.max_message_retries)):
+        if number is not None and number > _INT32_MAX:
+            raise InvalidConfig(f"{name}: {number} is more than {_INT32_MAX}; give less")
     calls = config.max_pending_async_requests
     if calls is not None and not 1 <= calls <= MAX_ASYNC_CALLS:
         raise InvalidConfig(
@@ -260,6 +263,11 @@ def _check_contradictions(config: FunctionConfig) -> None:
         raise InvalidConfig("MaxMessageRetries and Effectively once don't gel well")
     if (retries is None or retries < 0) and config.dead_letter_topic:
         raise InvalidConfig("Dead Letter Topic specified, however max retries is set to infinity")
+    if retries is not None and retries > 0 and guarantees == ATMOST_ONCE:
+        raise InvalidConfig(
+            f"maxMessageRetries: {retries} with ATMOST_ONCE would process a message again; leave it at 0, which with"
+            " deadLetterTopic keeps what failed, or use ATLEAST_ONCE"
+        )
     if config.retain_ordering and config.retain_key_ordering:
         raise InvalidConfig("Only one of retain ordering or retain key ordering can be set")
     if config.retain_key_ordering and guarantees == EFFECTIVELY_ONCE:
@@ -293,8 +301,6 @@ def _check_python(config: FunctionConfig) -> None:
             )
     if config.processing_guarantees == EFFECTIVELY_ONCE:
         _check_effectively_once(config)
-    if config.max_message_retries is not None and config.max_message_retries >= 0:
-        raise InvalidConfig("Message retries not yet supported in python; leave maxMessageRetries out")
     if not config.class_name:
         raise InvalidConfig("Function classname cannot be null")
 
@@ -364,6 +370,13 @@ def _check_spark(config: FunctionConfig) -> None:
         raise InvalidConfig("skipToLatest: a run is for the backlog; leave it out")
     if config.retain_key_ordering:
         raise InvalidConfig("retainKeyOrdering: tasks run side by side; leave it out, or use retainOrdering")
+    if config.max_message_retries is not None and config.max_message_retries >= 0:
+        raise InvalidConfig(
+            "maxMessageRetries: a run stops at a message that fails, and a later one begins with it; leave it out, with"
+            " deadLetterTopic"
+        )
+    if config.timeout_ms is not None:
+        raise InvalidConfig("timeoutMs: a run asks for no message again; leave it out")
     if config.log_topic:
         raise InvalidConfig("logTopic: it is not supported with runtimeEnv spark; leave it out and use functions logs")
     for topic, spec in config.input_specs.items():

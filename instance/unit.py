@@ -15,6 +15,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..client.consumers.received import ReceivedEntry
 from ..wire import ack_set
@@ -73,6 +74,14 @@ class HeldEntries:
             self._leave(*self._sizes[position][:2])
             self._sizes[position] = (0, 0, entry)
 
+    def shrink(self, entry: ReceivedEntry, messages: int, size: int) -> None:
+        """Hold an entry on of which only some messages, of so many bytes, are still here."""
+        position = position_of(entry)
+        if position in self._sizes:
+            before, size_before, _ = self._sizes[position]
+            self._sizes[position] = (messages, size, entry)
+            self._leave(before - messages, size_before - size)
+
     def remove(self, entry: ReceivedEntry) -> None:
         """Let go of an entry, unless that was done and another one has its position."""
         position = position_of(entry)
@@ -95,6 +104,18 @@ class HeldEntries:
             self.room.set()
 
 
+class Reason(NamedTuple):
+    """Why a message failed.
+
+    Attributes:
+        exception: in one line.
+        traceback: of it, without frames of ours.
+    """
+
+    exception: str
+    traceback: str
+
+
 @dataclass(slots=True)
 class Acknowledgements:
     """What to tell the broker.
@@ -115,14 +136,16 @@ class Unit:
         entries: in the order of arrival.
         messages: all payloads, one behind the other.
         failed_entries: entries of which a settled message failed, each once.
+        reasons: why messages failed, by position; only where somebody asks for it.
     """
 
-    __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "messages")
+    __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "messages", "reasons")
 
     def __init__(self) -> None:
         self.entries: list[ReceivedEntry] = []
         self.messages: list[bytes] = []
         self.failed_entries: list[ReceivedEntry] = []
+        self.reasons: dict[int, Reason] = {}
         self._settled = 0  # positions
         self._starts: list[int] = []
         self._indexes: list[Sequence[int]] = []  # of each entry, the indexes that have positions
@@ -185,6 +208,10 @@ class Unit:
         del self.messages[position:], self.entries[number:], self._starts[number:], self._indexes[number:]
         del self._open[number:]
         return rest
+
+    def failed_parts(self) -> Iterator[tuple[ReceivedEntry, set[int]]]:
+        """Yield each entry with the indexes of its messages that failed (once all positions are settled)."""
+        return zip(self.entries, self._open or [set()] * len(self.entries), strict=True)
 
     @property
     def is_settled(self) -> bool:

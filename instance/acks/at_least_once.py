@@ -41,6 +41,7 @@ from ..state.writer import StateLink
 from ..stopping import InstanceStopping
 from ..topic_patterns import mode_of, patterns_of
 from ..unit import Acknowledgements, HeldEntries, Unit, position_of
+from .failed_messages import FailedMessages
 from .failover_input import FailoverInput
 from .pattern_input import PatternInput
 from .pieces import OpenInput, Piece, PieceMaker
@@ -67,6 +68,10 @@ class AtLeastOnce:
         self._patterns: list[MergedConsumer] = []
         self.steering = InputSteering(core, self._inputs, self._held)
         self.maker.void = self.steering.void
+        self._failed = FailedMessages.of(core, self._held)
+        if self._failed is not None:
+            self.maker.keeps_reasons = True
+            self.maker.in_place = self._failed.in_place
         self._process: Callable[[Item], None]
         self._is_closing = False
         self._in_flight = 0
@@ -89,6 +94,8 @@ class AtLeastOnce:
     async def open(self, calls: Calls) -> None:
         """See `ports.Settlement`."""
         core, spec = self._core, self._core.spec
+        if self._failed is not None and (calls.process is not None or calls.steps is not None):
+            self.maker.in_place = self._failed.in_place = None  # several messages are at hand at a time
         if calls.has_output:
             core.opening = f"output topic {spec.details.sink.topic}"
             config = replace(producer_config(), guard=core.guard)
@@ -103,6 +110,8 @@ class AtLeastOnce:
     async def _open_input(self, topic: str) -> Input:
         core = self._core
         reading = replace(consumer_config(core.spec, topic), guard=core.guard)
+        if self._failed is not None:
+            reading = replace(reading, negative_ack_delay_ms=0)  # the pauses are its own
         if (pattern := patterns_of(core.spec.details).get(topic)) is not None:
             return await self._open_pattern(pattern, reading)
         subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
@@ -133,7 +142,9 @@ class AtLeastOnce:
 
     def trouble(self) -> str:
         """See `ports.Settlement`."""
-        return ("" if self.maker.state is None else self.maker.state.trouble()) or self.steering.paused()
+        trouble = "" if self.maker.state is None else self.maker.state.trouble()
+        trouble = trouble or self.steering.paused()
+        return trouble or ("" if self._failed is None else self._failed.trouble())
 
     def tick(self) -> None:
         """See `ports.Settlement`."""
@@ -141,6 +152,8 @@ class AtLeastOnce:
     def request_stop(self) -> None:
         """See `ports.Settlement`."""
         self.maker.gate.close()
+        if self._failed is not None:
+            self._failed.request_stop()
         if (state := self.maker.state) is not None:
             # The message at hand may read and write a little more, unless the store is away anyway.
             self._core.loop.call_later(0.0 if state.trouble() else STATE_GRACE_S, state.stop_function)
@@ -148,6 +161,8 @@ class AtLeastOnce:
     async def settle(self, unprocessed: Sequence[Item]) -> None:
         """See `ports.Settlement`."""
         await self._idle.wait()
+        if self._failed is not None:
+            await self._failed.settle()
         for source in self._inputs.values():
             await source.input.flush_acks()
 
@@ -157,6 +172,8 @@ class AtLeastOnce:
         if self.maker.state is not None:
             await asyncio.to_thread(self.maker.state.close)
         await self._publisher.close()
+        if self._failed is not None:
+            await self._failed.close()
         for source in self._inputs.values():
             await source.input.close()
         if self._output is not None:
@@ -322,6 +339,9 @@ class AtLeastOnce:
                 unit.failed_entries = [entry for entry in unit.failed_entries if id(entry) not in void]
                 for entry in unit.entries:
                     void.pop(id(entry), None)
+            if self._failed is not None:
+                self._failed.take(piece.source.input, unit)
+                return
             for entry in unit.entries:
                 self._held.remove(entry)
             self._ask_again(piece.source.input, unit)  # not earlier: what comes again while it is held is not taken

@@ -26,7 +26,9 @@ from ..publish_request import MESSAGE_BYTES_MAX
 from ..state.layer import Layer
 from ..state.writer import StateLink
 from ..unit import Unit
+from .dead_letters import reason
 from .publisher import Ticket
+from .retries import TriesInPlace
 
 UNIT_MESSAGES_MAX = 1000
 UNIT_BYTES_MAX = 128 * 1024
@@ -118,6 +120,8 @@ class PieceMaker:
         keeps: has what is at hand wait for a message that was published; False if nothing is at hand.
         void: entries that are not to be processed any more, by their ids.
         state: the function's table; None if it has no context or there is no state store.
+        keeps_reasons: whether units say why messages of theirs failed.
+        in_place: tries messages again before those behind them are processed; None if none is.
     """
 
     def __init__(
@@ -139,6 +143,8 @@ class PieceMaker:
         self.keeps: Callable[[Ticket], bool] = self._keep
         self.void: dict[int, ReceivedEntry] = {}
         self.state: StateLink | None = None
+        self.keeps_reasons = False
+        self.in_place: TriesInPlace | None = None
         self._ship_piece = ship
         self._drop = drop
 
@@ -155,7 +161,9 @@ class PieceMaker:
         made = calls.headers.of_unit(unit) if calls.has_output else None
         building = Building(0, time.perf_counter(), made)
         state, end = self.state, 0
-        for position, results, busy_s in thread.steps(calls, source, unit):
+        in_place = self.in_place if self.in_place is not None and self.in_place.concerns(unit) else None
+        steps = thread.steps(calls, source, unit) if in_place is None else in_place.steps(thread, calls, source, unit)
+        for position, results, busy_s in steps:
             end = position + results.messages
             self._take_results(thread, calls, unit, position, results, building)
             thread.count(results, busy_s)
@@ -257,7 +265,10 @@ class PieceMaker:
         position = base + failure.position
         failed.add(position)
         entry, index = unit.locate(position)
-        return thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}", known)
+        text = thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}", known)
+        if self.keeps_reasons:
+            unit.reasons[position] = reason(failure.error, text)
+        return text
 
     def _keep(self, ticket: Ticket) -> bool:
         self.tickets.append(ticket)

@@ -8,6 +8,7 @@ from ...api.connector import Batching, Sink
 from ...api.serde import IdentitySerDe
 from ...errors import FunctionLoadError
 from ...wire.functions_pb2 import EFFECTIVELY_ONCE, FAILOVER
+from ..acks.dead_letters import DeadLetters
 from ..batch_call import BatchCall
 from ..core import InstanceCore
 from ..endpoint_settings import subscription_of
@@ -20,7 +21,6 @@ from ..unit import HELD_BYTES_MAX, HELD_MESSAGES_MAX
 from .context import InstanceContext
 from .loading import load_connector
 from .pauses import Pauses
-from .records import DeadLetters
 from .session import ConnectorSession
 from .sink import SinkCall
 from .transform import load_transform

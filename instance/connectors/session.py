@@ -22,9 +22,9 @@ from typing import Any
 from ...api.connector import Connector, ConnectorContext, EndOfInput, Retry
 from ...errors import MagnetarError
 from ...tasks import Backoff
+from ..acks.dead_letters import text_of
 from ..stats import format_error
 from ..stopping import InstanceStopping
-from .records import text_of
 
 AWAY = (Retry, OSError, TimeoutError)
 """What a connector raises when the other system is away; a full disk is an OSError too."""

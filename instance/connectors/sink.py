@@ -21,6 +21,7 @@ from ...api.connector import Batching, Sink
 from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
+from ..acks.dead_letters import DeadLetters, text_of
 from ..acks.pieces import OpenInput, Piece, PieceMaker
 from ..batch_call import Failure
 from ..function_thread import Calls, FunctionThread, Item, Source
@@ -28,7 +29,7 @@ from ..publish_request import PublishRequest
 from ..stats import now_ms
 from ..unit import HeldEntries, Unit
 from .pauses import Pauses, never
-from .records import DeadLetters, records_of, text_of
+from .records import records_of
 from .session import ConnectorSession
 from .transform import Transform
 from .writing import Later, Outcome, RecordWriter

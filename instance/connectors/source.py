@@ -31,13 +31,13 @@ from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import InvalidConfig
 from ...wire.batch import encode_attributes
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+from ..acks.dead_letters import text_of
 from ..acks.publisher import Ticket
 from ..batch_call import Failure
 from ..gate import Gate, runs_within
 from ..publish_request import MESSAGE_BYTES_MAX, MessageOptions, PublishRequest
 from ..stopping import InstanceStopping
 from .positions import Kept
-from .records import text_of
 from .session import AWAY, ConnectorSession
 from .transform import Transform
 from .values import WrongRecord, encoded

@@ -23,13 +23,12 @@ from typing import NamedTuple
 from ...api.connector import Batching, Record, RecordRefused, Sink
 from ...errors import MagnetarError
 from ...tasks import Backoff
+from ..acks.dead_letters import text_of
+from ..acks.retries import FIRST_RETRY_S, LONGEST_RETRY_S, pause_s
 from ..gate import runs_within
 from ..stats import format_error
-from .records import Placed, text_of
+from .records import Placed
 from .session import AWAY, ConnectorSession, OpenFailed, Unwanted
-
-FIRST_RETRY_S = 0.1
-LONGEST_RETRY_S = 30.0
 
 
 class WriteFailed(MagnetarError):
@@ -53,9 +52,7 @@ class Rules(NamedTuple):
 
     def pause_s(self, refusals: int) -> float:
         """Return how long a record waits that was refused so often."""
-        if self.retry_s:
-            return self.retry_s
-        return min(FIRST_RETRY_S * 2.0 ** min(refusals - 1, 20), LONGEST_RETRY_S)
+        return pause_s(refusals, self.retry_s)
 
 
 class Later(NamedTuple):

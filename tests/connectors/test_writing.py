@@ -10,16 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from magnetar.api.connector import Batching, ConnectorContext, Record, RecordRefused, Retry, Sink
+from magnetar.instance.acks.retries import FIRST_RETRY_S, LONGEST_RETRY_S
 from magnetar.instance.connectors.records import Placed
 from magnetar.instance.connectors.session import ConnectorSession, OpenFailed
-from magnetar.instance.connectors.writing import (
-    FIRST_RETRY_S,
-    LONGEST_RETRY_S,
-    Outcome,
-    RecordWriter,
-    Rules,
-    WriteFailed,
-)
+from magnetar.instance.connectors.writing import Outcome, RecordWriter, Rules, WriteFailed
 from magnetar.instance.stopping import InstanceStopping
 
 NO_CONTEXT: Any = None

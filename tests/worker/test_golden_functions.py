@@ -23,6 +23,7 @@ LEFT_OUT: dict[range, str] = {
     range(95, 96): "built-in functions come later",
     range(99, 103): "package names come later; Pulsar's thread runtime does not start Python",
     range(103, 106): "Go",
+    range(108, 109): "Python functions have retries here",
     range(110, 114): "Go",
     range(106, 107): "EFFECTIVELY_ONCE is refused for Python by Pulsar",
     range(146, 147): "Accept text/plain is refused by Pulsar",

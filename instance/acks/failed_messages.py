@@ -1,0 +1,180 @@
+"""FailedMessages: what becomes of messages that fail, where a function limits their tries.
+
+One that has tries left is asked for again after a pause. One that has none goes to the dead-letter topic, or is dropped
+if there is none; it is acknowledged when the letter is durable, and its entry is held until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+
+from ...client.consumers.received import ReceivedEntry
+from ...errors import MagnetarError
+from ...wire import ack_set
+from ...wire.functions_pb2 import FunctionDetails
+from ..core import InstanceCore
+from ..endpoint_settings import acks_first, subscription_of
+from ..output_headers import message_id_of
+from ..ports import Input
+from ..publish_request import PublishRequest
+from ..unit import HeldEntries, Reason, Unit, position_of
+from .dead_letters import EXCEPTION, DeadLetters
+from .letter_box import LetterBox
+from .retries import RetryRules, Tries, TriesInPlace, rules_of
+
+TRACEBACK = "TRACEBACK"
+TRIES = "TRIES"
+FUNCTION = "FUNCTION"
+FUNCTION_VERSION = "FUNCTION_VERSION"
+LETTERS_SUFFIX = "-dead-letters"
+"""Behind a function's name: the subscription of its dead-letter topic that keeps letters until they are replayed."""
+
+_Failures = dict[int, tuple[Reason, bytes]]  # by index in the entry, with the payload
+
+
+class FailedMessages:
+    """The failed messages of one instance; used on the event loop, but for `trouble`.
+
+    Attributes:
+        in_place: tries messages again before those behind them; None if they are asked for again.
+    """
+
+    def __init__(self, core: InstanceCore, rules: RetryRules, held: HeldEntries) -> None:
+        """Prepare.
+
+        Args:
+            core: of the instance.
+            rules: how often messages are tried.
+            held: the entries in work; those with letters under way are among them.
+        """
+        self._core = core
+        self._rules = rules
+        self._held = held
+        self._tries = Tries()
+        self._is_acknowledged = acks_first(core.spec)
+        self.in_place = TriesInPlace(rules) if rules.retries and not self._is_acknowledged else None
+        self._box: LetterBox | None = None
+        topic = core.spec.details.retryDetails.deadLetterTopic
+        if topic:
+            self._box = LetterBox(core, topic, core.spec.function_name + LETTERS_SUFFIX)
+        self._letters = DeadLetters(topic, core.spec.details.name, subscription_of(core.spec))
+
+    @classmethod
+    def of(cls, core: InstanceCore, held: HeldEntries) -> FailedMessages | None:
+        """Return those of a function that limits tries, else None; sinks count their tries themselves."""
+        details = core.spec.details
+        rules = rules_of(details)
+        return cls(core, rules, held) if rules is not None and details.componentType != FunctionDetails.SINK else None
+
+    def take(self, opened: Input, unit: Unit) -> None:
+        """Decide what becomes of a unit that is settled, and let go of its entries."""
+        reasons: dict[int, _Failures] = {}
+        for position, reason in sorted(unit.reasons.items()):
+            entry, index = unit.locate(position)
+            reasons.setdefault(id(entry), {})[index] = (reason, unit.messages[position])
+        asked_again = {id(entry) for entry in unit.failed_entries}  # not what the function has moved away from
+        for entry, failed in unit.failed_parts():
+            if failed and id(entry) in asked_again:
+                self._take_entry(opened, entry, failed, reasons.get(id(entry), {}))
+            else:
+                if self._tries:
+                    self._tries.forget(position_of(entry))
+                self._held.remove(entry)
+
+    def _take_entry(self, opened: Input, entry: ReceivedEntry, failed: set[int], failures: _Failures) -> None:
+        """Decide about an entry with failed messages, which have a reason or are wanted again without one."""
+        if self._comes_once(entry):
+            counts = dict.fromkeys(failures, 1 if self.in_place is None else self._rules.retries + 1)
+            given_up = counts
+        else:
+            counts = self._tries.failed(position_of(entry), entry.redelivery_count, failures)
+            given_up = {index: count for index, count in counts.items() if count > self._rules.retries}
+        left = failed - given_up.keys()
+        pause_s: float | None = None
+        if left:
+            most = max((counts[index] for index in left if index in counts), default=entry.redelivery_count + 1)
+            pause_s = self._rules.pause_s(most)
+        finish = partial(self._finish, opened, entry, sorted(given_up), pause_s)
+        if not given_up or self._box is None:
+            for index in given_up:
+                self._report(entry, index, given_up[index], failures[index][0])
+            finish()
+            return
+        self._held.shrink(entry, len(given_up), sum(len(failures[index][1]) for index in given_up))
+        missing = set(given_up)
+
+        def stored(index: int) -> None:
+            missing.discard(index)
+            if not missing:
+                finish()
+
+        for index, count in given_up.items():
+            reason, payload = failures[index]
+            self._report(entry, index, count, reason)
+            self._box.put(self._letter(entry, index, payload, reason, count), partial(stored, index))
+
+    def _comes_once(self, entry: ReceivedEntry) -> bool:
+        """Return whether a message of an entry fails here only once it has no tries left."""
+        if self._is_acknowledged or entry.topic.startswith("non-persistent:"):
+            return True
+        return self.in_place is not None and self.in_place.concerns_entry(entry)
+
+    def _letter(self, entry: ReceivedEntry, index: int, payload: bytes, reason: Reason, count: int) -> PublishRequest:
+        hiding, spec = self._core.hiding, self._core.spec
+        why = {
+            EXCEPTION: hiding(reason.exception),
+            TRACEBACK: hiding(reason.traceback),
+            TRIES: str(count),
+            FUNCTION: spec.function_name,
+            FUNCTION_VERSION: str(spec.metadata.version),
+        }
+        return self._letters.letter(entry, index, payload, why)
+
+    def _report(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
+        """Log what becomes of a message; a dropped one counts as a failure of its own."""
+        name = f"message {message_id_of(entry, index)} of {entry.topic}"
+        tries = f"{count} {'try' if count == 1 else 'tries'}"
+        if self._box is None:
+            self._core.system_failed(
+                f"{name} is dropped after {tries}, as no deadLetterTopic is set: {reason.exception}"
+            )
+        else:
+            topic = self._core.spec.details.retryDetails.deadLetterTopic
+            self._core.log.write("WARNING", f"{name} goes to {topic} after {tries}: {reason.exception}")
+
+    def _finish(self, opened: Input, entry: ReceivedEntry, given_up: list[int], pause_s: float | None) -> None:
+        """Acknowledge what is given up, let go of the entry, and ask again for what is left of it."""
+        with contextlib.suppress(MagnetarError):  # of an input that is closed: all of it comes again
+            if given_up and not self._is_acknowledged:
+                opened.ack_batch_indexes(
+                    entry, ack_set.from_wanted(set(range(entry.num_messages)).difference(given_up))
+                )
+        self._held.remove(entry)
+        if pause_s is None or self._is_acknowledged:
+            self._tries.forget(position_of(entry))
+        else:
+            self._core.loop.call_later(pause_s, self._ask_again, opened, entry)
+
+    def _ask_again(self, opened: Input, entry: ReceivedEntry) -> None:
+        with contextlib.suppress(MagnetarError):
+            opened.negative_ack(entry)
+
+    def trouble(self) -> str:
+        """Return why letters are not stored, empty if they are (from any thread)."""
+        return "" if self._box is None else self._box.trouble()
+
+    def request_stop(self) -> None:
+        """Let nobody wait any more (from any thread)."""
+        if self.in_place is not None:
+            self.in_place.stop()
+
+    async def settle(self) -> None:
+        """Wait until letters under way are stored, unless that does not work now. Cancellation: safe."""
+        if self._box is not None:
+            await self._box.emptied()
+
+    async def close(self) -> None:
+        """Give up what is not stored yet."""
+        if self._box is not None:
+            await self._box.close()

@@ -1,0 +1,154 @@
+"""LetterBox: brings letters to the dead-letter topic, as often as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ...client.config import ProducerConfig
+from ...client.producers.partitioned import PartitionedProducer
+from ...client.producers.producer import Producer
+from ...errors import ClosedError, MagnetarError, MessageTooLarge
+from ...tasks import Backoff, TaskSet
+from ...wire.message_id import MessageId
+from ..core import InstanceCore
+from ..publish_request import PublishRequest
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 30.0
+SILENCE_S = 3.0
+"""How long nothing may be stored before the status says so."""
+
+
+class _Letter(NamedTuple):
+    """A letter, and who is told when it is stored."""
+
+    request: PublishRequest
+    stored: Callable[[], None]
+
+
+class LetterBox:
+    """One producer of the dead-letter topic, made for the first letter; used on the event loop.
+
+    What is not stored is sent again, after growing pauses, until it is; whoever gives letters bounds how many wait.
+    """
+
+    def __init__(self, core: InstanceCore, topic: str, subscription: str) -> None:
+        """Prepare; nothing is opened yet.
+
+        Args:
+            core: of the instance.
+            topic: where letters go.
+            subscription: that the topic gets, so that it keeps letters until somebody has taken them.
+        """
+        self._core = core
+        self._topic = topic
+        self._config = ProducerConfig(
+            compression="LZ4", send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription
+        )
+        self._waiting: deque[_Letter] = deque()
+        self._count = 0  # that are not stored
+        self._wake = asyncio.Event()
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+        self._tasks = TaskSet("dead letters")
+        self._task: asyncio.Task[None] | None = None
+        self._producer: Producer | PartitionedProducer | None = None
+        self._error: MagnetarError | None = None
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        self._trouble = ""
+        self._quiet_since_s = 0.0
+
+    def put(self, request: PublishRequest, stored: Callable[[], None]) -> None:
+        """Take a letter; ``stored`` is called once it is durable."""
+        if not self._count:
+            self._quiet_since_s = time.monotonic()
+        self._count += 1
+        self._is_empty.clear()
+        self._waiting.append(_Letter(request, stored))
+        self._wake.set()
+        if self._task is None:
+            self._task = self._tasks.start(self._serve(), f"letters to {self._topic}", self._core.failed)
+
+    def trouble(self) -> str:
+        """Return why letters are not stored, empty if they are (from any thread)."""
+        count, trouble = self._count, self._trouble
+        if not count:
+            return ""
+        if not trouble and time.monotonic() - self._quiet_since_s > SILENCE_S:
+            trouble = f"no answer for {SILENCE_S:.0f} s"
+        return f"{count} dead letters are not stored in {self._topic}, and not acknowledged: {trouble}" * bool(trouble)
+
+    async def emptied(self) -> None:
+        """Wait until everything is stored, unless that does not work now. Cancellation: safe."""
+        if not self.trouble():
+            await self._is_empty.wait()
+
+    async def close(self) -> None:
+        """Give up what is not stored yet."""
+        await self._tasks.close()
+        await self._leave()
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                if self._error is None:
+                    await self._send()
+            except MagnetarError as error:
+                self._failed(error)
+            if self._error is not None:
+                await self._leave()
+                await asyncio.sleep(self._backoff.next_s())
+                self._error = None
+                self._wake.set()
+
+    async def _send(self) -> None:
+        if self._producer is None:
+            self._producer = await self._core.client.create_producer(self._topic, self._config)
+        while self._waiting and self._error is None:
+            await self._producer.ready()
+            letter = self._waiting.popleft()
+            try:
+                future = self._producer.send_nowait(letter.request.payload, **letter.request.options)
+            except MessageTooLarge as error:
+                self._waiting.append(letter)
+                raise ClosedError(f"a letter is too large: {error}") from error
+            except MagnetarError:
+                self._waiting.appendleft(letter)
+                raise
+            future.add_done_callback(partial(self._answered, letter))
+
+    def _answered(self, letter: _Letter, future: asyncio.Future[MessageId]) -> None:
+        error = ClosedError("the producer was closed") if future.cancelled() else future.exception()
+        if error is not None:
+            self._waiting.append(letter)
+            self._failed(error if isinstance(error, MagnetarError) else MagnetarError(repr(error)))
+            self._wake.set()
+            return
+        self._trouble = ""
+        self._backoff.reset()
+        self._quiet_since_s = time.monotonic()
+        self._count -= 1
+        if not self._count:
+            self._is_empty.set()
+        letter.stored()
+
+    def _failed(self, error: MagnetarError) -> None:
+        self._error = error
+        text = f"{type(error).__name__}: {error}"
+        if text != self._trouble:
+            self._trouble = text
+            self._core.system_failed(f"dead letters are not stored in {self._topic}: {text}")
+
+    async def _leave(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(MagnetarError):
+                await producer.close()
