@@ -72,7 +72,8 @@ class Trigger:
             read_status: returns the status of the function's instances.
 
         Raises:
-            RequestRefused: 400, the function raised or has failed; 408, it is stopped, or nothing was to be seen of it in time.
+            RequestRefused: 400, the function raised or has failed; 408, it is stopped, or nothing was to be seen of it
+                in time.
 
         Cancellation: the input may have been sent.
         """
