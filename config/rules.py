@@ -242,7 +242,6 @@ def _check_numbers(config: FunctionConfig) -> None:
             f"maxPendingAsyncRequests: {calls} is not between 1 and {MAX_ASYNC_CALLS}, as many messages as an instance"
             " holds"
         )
-
     limit_ms = config.run_time_limit_ms
     if limit_ms is not None and not MIN_RUN_TIME_LIMIT_MS <= limit_ms <= MAX_RUN_TIME_LIMIT_MS:
         raise InvalidConfig(
@@ -259,6 +258,11 @@ def _check_contradictions(config: FunctionConfig) -> None:
     retries = config.max_message_retries
     if config.timeout_ms is not None and guarantees != ATLEAST_ONCE:
         raise InvalidConfig("Message timeout can only be specified with processing guarantee is ATLEAST_ONCE")
+    if config.timeout_ms is not None and config.auto_ack is False:
+        raise InvalidConfig(
+            "timeoutMs: with autoAck false a message that the function has not acknowledged does not come again by time;"
+            " leave one of the two out"
+        )
     if retries is not None and retries >= 0 and guarantees == EFFECTIVELY_ONCE:
         raise InvalidConfig("MaxMessageRetries and Effectively once don't gel well")
     if (retries is None or retries < 0) and config.dead_letter_topic:

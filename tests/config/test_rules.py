@@ -129,6 +129,7 @@ def test_a_bad_value_is_refused_in_one_line(fields: dict[str, object], reason: s
     [
         ({"inputSpecs": {"in": {"poolMessages": True}}}, "inputSpecs[in].poolMessages"),
         ({"timeoutMs": 100, "runtimeEnv": "spark"}, "timeoutMs"),
+        ({"timeoutMs": 100, "autoAck": False}, "timeoutMs"),
         ({"maxMessageRetries": 0, "runtimeEnv": "spark"}, "maxMessageRetries"),
         ({"maxMessageRetries": 1, "processingGuarantees": "ATMOST_ONCE"}, "maxMessageRetries"),
         ({"runtimeFlags": "-x"}, "runtimeFlags"),
