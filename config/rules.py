@@ -260,8 +260,8 @@ def _check_contradictions(config: FunctionConfig) -> None:
         raise InvalidConfig("Message timeout can only be specified with processing guarantee is ATLEAST_ONCE")
     if config.timeout_ms is not None and config.auto_ack is False:
         raise InvalidConfig(
-            "timeoutMs: with autoAck false a message that the function has not acknowledged does not come again by time;"
-            " leave one of the two out"
+            "timeoutMs: with autoAck false a message that the function has not acknowledged does not come again by"
+            " itself; leave it out"
         )
     if retries is not None and retries >= 0 and guarantees == EFFECTIVELY_ONCE:
         raise InvalidConfig("MaxMessageRetries and Effectively once don't gel well")
