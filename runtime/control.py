@@ -81,6 +81,7 @@ class ControlClient:
 
     def __init__(self, socket: Path) -> None:
         """Prepare; the connection is made by the first question."""
+        self._socket = socket
         self._target = f"unix:{socket}"
         self._channel: grpc.aio.Channel | None = None
 
@@ -108,6 +109,8 @@ class ControlClient:
             ConnectionLost: no answer within `CALL_TIMEOUT_S`.
         """
         if self._channel is None:
+            if not self._socket.exists():  # a channel that failed once waits before it tries again, and fails meanwhile
+                raise ConnectionLost(f"no answer on {self._target} to {method}: the instance is starting")
             self._channel = grpc.aio.insecure_channel(
                 self._target,
                 options=[("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)],

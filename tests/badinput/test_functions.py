@@ -103,7 +103,7 @@ def test_function_that_cannot_start_says_why_and_loses_nothing(
         ({"inputs": []}, ("nput",)),
         ({"processingGuarantees": "SOMETIMES"}, ("SOMETIMES",)),
         ({"runtimeEnv": "hamster-wheel"}, ("hamster-wheel",)),
-        ({"maxMessageRetries": 3}, ("maxMessageRetries",)),
+        ({"runtimeFlags": "-X"}, ("runtimeFlags",)),
         ({"outpt": "typo"}, ("outpt", "output")),
         ({"className": ""}, ("lass",)),
     ],

@@ -78,7 +78,11 @@ async def test_trigger_names_an_output_that_cannot_be_serialised(cluster: Cluste
 async def test_trigger_of_a_function_that_does_not_run_says_so_at_once(cluster: Cluster) -> None:
     await cluster.create("off", SOURCE, inputs=[cluster.topic("in")], output=cluster.topic("out"), runtimeEnv="thread")
     assert (await cluster.post("off/stop")).status_code == 204
-    stopped = (408, "Function off is not running: it is stopped; start it first", "")
+    stopped = (
+        408,
+        "Function off is not running: it is stopped; the message waits in its input until it is started",
+        "",
+    )
     assert await trigger(cluster, "off", "a") == stopped
     broken = "raise RuntimeError('at import')\n" + SOURCE
     await cluster.create("broken", broken, inputs=[cluster.topic("in2")], output=cluster.topic("out2"))

@@ -51,7 +51,10 @@ DIFFERENT: dict[int, tuple[int, Any]] = {
     136: (400, {"reason": "stop: instance id 'x' is not a number"}),
     137: (400, {"reason": "restart: instance id 'x' is not a number"}),
     143: (200, "from file!"),
-    161: (408, {"reason": "Function ex is not running: it is stopped; start it first"}),
+    161: (
+        408,
+        {"reason": "Function ex is not running: it is stopped; the message waits in its input until it is started"},
+    ),
     238: (400, {"reason": "Corrupt Function MetaData: the part functionMetaData is missing"}),
 }
 """Steps that ours answers better, or says in Python's words: status and answer."""

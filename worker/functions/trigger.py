@@ -80,7 +80,12 @@ class Trigger:
         details = metadata.functionDetails
         chosen = _input_topic(metadata, topic)
         if STOPPED in (states := states_of(metadata).values()) and RUNNING not in states:
-            raise RequestRefused(408, f"Function {details.name} is not running: it is stopped; start it first")
+            await self._send(chosen, data)
+            raise RequestRefused(
+                408,
+                f"Function {details.name} is not running: it is stopped; the message waits in its input until it is"
+                " started",
+            )
         outcome = Outcome(details, read_status, self.admin)
         await outcome.check_runs()
         async with self._outputs(details.sink.topic) as readers:
