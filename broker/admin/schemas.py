@@ -36,8 +36,9 @@ def _name(call: Call) -> TopicName:
         name = parse_topic_name(f"persistent://{call.text('tenant')}/{call.text('namespace')}/{local}")
     except InvalidTopicName as error:
         raise Refused(412, "Topic name is not valid") from error
-    if name.base.local in NO_NAMES:
-        raise Refused(412, f"Topic name is not valid: {name.base.local} is no name in the metadata store")
+    for part in (name.tenant, name.namespace, name.base.local):
+        if part in NO_NAMES:
+            raise Refused(412, f"Topic name is not valid: {part} is no name in the metadata store")
     return name
 
 
