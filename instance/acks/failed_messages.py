@@ -19,11 +19,10 @@ from ..output_headers import message_id_of
 from ..ports import Input
 from ..publish_request import PublishRequest
 from ..unit import HeldEntries, Reason, Unit, position_of
-from .dead_letters import EXCEPTION, DeadLetters
+from .dead_letters import EXCEPTION, TRACEBACK, DeadLetters
 from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
 
-TRACEBACK = "TRACEBACK"
 TRIES = "TRIES"
 FUNCTION = "FUNCTION"
 FUNCTION_VERSION = "FUNCTION_VERSION"

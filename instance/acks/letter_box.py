@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from ...tasks import Backoff, TaskSet
 from ...wire.message_id import MessageId
 from ..core import InstanceCore
 from ..publish_request import PublishRequest
+from .dead_letters import EXCEPTION, TRACEBACK
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
@@ -48,9 +50,7 @@ class LetterBox:
         """
         self._core = core
         self._topic = topic
-        self._config = ProducerConfig(
-            compression="LZ4", send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription
-        )
+        self._config = ProducerConfig(send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription)
         self._waiting: deque[_Letter] = deque()
         self._count = 0  # that are not stored
         self._wake = asyncio.Event()
@@ -118,8 +118,8 @@ class LetterBox:
             try:
                 future = self._producer.send_nowait(letter.request.payload, **letter.request.options)
             except MessageTooLarge as error:
-                self._waiting.append(letter)
-                raise ClosedError(f"a letter is too large: {error}") from error
+                self._refused(letter, error)
+                continue
             except MagnetarError:
                 self._waiting.appendleft(letter)
                 raise
@@ -127,6 +127,10 @@ class LetterBox:
 
     def _answered(self, letter: _Letter, future: asyncio.Future[MessageId]) -> None:
         error = ClosedError("the producer was closed") if future.cancelled() else future.exception()
+        if isinstance(error, MessageTooLarge):
+            self._refused(letter, error)
+            self._wake.set()
+            return
         if error is not None:
             self._waiting.append(letter)
             self._failed(error if isinstance(error, MagnetarError) else MagnetarError(repr(error)))
@@ -140,6 +144,13 @@ class LetterBox:
             self._is_empty.set()
         letter.stored()
 
+    def _refused(self, letter: _Letter, error: MessageTooLarge) -> None:
+        """Send a letter that is too large again with less beside the message; the message is what counts."""
+        smaller = _smaller(letter)
+        self._waiting.append(smaller or letter)
+        if smaller is None:
+            self._failed(error)
+
     def _failed(self, error: MagnetarError) -> None:
         self._error = error
         text = f"{type(error).__name__}: {error}"
@@ -152,3 +163,15 @@ class LetterBox:
         if producer is not None:
             with contextlib.suppress(MagnetarError):
                 await producer.close()
+
+
+def _smaller(letter: _Letter) -> _Letter | None:
+    """Return a letter without the longest property that tells why, None if it has none of them."""
+    request = letter.request
+    properties = request.options.get("properties", {})
+    longest = next((name for name in (TRACEBACK, EXCEPTION) if name in properties), None)
+    if longest is None:
+        return None
+    options = request.options.copy()
+    options["properties"] = {name: value for name, value in properties.items() if name != longest}
+    return letter._replace(request=replace(request, options=options))

@@ -20,6 +20,7 @@ from ...wire.functions_pb2 import SHARED, FunctionDetails
 from ..batch_call import Results
 from ..function_thread import Calls, FunctionThread, Source
 from ..unit import Position, Unit
+from ..values.writers import follow
 
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 30.0
@@ -145,6 +146,7 @@ class TriesInPlace:
                 began_s = clock()
                 if calls.context is not None:
                     calls.context.enter(calls.batch_call.place, unit, position)
+                follow(source.serde, unit, position)
                 results = calls.batch_call.run(unit.messages[position : position + 1], source.serde)
                 busy_s = clock() - began_s
                 if not results.failures or failures >= self._rules.retries:

@@ -131,6 +131,19 @@ async def test_a_letter_is_the_message_with_its_origin_and_the_reason(
     assert second.properties["EXCEPTION"] == "ZeroDivisionError: division by zero"
 
 
+async def test_of_the_largest_message_the_letter_leaves_out_the_traceback(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    payload = random.Random(1).randbytes(5 * 1024 * 1024 - 6000)
+    producer = await client.create_producer(f"{topic}-in", ProducerConfig(batching=False))
+    await producer.send(payload)
+    await start(make_spec("def process(data): raise ValueError('x' * 10_000)", **retrying(topic, 0)))
+    (letter,) = await receive(client, f"{topic}-dead", 1)
+    assert letter.data == payload
+    assert letter.properties["EXCEPTION"].startswith("ValueError: xxx")
+    assert "TRACEBACK" not in letter.properties
+
+
 async def test_without_a_dead_letter_topic_a_message_is_dropped_by_name(
     server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
 ) -> None:
