@@ -18,6 +18,7 @@ from ..instance_logs import log_options, print_log
 from ..output import Table, wants_table
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
+from .dead_letters import dead_letters
 from .localrun import localrun
 from .state import putstate, querystate
 from .target import (
@@ -282,3 +283,4 @@ functions.add_command(querystate)
 functions.add_command(putstate)
 functions.add_command(versions)
 functions.add_command(rollback)
+functions.add_command(dead_letters)

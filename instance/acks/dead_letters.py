@@ -13,6 +13,7 @@ from typing import Any
 from ...client.consumers.received import ReceivedEntry
 from ...client.outgoing_message import NO_VALUE, Base64Key
 from ...errors import InvalidTopicName
+from ...wire.function_letters import EXCEPTION
 from ...wire.topic_name import parse_topic_name
 from ..output_headers import message_id_of
 from ..publish_request import MessageOptions, PublishRequest
@@ -21,8 +22,6 @@ from ..unit import Reason
 REAL_TOPIC = "REAL_TOPIC"
 REAL_SUBSCRIPTION = "REAL_SUBSCRIPTION"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-EXCEPTION = "EXCEPTION"
-TRACEBACK = "TRACEBACK"
 
 EXCEPTION_CHARS_MAX = 4000
 """Of the property that says why a message was given up."""

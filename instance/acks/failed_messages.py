@@ -12,6 +12,7 @@ from functools import partial
 from ...client.consumers.received import ReceivedEntry
 from ...errors import MagnetarError
 from ...wire import ack_set
+from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETTERS_SUFFIX, TRACEBACK, TRIES
 from ...wire.functions_pb2 import FunctionDetails
 from ..core import InstanceCore
 from ..endpoint_settings import acks_first, subscription_of
@@ -19,15 +20,9 @@ from ..output_headers import message_id_of
 from ..ports import Input
 from ..publish_request import PublishRequest
 from ..unit import HeldEntries, Reason, Unit, position_of
-from .dead_letters import EXCEPTION, TRACEBACK, DeadLetters
+from .dead_letters import DeadLetters
 from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
-
-TRIES = "TRIES"
-FUNCTION = "FUNCTION"
-FUNCTION_VERSION = "FUNCTION_VERSION"
-LETTERS_SUFFIX = "-dead-letters"
-"""Behind a function's name: the subscription of its dead-letter topic that keeps letters until they are replayed."""
 
 _Failures = dict[int, tuple[Reason, bytes]]  # by index in the entry, with the payload
 

@@ -16,10 +16,10 @@ from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import ClosedError, MagnetarError, MessageTooLarge
 from ...tasks import Backoff, TaskSet
+from ...wire.function_letters import EXCEPTION, TRACEBACK
 from ...wire.message_id import MessageId
 from ..core import InstanceCore
 from ..publish_request import PublishRequest
-from .dead_letters import EXCEPTION, TRACEBACK
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0

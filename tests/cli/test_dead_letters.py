@@ -1,0 +1,108 @@
+"""`magnetar functions dead-letters`: what it shows and sends back, on letters as instances write them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from magnetar.cli.main import main
+
+from tests.support.functions import Functions
+from tests.support.servers import Server, running
+from tests.support.waiting import wait_for
+
+SOURCE = """
+def process(text):
+    if text.startswith("bad"):
+        raise ValueError("no " + text)
+    return text
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running("standalone", tmp_path_factory.mktemp("letters")) as server:
+        yield server
+
+
+def run(server: Server, *arguments: str, code: int = 0) -> Any:
+    """Return the JSON of a command, or the line of its error."""
+    addresses = ("--admin-url", server.web_url, "--service-url", server.service_url, "-o", "json")
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        ended = main([*addresses, "functions", "dead-letters", *arguments])
+    assert ended == code, out.getvalue() + errors.getvalue()
+    return json.loads(out.getvalue()) if code == 0 else errors.getvalue().strip()
+
+
+def letters(server: Server, name: str, count: int) -> list[dict[str, Any]]:
+    """Wait for so many letters of a function."""
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        nonlocal found
+        found = run(server, "list", "--name", name)
+        return len(found) == count
+
+    wait_for(look, f"{count} letters")
+    return found
+
+
+def test_letters_are_listed_shown_and_sent_back(server: Server) -> None:
+    client = pulsar.Client(server.service_url)
+    config = {"className": "f.process", "inputs": ["in"], "output": "out", "maxMessageRetries": 1}
+    with Functions(server.web_url) as functions:
+        for name in ("f", "g"):  # they share the topic of letters
+            inputs = {"inputs": [f"in-{name}"], "output": f"out-{name}", "deadLetterTopic": "letters"}
+            functions.create(name, SOURCE, {**config, "className": f"{name}.process", **inputs}).raise_for_status()
+            wait_for(lambda name=name: functions.status(name)["running"], "running")  # type: ignore[misc]
+        producer = client.create_producer("in-f")
+        producer.send(b"bad 1", partition_key="k", event_timestamp=7, properties={"p": "v"})
+        producer.send(b"good")
+        producer.send("bad \u00fc".encode())
+        client.create_producer("in-g").send(b"bad of g")
+        first, second = sorted(letters(server, "f", 2), key=lambda one: one["content"])
+        (other,) = letters(server, "g", 1)
+        assert other["content"] == "bad of g"
+        assert (first["content"], first["key"], first["eventTime"], first["properties"]) == (
+            "bad 1",
+            "k",
+            7,
+            {"p": "v"},
+        )
+        assert (first["topic"], first["tries"]) == ("persistent://public/default/in-f", 2)
+        assert first["exception"] == "ValueError: no bad 1"
+        assert second["content"] == "bad \u00fc"
+        assert "Traceback" in run(server, "show", "--name", "f", first["id"])["traceback"]
+        assert "there is no letter 'x'" in run(server, "show", "--name", "f", "x", code=1)
+
+        dry = run(server, "replay", "--name", "f", "--dry-run")
+        assert sorted(dry["replayed"]) == sorted([first["id"], second["id"]])
+        reader = client.subscribe("elsewhere", "t", initial_position=pulsar.InitialPosition.Earliest)
+        assert run(server, "replay", "--name", "f", first["id"], "--to", "elsewhere")["replayed"] == [first["id"]]
+        back = reader.receive(20_000)
+        assert (back.data(), back.partition_key(), back.event_timestamp(), back.properties()) == (
+            b"bad 1", "k", 7, {"p": "v"},
+        )  # fmt: skip
+        # Sent back to its topic it fails again, and is a letter once more: not in the same replay, which ends.
+        assert run(server, "replay", "--name", "f")["replayed"] == [second["id"]]
+        (again,) = letters(server, "f", 1)
+        assert again["content"] == second["content"]
+        assert again["id"] != second["id"]
+        text = run(server, "replay", "--name", "f", "9:9", code=1)
+        assert "there is no letter 9:9" in text
+        letters(server, "g", 1)
+    client.close()
+
+
+def test_a_function_without_letters_is_told_how_to_get_some(server: Server, tmp_path: Path) -> None:
+    with Functions(server.web_url) as functions:
+        functions.create("plain", SOURCE, {"className": "plain.process", "inputs": ["plain-in"]}).raise_for_status()
+    text = run(server, "list", "--name", "plain", code=1)
+    assert "function plain has no dead-letter topic; give it one: functions update --name plain" in text
