@@ -127,3 +127,4 @@ async def test_who_waits_for_the_broker_is_told_what_is_known_when_the_function_
     await asyncio.to_thread(broker.was_asked.wait, DEADLINE_S)
     backlog.close()
     assert await waiting == UNKNOWN
+    broker.may_answer.set()  # the loop waits for its threads when it is closed
