@@ -32,6 +32,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, NewType, Optional, TypedDict
+import msgspec
 import pydantic
 from pulsar.schema import Integer, Record, String
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -46,6 +47,11 @@ class Order:
     id: int
     lines: list[Line]
     note: str | None = None
+
+class Fields(msgspec.Struct):
+    id: int
+    tags: list[str] = []
+
 
 class Model(pydantic.BaseModel):
     id: int
@@ -137,6 +143,7 @@ def coded(tmp_path: Path) -> Iterator[Coded]:
         ("x: typing.Annotated[str, 'doc']", b"7", "'7'"),
         ("x: Order", b'{"id": 1, "lines": [{"item": "a"}]}', "Order(id=1, lines=[Line(item='a', count=1)], note=None)"),
         ("x: Model", b'{"id": "1"}', "Model(id=1, tags=[])"),
+        ("x: Fields", b'{"id": 1}', "Fields(id=1, tags=[])"),
         ("x: Old", b'{"number": 1, "text": "t"}', "Old(1, 't')"),
         ("x: Timestamp", b"\x08\x07", "seconds: 7"),
         # what is as it is without annotations
@@ -174,6 +181,7 @@ def test_function_is_given_what_its_parameter_says(coded: Coded, signature: str,
         ("x: Order", b'{"id": 99999999999999999999, "lines": []}', "SchemaSerializationError: schema JSON of Order: f"),
         ("x: Order", b"[" * 100_000, "SchemaSerializationError: schema JSON of Order: 100000 bytes are no JSON: max"),
         ("x: Model", b'{"id": "x"}', "ValueError: a message of 11 bytes is no Model: 1 validation error for Model id"),
+        ("x: Fields", b'{"id": "x"}', "ValueError: a message of 11 bytes is no Fields: Expected `int`, got `str`"),
         ("x: Old", b'{"number": "x"}', "SchemaSerializationError: schema JsonSchema: 15 bytes cannot be read: Invalid"),
         (
             "x: Timestamp",
@@ -212,6 +220,7 @@ def test_messages_around_one_that_fails_are_processed(coded: Coded) -> None:
         ("Line", "Line('a')", b'{"item":"a","count":1}'),
         ("Line | None", "None", None),
         ("Model", "Model(id=1)", b'{"id":1,"tags":[]}'),
+        ("Fields", "Fields(id=1)", b'{"id":1,"tags":[]}'),
         ("Timestamp", "Timestamp(seconds=7)", b"\x08\x07"),
         ("None", "'a'", b"a"),
         ("Any", "1.5", b"1.5"),
@@ -239,6 +248,7 @@ def test_function_returns_what_its_annotation_says(coded: Coded, returned: str, 
         ("str", "{}", "TypeError: IdentitySerDe cannot serialize dict; give outputSerdeClassName JsonSerDe, or annot"),
         ("dict", "{'a': float('nan')}", "ValueError: JsonSerDe cannot serialize dict: Out of range float values"),
         ("Model", "Line('a')", "TypeError: the return type of m.f is Model, and the function returned Line"),
+        ("Fields", "Line('a')", "TypeError: the return type of m.f is Fields, and the function returned Line"),
         ("Timestamp", "Model(id=1)", "TypeError: the return type of m.f is Timestamp, and the function returned Model"),
     ],
 )
@@ -332,6 +342,7 @@ def test_classes_of_the_config_do_what_annotations_do(coded: Coded) -> None:
         ("JSON", "", b'{"a":1}', "{'a': 1}"),
         ("JSON", "Line", b'{"item":"a"}', "Line(item='a', count=1)"),
         ("JSON", "Model", b'{"id":1}', "Model(id=1, tags=[])"),
+        ("JSON", "Fields", b'{"id":1}', "Fields(id=1, tags=[])"),
         ("PROTOBUF", "Timestamp", b"\x08\x07", "seconds: 7"),
     ],
 )
