@@ -137,7 +137,7 @@ def test_functions_are_deployed_from_python_and_run(server: Server) -> None:
 def test_what_cannot_be_loaded_says_so_in_status_within_ten_seconds(server: Server, tmp_path: Path) -> None:
     code = tmp_path / "broken.py"
     code.write_text("import no_such_module\n\ndef process(message):\n    return message\n")
-    create(server, "broken", code, "process", "--runtime", "spark").ok()
+    create(server, "broken", code, "process", "--runtime", "spark", "--no-wait").ok()
 
     def says_why() -> bool:
         status = functions(server, "status", "--name", "broken", "--instance-id", "0").ok().json()
