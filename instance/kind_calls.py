@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import cast
-
 from ..api.context import Context
 from ..api.serde import SerDe
+from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError
 from .async_calls import AsyncCall
 from .batch_call import BatchCall
@@ -41,8 +39,7 @@ def async_calls_max(spec: InstanceSpec, kind: Kind) -> int:
     Raises:
         FunctionLoadError: a number is set, and the function is not async.
     """
-    options = json.loads(spec.details.customRuntimeOptions or "{}")
-    given = cast("int | None", options.get(_SETTING))
+    given: int | None = runtime_options(spec.details.customRuntimeOptions).get("max_pending_async_requests")
     if given is not None and given != ASYNC_CALLS_MAX and not kind.is_async:
         raise FunctionLoadError(
             f"{_SETTING} is {given}, and {spec.details.className} is {kind.value}, which is called for one message"

@@ -9,12 +9,12 @@ An async call is cancelled instead (`AsyncCall`) and fails alone; one that holds
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..config.conversion import runtime_options
 from .spec import InstanceSpec
 
 LOOKS = 4
@@ -25,8 +25,8 @@ _SETTING = "runTimeLimitMs"
 
 def run_time_limit_s(spec: InstanceSpec) -> float | None:
     """Return how many seconds a function may take for one message, None without a limit."""
-    given = json.loads(spec.details.customRuntimeOptions or "{}").get(_SETTING)
-    return None if given is None else int(given) / 1000
+    given: int | None = runtime_options(spec.details.customRuntimeOptions).get("run_time_limit_ms")
+    return None if given is None else given / 1000
 
 
 class Watched(Protocol):

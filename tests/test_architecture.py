@@ -77,7 +77,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("app",),
     ),
     "instance": (
-        ("spec", "stopping", "gate", "publish_request"),
+        ("spec", "stopping", "gate", "publish_request", "loop_calls"),
         ("loading", "logs", "state"),
         ("values",),
         ("",),

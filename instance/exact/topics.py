@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...client.deduplication import DeduplicationOff, switch_on
 from ...errors import MagnetarError
+from ..loop_calls import LoopCalls
 from ..ports import Endpoints
-from ..stopping import InstanceStopping
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +50,8 @@ class OutputTopics:
         self._admin_url = admin_url
         self._report = report
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
+        self._calls = LoopCalls()
         self._known: dict[str, _Known] = {}
-        self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     async def prepare(self, topic: str) -> tuple[str, ...]:
         """Return the full names of a topic's partitions, having made sure of its deduplication.
@@ -94,20 +91,8 @@ class OutputTopics:
         known = self._known.get(topic)
         if known is not None and self._clock() - known.looked_s < REFRESH_S:
             return known.partitions
-        try:
-            look = self.prepare(topic) if known is None else self._refresh(topic, known)
-            looking = asyncio.run_coroutine_threadsafe(look, self._loop)
-        except RuntimeError as error:  # the loop is closed: this is an abandoned thread
-            look.close()
-            raise InstanceStopping from error
-        both: tuple[concurrent.futures.Future[Any], ...] = (looking, self._stopping)
-        concurrent.futures.wait(both, return_when=concurrent.futures.FIRST_COMPLETED)
-        if not looking.done():
-            looking.cancel()
-            raise InstanceStopping
-        return looking.result()
+        return self._calls.wait(self.prepare(topic) if known is None else self._refresh(topic, known))
 
     def stop(self) -> None:
         """Let nobody wait any more (from any thread)."""
-        if not self._stopping.done():
-            self._stopping.set_result(None)
+        self._calls.stop()

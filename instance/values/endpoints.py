@@ -5,8 +5,6 @@ An instance whose config names schemas has these endpoints in the place of the c
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ from ...client.typed.writers import key_of
 from ...errors import FunctionLoadError, InvalidTopicName, MagnetarError, TopicNotFound
 from ...wire.functions_pb2 import FunctionDetails
 from ...wire.topic_name import parse_topic_name
-from ..stopping import InstanceStopping
+from ..loop_calls import LoopCalls
 from .topic_schemas import BoundSchema, TopicSchema
 from .writers import Found
 
@@ -33,13 +31,12 @@ class SchemaEndpoints:
     def __init__(self, client: AsyncClient) -> None:
         """Prepare, on the client's event loop."""
         self._client = client
-        self._loop = asyncio.get_running_loop()
+        self._calls = LoopCalls()
         self._inputs: dict[str, TopicSchema] = {}
         self._output_topic = ""
         self._output: TopicSchema | None = None
         self._registered = b""
         self._producer: Any = None  # the last one of the output; knows the version when the topic is made anew
-        self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
         """Open topics with these schemas from now on (called before any is opened)."""
@@ -124,25 +121,13 @@ class SchemaEndpoints:
         writers, key = self._client.writer_schemas, key_of(topic, version)
         found = writers.get(key)
         if found is None:
-            asking = writers.ask(key)
-            try:
-                asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
-            except RuntimeError as error:  # the loop is closed: this is an abandoned thread
-                asking.close()
-                raise InstanceStopping from error
-            both: tuple[concurrent.futures.Future[Any], ...] = (asked, self._stopping)
-            concurrent.futures.wait(both, return_when=concurrent.futures.FIRST_COMPLETED)
-            if not asked.done():
-                asked.cancel()
-                raise InstanceStopping
-            answer: SchemaInfo | MagnetarError = asked.result()
+            answer: SchemaInfo | MagnetarError = self._calls.wait(writers.ask(key))
             return None if isinstance(answer, TopicNotFound) and not version else answer
         return None if isinstance(found, TopicNotFound) and not version else found
 
     def stop(self) -> None:
         """Let nobody wait any more (from any thread)."""
-        if not self._stopping.done():
-            self._stopping.set_result(None)
+        self._calls.stop()
 
 
 def _check_kind(topic: str, newest: SchemaInfo, kind: int) -> None:

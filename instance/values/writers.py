@@ -52,7 +52,7 @@ class WriterSerDe(SerDe):
     def __init__(self, schema: Schema[Any], wanted: Wanted, find: Find) -> None:
         """Read by a schema; ``find`` finds those of writers."""
         self.schema = schema
-        self.serialize = SchemaSerDe(schema, wanted).serialize  # type: ignore[method-assign]
+        self._plain = SchemaSerDe(schema, wanted)
         self._find = find
         self._unit: Unit | None = None
         self._found: dict[tuple[str, bytes], Found] = {}
@@ -75,7 +75,7 @@ class WriterSerDe(SerDe):
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
         """Return the bytes of a value; as `SchemaSerDe.serialize`."""
-        raise NotImplementedError  # the instance has one of its own
+        return self._plain.serialize(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
         """Return the value of the next message; raises as `Schema.decode`."""

@@ -1,0 +1,45 @@
+"""Work that the function's thread has done on the event loop, and waits for unless the instance is being stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from .stopping import InstanceStopping
+
+_T = TypeVar("_T")
+
+
+class LoopCalls:
+    """Waits for the event loop that it was made on."""
+
+    def __init__(self) -> None:
+        """Prepare, on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return the result of a coroutine, which runs on the event loop (from another thread).
+
+        Raises:
+            InstanceStopping: the instance is being stopped; the coroutine is cancelled.
+            Exception: what the coroutine raises.
+        """
+        try:
+            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:  # the loop is closed: this is an abandoned thread
+            work.close()
+            raise InstanceStopping from error
+        both: tuple[concurrent.futures.Future[Any], ...] = (asked, self._stopping)
+        concurrent.futures.wait(both, return_when=concurrent.futures.FIRST_COMPLETED)
+        if not asked.done():
+            asked.cancel()
+            raise InstanceStopping
+        return asked.result()
+
+    def stop(self) -> None:
+        """Let nobody wait any more (from any thread)."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
