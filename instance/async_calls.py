@@ -111,7 +111,7 @@ class AsyncCall(BatchCall):
     def __init__(self, function: Callable[..., Any], context: Any, output: SerDe) -> None:
         """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
         super().__init__(function, context, output)
-        self.session: StateSession | None = None if context is None else context.session
+        self.session = None if context is None else context.session
 
     async def process(self, call: OneCall, made: Callable[[OneCall], Any]) -> None:
         """Call the function on a message, and put outputs or failure into the call.
@@ -170,18 +170,23 @@ def branch_of(session: StateSession) -> StateSession:
 
 
 def _merge(branch: StateSession, session: StateSession) -> None:
-    """Make the changes of a call part of a session."""
+    """Make the changes of a call part of a session, all or, if one is refused, none."""
     branch.begin()
     changes = branch.take()
     if changes is None:
         return
-    for key, data in changes.values.items():
-        if data is None:
-            session.delete_state(key)
-        else:
-            session.put_state(key, data)
-    for key, amount in changes.increments.items():
-        session.incr_counter(key, amount)
+    session.begin_call()
+    try:
+        for key, data in changes.values.items():
+            if data is None:
+                session.delete_state(key)
+            else:
+                session.put_state(key, data)
+        for key, amount in changes.increments.items():
+            session.incr_counter(key, amount)
+    except BaseException:  # also where the instance stops while a counter is read
+        session.undo()
+        raise
 
 
 class CallRunner:

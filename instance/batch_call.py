@@ -21,6 +21,8 @@ from typing import Any, cast
 
 from ..api.context import Context
 from ..api.serde import BatchSerDe, SerDe, takes_batches
+from .state.session import StateSession
+from .unit import Unit
 
 
 class Blame(Enum):
@@ -106,10 +108,12 @@ class BatchCall:
         place: of the message at hand.
         step: how many messages a run is to have; 0: as many as take a few milliseconds.
         is_watched: `place` is needed although the function takes no context.
+        session: what the function changes; a call that raises leaves nothing there. None if there is no state.
     """
 
     step = 0
     is_watched = False
+    session: StateSession | None = None
 
     def __init__(self, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
         """Prepare calls of ``function(value)``, or of ``function(value, context)`` if there is a context."""
@@ -121,6 +125,9 @@ class BatchCall:
 
     def _make_place(self) -> Place:
         return Place()
+
+    def follow(self, unit: Unit, position: int) -> None:
+        """Take note that the messages of a unit from a position on come next; of use to calls that are traced only."""
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
         """Process messages in order.
@@ -158,12 +165,17 @@ class BatchCall:
         if self._context is None and not self.is_watched:
             return _collect(map(self._function, iterator), len(values), failures, Blame.USER)
         self.place.enter(iterator, order)
+        session = self.session
         try:
-            more = () if self._context is None else (repeat(self._context),)
+            more: tuple[Iterator[Context], ...] = ()
+            if self._context is not None:
+                more = (repeat(self._context) if session is None else session.of_each_call(self._context),)
             calls = map(self._function, iterator, *more)
-            return _collect(calls, len(values), failures, Blame.USER)
+            return _collect(calls, len(values), failures, Blame.USER, session)
         finally:
             self.place.leave()
+            if session is not None:
+                session.begin_call()
 
     def encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
         """Return the bytes of what the function returned, None for None and for what cannot be encoded.
@@ -199,8 +211,10 @@ def _bytes(output: object) -> bytes:
     raise TypeError(f"the output SerDe returned {type(output).__name__} instead of bytes")
 
 
-def _collect(results: Iterator[Any], count: int, failures: list[Failure], blame: Blame) -> list[Any]:
-    """Return ``count`` results, None where one failed, and note the failures.
+def _collect(
+    results: Iterator[Any], count: int, failures: list[Failure], blame: Blame, session: StateSession | None = None
+) -> list[Any]:
+    """Return ``count`` results, None where one failed, and note the failures; undo what they changed in a session.
 
     A failing call has used up its argument, so the iterator simply goes on.
     """
@@ -211,6 +225,8 @@ def _collect(results: Iterator[Any], count: int, failures: list[Failure], blame:
         except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
             failures.append(Failure(len(collected), error, blame))
             collected.append(None)
+            if session is not None:
+                session.undo()
             continue
         if len(collected) == count:
             return collected
@@ -218,3 +234,5 @@ def _collect(results: Iterator[Any], count: int, failures: list[Failure], blame:
         ended = RuntimeError("the function raised StopIteration")
         failures.append(Failure(len(collected), ended, blame))
         collected.append(None)
+        if session is not None:
+            session.undo()

@@ -88,10 +88,14 @@ class BatchFunctionCall(BatchCall):
     def _call_part(self, part: list[Any], order: Sequence[int], begin: int, failures: list[Failure]) -> list[Any]:
         count = len(part)
         self.place.enter_list(order)
+        if self.session is not None:
+            self.session.begin_call()
         try:
             returned = self._function(part) if self._context is None else self._function(part, self._context)
             items = _items_of(returned, count)
         except Exception as error:  # noqa: BLE001  whatever user code raises concerns the messages of its call
+            if self.session is not None:
+                self.session.undo()
             failures += [Failure(begin + index, error, Blame.USER) for index in range(count)]
             return [None] * count
         finally:

@@ -60,8 +60,8 @@ class RunningCall:
         if failures:
             first = min(failures, key=lambda failure: failure.position)
             del encoded[first.position :]
-            self.close()
             self.fail(first.error)
+            self.close()
         return [output for output in encoded if output is not None]
 
     def fail(self, error: Exception) -> None:
@@ -130,6 +130,6 @@ class GeneratorCall(BatchCall):
             made += taken
             size += sum(map(len, taken))
             if len(made) > count_max or size > bytes_max:
+                running.fail(too_many_outputs())
                 running.close()
-                return too_many_outputs()
         return running.error

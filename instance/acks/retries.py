@@ -147,6 +147,7 @@ class TriesInPlace:
                 if calls.context is not None:
                     calls.context.enter(calls.batch_call.place, unit, position)
                 follow(source.serde, unit, position)
+                calls.batch_call.follow(unit, position)
                 results = calls.batch_call.run(unit.messages[position : position + 1], source.serde)
                 busy_s = clock() - began_s
                 if not results.failures or failures >= self._rules.retries:

@@ -7,7 +7,7 @@ whatever their number: only the last ticket is kept.
 
 A message that fails comes again as a whole; what was sent of it stays sent, what was not is dropped. Changes of state
 leave with the piece that settles their message, so those of a message that is still running are not stored with
-another's; only where they become too many do they leave earlier.
+another's; only where they become too many do they leave earlier, and cannot be undone then if it fails.
 """
 
 from __future__ import annotations
@@ -117,7 +117,11 @@ class _Stream:
             return True
         if self._calls.context is not None:
             self._calls.context.enter(self._call.place, self._unit, position)
+        self._call.follow(self._unit, position)
         self._call.place.enter(iter(()), range(1))
+        session = self._call.session
+        if session is not None:
+            session.begin_call()
         mark = len(self._outputs)
         self.chunk = min(self.chunk, FIRST_CHUNK_MAX)  # nothing is known of the size of this one's outputs
         running = self._call.begin(value)
@@ -138,10 +142,14 @@ class _Stream:
             self._call.place.leave()
         if running.error is not None:
             self._drop(mark)
+            if session is not None:
+                session.undo()
             self._fail(position, Failure(0, running.error, Blame.USER))
         elif not running.is_over:
             self._drop(mark)
             running.close()
+            if session is not None:
+                session.undo()  # the message comes again
             return False
         return True
 
@@ -159,8 +167,8 @@ class _Stream:
         if self._calls.has_output and size > MESSAGE_BYTES_MAX:
             large = next((output for output in outputs if len(output) > MESSAGE_BYTES_MAX), None)
             if large is not None:
-                running.close()
                 running.fail(too_large(large))
+                running.close()
         return outputs
 
     def _add(self, position: int, outputs: list[bytes]) -> None:

@@ -10,6 +10,10 @@ both, and then the increments came after. The function's thread may use everythi
 `suspect` and `stop` only. What user code calls from elsewhere, or once its call has ended, is refused: it would be part
 of a message that it does not belong to, or of none.
 
+A call that fails leaves nothing behind: what a key was before the call's first change of it is noted, and `undo` puts
+it back. While many messages are called in a row, the iterator that hands out the function's context forgets the notes
+of the call before: no Python code runs for a message.
+
 Reads of the store are kept until the unit ends: all its messages were here when it began, so what led to them was
 stored before. They are kept beyond it too, up to `KEPT_BYTES_MAX`, but not believed: the first question of each unit
 brings the table's *generation*, which is another one when anybody else changed the table meanwhile. If it is the same,
@@ -34,10 +38,11 @@ it was read, and one after it changes the generation. When a layer fails, nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from operator import index
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat, starmap
+from operator import index, itemgetter
 from threading import get_ident
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ...errors import InvalidConfig, StateRefused
 from ...state.limits import VALUE_BYTES_MAX, check_key, check_put
@@ -65,6 +70,11 @@ SUSPECTS_MAX = 1000
 ROW_BYTES = 64  # what a change costs beside its value, for the bounds only
 _SURELY_SHORT = 1024  # characters of a key; four bytes each fit
 NO_THREAD = 0
+_ABSENT = object()
+_last_of_three = itemgetter(2)
+
+
+T = TypeVar("T")
 
 
 class StateSession:
@@ -86,6 +96,8 @@ class StateSession:
         self._values: dict[str, bytes | None] = {}
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
+        self._values_before: dict[str, Any] = {}  # of the keys that the call at hand has changed
+        self._increments_before: dict[str, int | None] = {}
         self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes; in this unit
         self._known_bytes = 0  # that were read in this unit
         self._passing: set[str] = set()  # known keys that were found in layers
@@ -119,6 +131,40 @@ class StateSession:
     def _refuse(self, method: str) -> NoReturn:
         raise InvalidConfig(outside_of_call(method, "what it reads and writes belongs to the message at hand"))
 
+    # -- undoing what a failed call has changed ------------------------------------------------------------------
+
+    def of_each_call(self, argument: T) -> Iterator[T]:
+        """Return an argument of calls in a row, again and again; whenever it is asked for, another call begins."""
+        self.begin_call()
+        forgotten = (starmap(noted.clear, repeat(())) for noted in (self._values_before, self._increments_before))
+        return map(_last_of_three, zip(*forgotten, repeat(argument)))
+
+    def begin_call(self) -> None:
+        """Take all changes from now on as those of one call."""
+        self._values_before.clear()
+        self._increments_before.clear()
+
+    def undo(self) -> None:
+        """Drop what the call at hand has changed and what was not taken of it."""
+        for key, data in self._values_before.items():
+            if data is _ABSENT:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = data
+        for key, amount in self._increments_before.items():
+            if amount is None:
+                self._increments.pop(key, None)
+            else:
+                self._increments[key] = amount
+        self.begin_call()
+
+    def _note(self, key: str) -> None:
+        """Note what was there under a key before the call at hand writes it for the first time."""
+        if key not in self._values_before:
+            self._values_before[key] = self._values.get(key, _ABSENT)
+        if key not in self._increments_before:
+            self._increments_before[key] = self._increments.get(key)
+
     # -- what the context's methods are ---------------------------------------------------------------------------
 
     def incr_counter(self, key: str, amount: int) -> None:
@@ -129,7 +175,10 @@ class StateSession:
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
             amount = _number(amount)
         if key in self._increments:
-            self._increments[key] += amount
+            before = self._increments[key]
+            if key not in self._increments_before:
+                self._increments_before[key] = before
+            self._increments[key] = before + amount
         else:
             self._begin_counting(key, amount)
 
@@ -140,6 +189,8 @@ class StateSession:
             _sum(key, self._values[key], amount)  # refuses what is no number
         elif key in self._known or key in self._suspects:
             _sum(key, self._look_up(key), amount)
+        if key not in self._increments_before:
+            self._increments_before[key] = None
         self._increments[key] = amount
 
     def get_counter(self, key: str) -> int:
@@ -157,6 +208,7 @@ class StateSession:
             _check_key(key)
         if len(data) > VALUE_BYTES_MAX:
             check_put(key.encode(), data)
+        self._note(key)
         if self._increments:
             self._increments.pop(key, None)
         self._values[key] = data
@@ -174,6 +226,7 @@ class StateSession:
         if get_ident() != self._thread:
             self._refuse("delete_state")
         _check_key(key)
+        self._note(key)
         self._increments.pop(key, None)
         self._values[key] = None
 
@@ -322,6 +375,7 @@ class StateSession:
         layer = Layer(self._layer_count, self._values, self._increments, size)
         self._layers[layer.number] = layer
         self._values, self._increments, self._written_bytes = {}, {}, 0
+        self.begin_call()
         return layer
 
     def _absorb(self, contents: dict[str, Content]) -> None:

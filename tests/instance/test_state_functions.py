@@ -45,6 +45,57 @@ def process(text, context):
 """
 
 
+CHANGE = """
+from magnetar import batch_function
+
+def change(text, context):
+    context.incr_counter("n", 1)
+    if text == "bad":
+        context.incr_counter("bad", 1)
+        context.put_state("last", text)
+        raise ValueError(text)
+    if text == "quiet":
+        raise ValueError(text)
+    context.put_state("last", text)
+"""
+KINDS = {
+    "plain": "def process(text, context):\n    change(text, context)\n",
+    "generator": "def process(text, context):\n    change(text, context)\n    yield text\n",
+    "async": "async def process(text, context):\n    change(text, context)\n",
+    "batch": "@batch_function\ndef process(texts, context):\n    for text in texts:\n        change(text, context)\n",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_failed_tries_change_nothing(stateful: Stateful, kind: str) -> None:
+    retries = {"maxMessageRetries": 2}
+    source = {"negativeAckRedeliveryDelayMs": 10}
+    await stateful.start(stateful.spec(CHANGE + KINDS[kind], retryDetails=retries, source=source))
+    await stateful.send([[b"good"]])
+    await stateful.all_acknowledged()
+    await stateful.send([[b"bad", b"quiet"] if kind == "batch" else [b"fine", b"bad", b"quiet", b"bad"]])
+    await stateful.all_acknowledged()
+    assert stateful.counters(["n", "bad"]) == {"n": 1 if kind == "batch" else 2, "bad": None}
+    (last,) = stateful.tables.read(stateful.function, [b"last"])
+    assert last is not None
+    assert last.data == (b"good" if kind == "batch" else b"fine")
+
+
+async def test_async_call_of_which_one_change_is_refused_changes_nothing(stateful: Stateful) -> None:
+    code = """
+async def process(text, context):
+    if text == "first":
+        context.put_state("word", text)
+    else:
+        context.incr_counter("n", 1)
+        context.incr_counter("word", 1)
+"""
+    await stateful.start(stateful.spec(code, retryDetails={"maxMessageRetries": 0}))
+    await stateful.send([[b"first", b"second"]])
+    await stateful.all_acknowledged()
+    assert stateful.counters(["n"]) == {"n": None}
+
+
 @pytest.mark.parametrize("together", [True, False])
 async def test_function_sees_its_own_changes(stateful: Stateful, together: bool) -> None:
     """In one batch; and one by one, where what was changed is on its way or stored already."""
@@ -132,7 +183,8 @@ def process(text, context):
         case "value": context.put_state("k", {"a": 1})
         case "large value": context.put_state("k", "v" * (1 << 20) + "v")
         case "no counter": context.put_state("t", "text"); context.incr_counter("t", 1)
-        case "no counter either": context.get_counter("t")
+        case "text": context.put_state("u", "text")
+        case "no counter either": context.get_counter("u")
 """
 
 
@@ -148,10 +200,11 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Statefu
         "value": "TypeError: the value of a state is str or bytes, not dict",
         "large value": "1048577 bytes",
         "no counter": "StateRefused: state 't' holds 4 bytes and is no counter",
-        "no counter either": "StateRefused: state 't' holds 4 bytes and is no counter",
+        "no counter either": "StateRefused: state 'u' holds 4 bytes and is no counter",
     }
     spec = stateful.spec(WRONG)
     instance = await stateful.start(spec)
+    await stateful.send([[b"text"]])
     for number, (text, expected) in enumerate(wrong.items(), 1):
         await stateful.send([[text.encode()]])
 
@@ -162,8 +215,8 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Statefu
         latest = (await instance.status()).latestUserExceptions[-1].exceptionString
         assert expected in latest, text
 
-    async def is_counted() -> bool:  # what a message changed before it failed is kept
-        return stateful.counters(["seen"]) == {"seen": len(wrong)}
+    async def is_counted() -> bool:  # what a message changed before it failed is not
+        return stateful.counters(["seen"]) == {"seen": 1}
 
     await until(is_counted)
 

@@ -200,6 +200,33 @@ def test_lone_session_reads_what_a_dictionary_would_give(steps: list[tuple[objec
     assert way.store.content == {key.encode(): content for key, content in model.items()}
 
 
+changes_of_call = st.lists(operations.filter(lambda step: step[0] in ("incr", "put", "delete")), max_size=4)
+
+
+@given(st.lists(st.tuples(changes_of_call, st.booleans(), st.booleans()), max_size=12))
+@settings(max_examples=300)
+def test_failed_calls_leave_nothing_behind(calls: list[tuple[list[tuple[object, ...]], bool, bool]]) -> None:
+    """Whether they changed something or not; some of them behind a `take`."""
+    session, other = Way(Store()).session, Way(Store()).session
+    for (changes, is_failing, is_taken), _ in zip(calls, session.of_each_call(None), strict=False):
+        for change in changes:
+            for target in (session,) if is_failing else (session, other):
+                match change:
+                    case ("incr", str(key), int(amount)):
+                        with contextlib.suppress(StateRefused):
+                            target.incr_counter(key, amount)
+                    case ("put", str(key), bytes(data)):
+                        target.put_state(key, data)
+                    case ("delete", str(key)):
+                        target.delete_state(key)
+        if is_failing:
+            session.undo()
+        assert (session._values, session._increments) == (other._values, other._increments)
+        if is_taken:
+            session.take()
+            other.take()
+
+
 steps_of_many = st.lists(
     st.one_of(
         st.tuples(st.just("incr"), st.integers(0, 2), keys, st.integers(-(2**50), 2**50)),
