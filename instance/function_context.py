@@ -28,7 +28,14 @@ from .admin_client import AdminClient
 from .batch_call import Place
 from .batch_function import BatchPlace
 from .output_headers import message_id_of
-from .publish_request import PublishRequest, check_size, read_compression, read_message_conf, read_message_id
+from .publish_request import (
+    MessageOptions,
+    PublishRequest,
+    check_size,
+    read_compression,
+    read_message_conf,
+    read_message_id,
+)
 from .secrets import Secrets
 from .spec import InstanceSpec
 from .state.session import NO_THREAD, StateSession, outside_of_call
@@ -76,12 +83,14 @@ class Equipment:
         secrets: finds secrets.
         end: ends the instance, for a reason that is shown.
         serdes: what decodes each input, by its configured name.
+        carry: gives a message that is published the context of the span at hand.
     """
 
     steering: Steering | None = None
     secrets: Secrets | None = None
     end: Callable[[str], None] | None = None
     serdes: Mapping[str, SerDe] = field(default_factory=dict)
+    carry: Callable[[MessageOptions], None] | None = None
 
 
 class RecordedContext:
@@ -280,6 +289,8 @@ class FunctionContext(RecordedContext, Context):
         if callback is not None and not callable(callback):
             raise InvalidConfig(f"the callback of publish is {type(callback).__name__} and cannot be called")
         payload, options = self._serialize(message, serde_class_name), read_message_conf(properties, message_conf)
+        if (carry := self._equipment.carry) is not None:
+            carry(options)
         check_size(topic, payload, options)
         self._outside.publish(
             PublishRequest(
@@ -323,6 +334,8 @@ class FunctionContext(RecordedContext, Context):
             options["key"] = Base64Key(b64encode(key).decode())
         value = message.payload
         payload = NO_VALUE if value is None else self._serialize(value, message.serde_class_name)
+        if (carry := self._equipment.carry) is not None:
+            carry(options)
         check_size(message.topic, payload, options)
         self._outside.publish(
             PublishRequest(topic=message.topic, payload=payload, options=options, callback=callback, message=value)

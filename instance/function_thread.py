@@ -285,6 +285,7 @@ class FunctionThread(threading.Thread):
             if context is not None:
                 context.enter(batch_call.place, unit, position)
             follow(source.serde, unit, position)
+            batch_call.follow(unit, position)
             results = batch_call.run(messages, source.serde)
             yield position, results, time.perf_counter() - began_s
             position = end

@@ -93,3 +93,12 @@ class HeaderMaker:
             KeyValue(key=INPUT_TOPIC, value=entry.topic),
         ]
         return encode_attributes(SingleMessageMetadata(properties=properties))
+
+
+class TracedHeaderMaker(HeaderMaker):
+    """Makes a place for the attributes of each output, into which calls that are traced put their context."""
+
+    def of_unit(self, unit: Unit) -> list[bytes]:
+        """See `HeaderMaker.of_unit`."""
+        unit.made = super().of_unit(unit) or [b""] * len(unit)
+        return unit.made

@@ -38,16 +38,17 @@ from .function_context import Equipment, FunctionContext, instance_logger
 from .function_thread import Calls, FunctionThread
 from .instance_lock import InstanceLock
 from .kind_calls import call_of
-from .loading.loader import SHOWN_AFTER_S, Home, LoadedFunction, load_function, load_serde
+from .loading.loader import SHOWN_AFTER_S, Home, LoadedFunction, ProcessHome, load_function, load_serde
 from .logs.file import InstanceLog
 from .logs.topic import LogTopic
 from .loop_watch import LoopWatch
-from .output_headers import HeaderMaker
+from .output_headers import HeaderMaker, TracedHeaderMaker
 from .ports import Endpoints, Settlement
 from .run_time_limit import RunTimeLimit, Watched, run_time_limit_s
 from .secrets import secrets_of
 from .spec import InstanceSpec
 from .stats import reason_of
+from .tracing.opening import OpenTracing, open_tracing, tell_untraced
 from .values.endpoints import SchemaEndpoints, has_schemas
 from .values.loading import Values, load_values
 
@@ -105,6 +106,7 @@ class Pipeline:
         self._watch = LoopWatch(partial(self.core.log.write, "WARNING"))
         self._thread = FunctionThread(f"function {spec.key}", self._load, self.settlement.maker, self, self.stats)
         self.values: Values | None = None
+        self._tracing: OpenTracing | None = None
         self._calls: asyncio.Future[Calls] = self.core.loop.create_future()
         self._thread_ended = asyncio.Event()
 
@@ -217,6 +219,8 @@ class Pipeline:
 
     async def _close(self) -> None:
         await self.settlement.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
         if self._log_topic is not None:
             await self._log_topic.close()
         await self._lock.close()  # last: then a successor begins
@@ -241,6 +245,7 @@ class Pipeline:
         self.core.thread_id = get_ident()
         self._home.enter_thread()
         if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
+            tell_untraced(self.core.log.write)
             return settlement.load(self._home)
         loaded = load_function(spec, self._home)
         try:
@@ -253,7 +258,11 @@ class Pipeline:
         """Return what calls a function, with its context and what converts its messages."""
         spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
         values = self.values = load_values(details, self._home, loaded.call, self._schemas)
+        opened = self._tracing = open_tracing(
+            spec, self.core.hiding, self.core.log.write, is_alone=isinstance(self._home, ProcessHome)
+        )
         context: FunctionContext | None = None
+        session = None
         context_kind = CallContext if loaded.kind.is_async else FunctionContext
         if loaded.takes_context:
             make_serde = partial(load_serde, self._home)
@@ -264,19 +273,23 @@ class Pipeline:
                 secrets=secrets_of(spec, self.core.hiding.hide),
                 end=lambda reason: self.core.mailbox.post(partial(self.core.end, reason)),
                 serdes=values.inputs,
+                carry=opened.carry if opened else None,
             )
-            context = context_kind(spec, self.stats, settlement, logger, make_serde, settlement.session())
+            session = settlement.session()
+            context = context_kind(spec, self.stats, settlement, logger, make_serde, session)
             context.equip(equipment)
         calls = Calls(
-            batch_call=call_of(loaded, context, values.output),
+            batch_call=(opened.call_of if opened else call_of)(loaded, context, values.output),
             context=context,
-            headers=HeaderMaker(details.sink.forwardSourceMessageProperty),
+            headers=(TracedHeaderMaker if opened else HeaderMaker)(details.sink.forwardSourceMessageProperty),
             has_output=bool(details.sink.topic),
             compression=compression_of(spec),
             serdes=values.inputs,
         )
         arrange(calls, loaded, settlement.maker, spec, self._watch)
-        calls.batch_call.is_watched = (limit_s := run_time_limit_s(spec)) is not None
+        calls.batch_call.session = session
+        if (limit_s := run_time_limit_s(spec)) is not None:
+            calls.batch_call.is_watched = True
         if isinstance(calls.batch_call, AsyncCall):
             calls.batch_call.limit_s = limit_s
         return calls

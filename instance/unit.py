@@ -136,15 +136,17 @@ class Unit:
         entries: in the order of arrival.
         messages: all payloads, one behind the other.
         failed_entries: entries of which a settled message failed, each once.
+        made: attributes of the outputs by position, which calls that are traced add to; None where none are.
         reasons: why messages failed, by position; only where somebody asks for it.
     """
 
-    __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "messages", "reasons")
+    __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "made", "messages", "reasons")
 
     def __init__(self) -> None:
         self.entries: list[ReceivedEntry] = []
         self.messages: list[bytes] = []
         self.failed_entries: list[ReceivedEntry] = []
+        self.made: list[bytes] | None = None
         self.reasons: dict[int, Reason] = {}
         self._settled = 0  # positions
         self._starts: list[int] = []

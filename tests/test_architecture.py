@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +82,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading", "logs", "state"),
         ("values",),
         ("",),
+        ("tracing",),
         ("acks", "exact"),
         ("connectors",),
         ("arrangement",),
@@ -95,7 +97,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "runtime": (
-        ("interface", "control"),
+        ("interface", "control", "requirements"),
         ("process", "thread", "socket_directory"),
         ("spark",),
         ("supervisor",),
@@ -263,6 +265,7 @@ def points_upwards(module: str, target: str) -> str:
     return ""
 
 
+@cache
 def all_imports() -> list[Import]:
     return [found for name, path in modules() for found in imports_of(name, path)]
 
@@ -364,6 +367,15 @@ def groups_opened(function: ast.AST) -> frozenset[str]:
 )
 def test_tasks_that_nobody_owns_are_found(source: str, lines: list[int]) -> None:
     assert list(tasks_made(ast.parse(source))) == lines
+
+
+def test_traces_are_made_in_one_place() -> None:
+    wrong = [
+        f"{found.module}:{found.line}"
+        for found in all_imports()
+        if found.outside and within(found.outside, "opentelemetry") and not within(found.module, "instance.tracing")
+    ]
+    assert not wrong, f"OpenTelemetry is there where somebody asks for it only; see instance/tracing: {wrong}"
 
 
 def test_tasks_are_made_in_one_place() -> None:

@@ -1,0 +1,68 @@
+"""Begins the tracing of an instance, if the worker's environment asks for it; imports OpenTelemetry only then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from ...api.context import Context
+from ...api.serde import SerDe
+from ..batch_call import BatchCall
+from ..loading.loader import LoadedFunction
+from ..publish_request import MessageOptions
+from ..spec import InstanceSpec
+from .settings import wish_of
+
+
+class OpenTracing(Protocol):
+    """What an instance needs of its spans."""
+
+    def call_of(self, loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
+        """Return what calls a function with spans; as `kind_calls.call_of`."""
+
+    def carry(self, options: MessageOptions) -> None:
+        """Give a message that is being published the context of what publishes it, if that is in a span."""
+
+    def close(self) -> None:
+        """Have sent what there is; it may wait for a limited time, so not on an event loop."""
+
+
+def open_tracing(
+    spec: InstanceSpec, hide: Callable[[str], str], report: Callable[[str, str], None], *, is_alone: bool
+) -> OpenTracing | None:
+    """Return what makes the spans of an instance; None if they are not asked for, or cannot be made, which is logged.
+
+    Args:
+        spec: of the instance.
+        hide: takes secrets out of texts.
+        report: writes a line with its level to the log.
+        is_alone: see `Tracing`.
+    """
+    wish = wish_of(os.environ)
+    if wish.refusal:
+        report("WARNING", wish.refusal)
+    if not wish.variable:
+        return None
+    try:
+        from .calls import InstanceTracing
+
+        tracing = InstanceTracing(spec, hide, is_alone=is_alone)
+    except ImportError as error:
+        report(
+            "WARNING",
+            f"{wish.variable} is set, but calls are not traced: {error}; install magnetar[otel] where the worker runs",
+        )
+    except Exception as error:  # noqa: BLE001  whatever is wrong with tracing, the function runs
+        report("WARNING", f"{wish.variable} is set, but calls are not traced: {type(error).__name__}: {error}")
+    else:
+        report("INFO", f"calls are traced, and spans sent to the endpoint of {wish.variable}")
+        return tracing
+    return None
+
+
+def tell_untraced(report: Callable[[str, str], None]) -> None:
+    """Log that a source or sink is not traced, if the environment asks for traces."""
+    wish = wish_of(os.environ)
+    if wish.variable:
+        report("INFO", f"{wish.variable} is set, but sources and sinks are not traced; functions are")
