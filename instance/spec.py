@@ -46,6 +46,7 @@ class InstanceSpec(Environment):
         log_file: takes everything that the function prints and logs.
         control_socket: the instance's own socket for questions about its status; used by process instances.
         last_words: file in which a process that cannot go on says why.
+        libraries: directory of the package's installed requirements; None if it has none.
     """
 
     metadata: FunctionMetaData
@@ -54,6 +55,7 @@ class InstanceSpec(Environment):
     log_file: Path
     control_socket: Path
     last_words: Path
+    libraries: Path | None = None
 
     @property
     def details(self) -> FunctionDetails:
@@ -83,4 +85,6 @@ def from_json(text: str) -> InstanceSpec:
     fields["metadata"] = FunctionMetaData.FromString(b64decode(fields["metadata"]))
     for path in ("package", "log_file", "control_socket", "last_words"):
         fields[path] = Path(fields[path])
+    if fields["libraries"] is not None:
+        fields["libraries"] = Path(fields["libraries"])
     return InstanceSpec(**fields)

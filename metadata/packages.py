@@ -211,6 +211,10 @@ class PackageStore:
         """Return the ids of the packages on this machine. Blocking."""
         return [child.name for child in self._directory.iterdir() if child.name != _INCOMING]
 
+    def directory_of(self, package_id: str) -> Path:
+        """Return where a package is if it is on this machine."""
+        return self._directory / package_id
+
     def remove_local(self, package_id: str) -> None:
         """Remove a package from this machine; it may be fetched again. Blocking."""
         # Out of sight by one rename first: a half removed package must never be taken for a whole one.

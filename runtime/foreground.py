@@ -53,7 +53,7 @@ async def run_here(
     )
     tasks = TaskSet(f"instance {spec.key}")
     try:
-        pipeline = Pipeline(spec, client, ProcessHome(spec.package), log)
+        pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), log)
         running = tasks.start(pipeline.run(), "run", awaited_elsewhere)
         stopping = tasks.start(stop.wait(), "stop", awaited_elsewhere)
         trouble = ""

@@ -1,13 +1,14 @@
 """Instances in the foreground: those of one component, without a worker, until they are stopped.
 
 They are run by a `RuntimeManager` as on a worker, with its restarts, from a record that nobody has stored. What they
-need on disk is in a temporary directory. No lock keeps a second one of the same name from running: that is the
-caller's choice.
+need on disk is in a temporary directory, but for installed requirements, which later runs use again. No lock keeps a
+second one of the same name from running: that is the caller's choice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import tempfile
@@ -15,15 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import PackageError
+from ..errors import FunctionLoadError, PackageError
+from ..instance.loading.requirements import Installed, Installer
 from ..instance.logs.file import LogFollower
 from ..instance.spec import InstanceSpec
 from ..metadata.packages_extract import SUFFIXES, extract
+from ..tasks import race
 from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
 from .foreground import run_here
 from .interface import Runtime
 from .manager import InstanceEnvironment, RuntimeManager
 from .process.runtime import ProcessRuntime
+from .requirements import Installations
 from .thread.runtime import ThreadRuntime
 
 POLL_S = 0.2
@@ -73,15 +77,29 @@ class LocalRun:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="magnetar-localrun-"))
         try:
             package = await asyncio.to_thread(unpacked, self.package, directory)
+            installed = await race(self._install(package, warn), _none_when(stop))
+            if stop.is_set():
+                return ""
+            libraries = None if installed is None else installed.directory
             spec = InstanceSpec(
                 metadata=FunctionMetaData(functionDetails=self.details), instance_id=self.first_instance,
-                package=package, worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url,
-                state_url=self.state_url, log_file=directory / "log", control_socket=directory / "socket",
-                last_words=directory / "last-words",
+                package=package, libraries=libraries, worker_id=WORKER_ID, service_url=self.service_url,
+                admin_url=self.admin_url, state_url=self.state_url, log_file=directory / "log",
+                control_socket=directory / "socket", last_words=directory / "last-words",
             )  # fmt: skip
             return await run_here(spec, stop, show, warn)
+        except FunctionLoadError as error:
+            return str(error)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _install(self, package: Path, warn: Callable[[str], None]) -> Installed | None:
+        def tell(doing: str) -> None:
+            if doing:
+                warn(doing)
+
+        name = f"{self.details.tenant}/{self.details.namespace}/{self.details.name}"
+        return await Installations(Installer(cache_directory())).of(name, package, tell)
 
     async def run(
         self, stop: asyncio.Event, show: Callable[[int, str], None], warn: Callable[[int, str], None]
@@ -123,7 +141,8 @@ class LocalRun:
         async def fetch(_: object) -> Path:
             return package
 
-        manager = RuntimeManager({"process" if is_process else "thread": runtime}, fetch, environment)
+        runtimes = {"process" if is_process else "thread": runtime}
+        manager = RuntimeManager(runtimes, fetch, environment, installer=Installer(cache_directory()))
         metadata = FunctionMetaData(functionDetails=self.details)
         name = f"{self.details.tenant}/{self.details.namespace}/{self.details.name}"
         assignments = {
@@ -161,6 +180,16 @@ class LocalRun:
         for number, follower in enumerate(followers, self.first_instance):
             for line in (await asyncio.to_thread(follower.read)).splitlines():
                 show(number, line)
+
+
+async def _none_when(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+def cache_directory() -> Path:
+    """Return where requirements of functions in the foreground are installed, for this user and for later runs."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "magnetar" / "requirements"
 
 
 def unpacked(package: Path, directory: Path) -> Path:

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
+from ..instance.loading.requirements import Installer
 from ..instance.spec import Environment, InstanceSpec
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import (
@@ -32,6 +33,7 @@ from ..wire.functions_pb2 import (
     PackageLocationMetaData,
 )
 from .interface import Instance, Runtime
+from .requirements import Installations, lasting_installer
 from .socket_directory import SocketDirectory
 from .supervisor import Supervisor
 
@@ -39,6 +41,10 @@ log = logging.getLogger(__name__)
 
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
+WITH_LIBRARIES = ("process",)
+"""The runtimes whose requirements are installed by the manager."""
+NO_PACKAGE = Path()
+"""Of an installed connector."""
 STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
 """File beside the logs of a function: the uuid of its creation."""
@@ -51,7 +57,7 @@ class InstanceEnvironment(Environment):
     """What all instances of a worker have in common, and where it keeps their files.
 
     Attributes:
-        data_dir: logs, sockets and last words of instances are kept below.
+        data_dir: logs, sockets and last words of instances are kept below, and installed requirements.
     """
 
     data_dir: Path
@@ -75,6 +81,7 @@ class RuntimeManager:
         fetch_package: FetchPackage,
         environment: InstanceEnvironment,
         clock: Callable[[], float] = time.monotonic,
+        installer: Installer | None = None,
     ) -> None:
         """Prepare; nothing runs before `apply`.
 
@@ -83,6 +90,7 @@ class RuntimeManager:
             fetch_package: returns a .py file or the directory of a package's modules.
             environment: of all instances.
             clock: rising seconds, for the waits between restarts.
+            installer: of requirements; None: `lasting_installer` of the environment's directory.
         """
         self._runtimes = dict(runtimes)
         self._fetch_package = fetch_package
@@ -94,6 +102,7 @@ class RuntimeManager:
         self._tasks = TaskSet(f"instances of worker {environment.worker_id}")
         self._is_warm = False
         self._log_changes = asyncio.Lock()
+        self._installations = Installations(installer or lasting_installer(environment.data_dir))
         self._sockets = SocketDirectory(environment.data_dir / "run" / _digest(environment.worker_id))
 
     async def apply(self, assignments: Mapping[str, Assignment]) -> None:
@@ -167,23 +176,34 @@ class RuntimeManager:
         finally:
             self._stopping.pop(supervisor, None)
 
-    async def _make_spec(self, key: str, assignment: Assignment) -> InstanceSpec:
+    async def _make_spec(self, key: str, assignment: Assignment, supervisor: Supervisor) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
         has_transform = metadata.HasField("transformFunctionPackageLocation")  # of an installed connector
         package = await self._fetch_package(
             metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
         )
+        if package != NO_PACKAGE and self._installs(metadata.functionDetails.customRuntimeOptions):
+            tell = partial(setattr, supervisor, "waits_for")
+            supervisor.installed = await self._installations.of(key.rpartition(":")[0], package, tell)
         async with self._log_changes:
             await asyncio.to_thread(_begin_incarnation, self.log_file(key).parent, metadata.functionUuid)
         return InstanceSpec(
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
             package=package,
+            libraries=None if supervisor.installed is None else supervisor.installed.directory,
             log_file=self.log_file(key),
             control_socket=self._sockets.path / f"{_digest(key)}.sock",
             last_words=self._sockets.path / f"{_digest(key)}.txt",
             **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
         )
+
+    def _installs(self, options: str) -> bool:
+        """Return whether requirements are installed here, and not by the runtime that the options of a record name."""
+        try:
+            return (runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME) in WITH_LIBRARIES
+        except InvalidConfig:  # it does not start, and says why
+            return False
 
     def log_file(self, key: str) -> Path:
         """Return where the log of an instance is, or would be."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..errors import MagnetarError, RunNotYet, RunRefused
+from ..instance.loading.requirements import Installed
 from ..instance.spec import InstanceSpec
 from ..instance.stats import format_error, now_ms
 from ..tasks import Backoff, TaskSet, race, within
@@ -34,13 +35,15 @@ class Supervisor:
 
     Attributes:
         leftovers: what earlier runs left behind that could not be ended; shown in status.
+        installed: the requirements that this run uses; released when it has ended.
+        waits_for: what holds its start up, shown in status unless it has failed before; empty if nothing does.
     """
 
     def __init__(
         self,
         key: str,
         start: Callable[[InstanceSpec], Coroutine[Any, Any, Instance]],
-        make_spec: Callable[[], Coroutine[Any, Any, InstanceSpec]],
+        make_spec: Callable[[Supervisor], Coroutine[Any, Any, InstanceSpec]],
         clock: Callable[[], float],
         predecessor: Supervisor | None,
     ) -> None:
@@ -49,11 +52,13 @@ class Supervisor:
         Args:
             key: ``tenant/namespace/name:instance``.
             start: starts it, as `Runtime.start` does.
-            make_spec: fetches its package and says what to run.
+            make_spec: fetches its package and says what to run; is given this.
             clock: rising seconds.
             predecessor: stops before this one starts.
         """
         self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
+        self.installed: Installed | None = None
+        self.waits_for = ""
         self._key = key
         self._start = start
         self._make_spec = make_spec
@@ -105,7 +110,7 @@ class Supervisor:
     async def _run_once(self) -> str:
         """Start the instance and return why it ended."""
         try:
-            spec = await race(self._make_spec(), self._stop_order.wait())
+            spec = await race(self._make_spec(self), self._stop_order.wait())
             if not isinstance(spec, InstanceSpec) or self._is_stopping:
                 return ""
             instance = self._instance = await self._start(spec)
@@ -122,6 +127,9 @@ class Supervisor:
             self._note_leftover()
             self._instance = None
             self._started.clear()
+            if self.installed is not None:
+                self.installed.release()
+                self.installed = None
 
     def _note_leftover(self) -> None:
         leftover = "" if self._instance is None else self._instance.leftover()
@@ -183,7 +191,7 @@ class Supervisor:
         instance = self._instance
         status = FunctionStatus() if instance is None else await instance.status()
         if not status.running and not status.failureException and not self._is_stopping:
-            status.failureException = self._failure
+            status.failureException = self._failure or self.waits_for
         past = [_told_now(leftover) for leftover in self.leftovers]
         if status.running:
             self._failure = ""

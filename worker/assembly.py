@@ -24,6 +24,7 @@ from ..runtime.interface import Runtime
 from ..runtime.manager import FetchPackage, InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
+from ..runtime.requirements import lasting_installer
 from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..scheduler.assignments import InstanceKey
@@ -144,6 +145,7 @@ class Parts:
             self._named_packages,
             lambda: self.leadership.is_leading,
             self.metadata.log.undecided,
+            lasting_installer(config.data_dir),
         )
         logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
         self.keep_compacted = partial(

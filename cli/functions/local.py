@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config.conversion import read_function_config, to_details
-from ...config.function_config import SPARK
+from ...config.function_config import PROCESS, SPARK
 from ...config.rules import check, with_defaults
 from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.package_intake import check_code
@@ -36,7 +36,10 @@ def local_function(content: dict[str, Any], addresses: Addresses, first_instance
         raise Failure("runtimeEnv spark has its driver on a worker; create the function, or give --runtime thread")
     check(config)
     with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
-        config = replace(config, class_name=check_code(unpacked(code, Path(directory)), config))
+        # A single instance has this process for itself, so requirements are installed for it as for a process.
+        home = PROCESS if config.parallelism == 1 else config.runtime_env
+        class_name = check_code(unpacked(code, Path(directory)), replace(config, runtime_env=home))
+        config = replace(config, class_name=class_name)
     return LocalRun(
         details=to_details(config), package=code, service_url=addresses.service_url, admin_url=addresses.admin_url,
         state_url=addresses.state_url, first_instance=first_instance,

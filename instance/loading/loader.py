@@ -125,10 +125,11 @@ class ProcessHome:
         loading: what is being imported.
     """
 
-    def __init__(self, package: Path) -> None:
-        """Remember the package; nothing is imported yet."""
+    def __init__(self, package: Path, libraries: Path | None = None) -> None:
+        """Remember the package, and where its requirements are installed; nothing is imported yet."""
         self.loading = Loading()
         self._package = package
+        self._libraries = libraries
         self._is_ready = False
 
     def enter_thread(self) -> None:
@@ -148,6 +149,9 @@ class ProcessHome:
             root = module_root(self._package)
             self._make_room(root)
             sys.path.insert(0, str(root))
+            if self._libraries is not None:  # behind what we use ourselves, and have imported
+                sys.path.append(str(self._libraries))
+                importlib.invalidate_caches()
         return importlib.import_module(name)
 
     def _make_room(self, root: Path) -> None:
@@ -157,7 +161,7 @@ class ProcessHome:
         of it holds on to its own parts.
         """
         names = set()
-        for name in (found.name for found in pkgutil.iter_modules([str(root)])):
+        for name in self._own_names(root):
             if name not in sys.modules or name not in sys.stdlib_module_names:
                 names.add(name)
                 continue
@@ -168,6 +172,12 @@ class ProcessHome:
             )
         if any(name in sys.modules or _is_elsewhere(name) for name in names):
             OwnImports(names, str(root)).install()
+
+    def _own_names(self, root: Path) -> list[str]:
+        """Return the modules of the package; files beside a single file are other functions'."""
+        if self._package.is_file():
+            return [self._package.stem]
+        return [found.name for found in pkgutil.iter_modules([str(root)])]
 
 
 def _is_elsewhere(name: str) -> bool:
@@ -274,6 +284,11 @@ def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
                 f"{what} names module {module_name!r}, which the package does not have;"
                 " the module name is the file name without .py"
             ) from None
+        if error.name is not None and "." not in error.name:
+            error.msg = (
+                f"{error}; put it into the package, of a process function into its requirements.txt,"
+                " or install it where the function runs"
+            )
         raise
     if hasattr(module, attribute):
         return getattr(module, attribute)

@@ -100,7 +100,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
     client = AsyncClient(spec.service_url, config)
     try:
-        pipeline = Pipeline(spec, client, ProcessHome(spec.package), instance_log)
+        pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
         # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
         server = control.serve(_Answers(pipeline, asyncio.get_running_loop()), spec.control_socket)

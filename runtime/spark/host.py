@@ -289,7 +289,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
 
 def main() -> None:
     """Serve the socket whose descriptor is the first argument, with the session that the second describes."""
-    from ...spark.jobs.function_requirements import Installer
+    from ...instance.loading.requirements import Installer
     from ...spark.jobs.function_run import SparkFunction
 
     directory = config_from_text(sys.argv[2]).directory / "requirements"

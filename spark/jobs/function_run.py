@@ -10,14 +10,15 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
 from ...instance.function_context import instance_logger
 from ...instance.identity import incarnation_of, table_of
 from ...instance.loading.kinds import Kind
+from ...instance.loading.libraries import LIBRARIES
 from ...instance.loading.loader import load_function, requirements_of
+from ...instance.loading.requirements import Installed, Installer
 from ...instance.spec import InstanceSpec
 from ...state.client import TableClient
 from ...wire.functions_pb2 import EARLIEST
@@ -26,7 +27,6 @@ from ..session import Session
 from ..source.connection import Routes
 from ..source.publishing import partition_names
 from .backlog import backlog_entries
-from .function_requirements import LIBRARIES, Installer
 from .planned_run import PlannedRun
 from .planner import Subscription
 from .plans import PlanStore, RunRequest
@@ -72,16 +72,17 @@ class SparkFunction:
         self.cancelled = threading.Event()
         self._stop_jobs: Callable[[], None] | None = None
         self._check()
-        self.libraries = self._install(installer)
-        LIBRARIES.use(spec.function_name, self.libraries)
+        self._installed = self._install(installer)
+        self.libraries = None if self._installed is None else self._installed.directory
         try:
+            LIBRARIES.use(spec.function_name, self.libraries)
             self._load()
             self._begin()
         except BaseException:
             self.close()
             raise
 
-    def _install(self, installer: Installer | None) -> Path | None:
+    def _install(self, installer: Installer | None) -> Installed | None:
         requirements = requirements_of(self.spec.package)
         if requirements is None:
             return None
@@ -110,6 +111,8 @@ class SparkFunction:
     def close(self) -> None:
         """Release the libraries that it shares with other functions of this process; it is not run any more."""
         LIBRARIES.release(self.spec.function_name)
+        if self._installed is not None:
+            self._installed.release()
 
     def _begin(self) -> None:
         """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""

@@ -34,6 +34,7 @@ from ...instance.function_context import instance_logger
 from ...instance.kind_calls import call_of
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
 from ...instance.loading.kinds import Kind
+from ...instance.loading.libraries import LIBRARIES
 from ...instance.loading.loader import WHEELS, Loading, load_function, load_serde
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.output_headers import HeaderMaker
@@ -42,7 +43,6 @@ from ...instance.stats import InstanceStats
 from ...instance.values.loading import load_values
 from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
-from .function_requirements import LIBRARIES
 
 SPARK_KINDS = (Kind.PLAIN, Kind.BATCH, Kind.GENERATOR)
 """Of functions that run as jobs: a task has one thread, and nothing that would wait beside it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe, batch_function
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.loading.kinds import Kind
-from magnetar.instance.loading.loader import SHOWN_AFTER_S, Loading, load_function, load_serde
+from magnetar.instance.loading.loader import SHOWN_AFTER_S, Loading, ProcessHome, load_function, load_serde
 
 from tests.support.instances import spec_maker
 
@@ -210,3 +212,18 @@ def test_step_that_takes_long_says_what_it_is_since_when_and_where() -> None:
         assert loading.trouble().startswith("importing module slow since 12 s; now at line ")
         assert "loader.py" in loading.trouble()
     assert loading.trouble() == ""
+
+
+def test_files_beside_a_single_file_are_no_part_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Functions of the same content share a directory; with thousands of files a look at each would take long."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in ("asyncio.py", "lone_function.py"):
+        (tmp_path / name).write_text("def process(x): return x")
+    try:
+        assert ProcessHome(tmp_path / "lone_function.py").import_module("lone_function").process(1) == 1
+    finally:
+        sys.modules.pop("lone_function", None)
+    assert capfd.readouterr().err == ""  # else: that asyncio has the name of a standard library module

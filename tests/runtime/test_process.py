@@ -104,7 +104,11 @@ async def test_killed_process_is_reported(runtime: ProcessRuntime, make_spec: Ma
     [
         ("def process(text: return", "user_code.process", "SyntaxError"),
         ("1 / 0", "user_code.process", "ZeroDivisionError"),
-        ("import nothing_like_this", "user_code.process", "No module named 'nothing_like_this'"),
+        (
+            "import nothing_like_this",
+            "user_code.process",
+            "No module named 'nothing_like_this'; put it into the package",
+        ),
         ("def other(text): pass", "user_code.process", "module 'user_code' has no 'process'; it has other"),
         ("", "elsewhere.process", "names module 'elsewhere', which the package does not have"),
         ("class C:\n    def __init__(self): raise KeyError('k')", "user_code.C", "KeyError: 'k'"),

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,41 +14,21 @@ from typing import Any
 import psutil
 import pytest
 from magnetar.errors import FunctionLoadError
+from magnetar.instance.loading import requirements as loading_requirements
+from magnetar.instance.loading.libraries import Libraries
 from magnetar.instance.loading.loader import requirements_of
+from magnetar.instance.loading.requirements import UNUSED_S, Installer
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime
-from magnetar.spark.jobs import function_requirements
-from magnetar.spark.jobs.function_requirements import UNUSED_S, Installer, Libraries
 from magnetar.spark.jobs.user_code import Shipment, WorkerFunction, pack
 
 from tests.spark.functions import Lab, make_spec
 from tests.support.eventually import until
+from tests.support.wheels import unpacked, wheel
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 SAYS = "import greeting_parts\n\ndef process(value):\n    return f'{greeting_parts.VERSION} {value}'\n"
-
-
-def wheel(directory: Path, version: str, name: str = "greeting-parts", **files: str) -> None:
-    """Make a wheel by hand, as a build tool would."""
-    module = name.replace("-", "_")
-    info = f"{module}-{version}.dist-info"
-    texts = {f"{module}/__init__.py": f"VERSION = {version!r}\n", **files}
-    texts[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    texts[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: by-hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    texts[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in (*texts, f"{info}/RECORD"))
-    directory.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(directory / f"{module}-{version}-py3-none-any.whl", "w") as archive:
-        for file, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(file), text)  # with the time of no day: the same each time
-
-
-def unpacked(directory: Path, version: str, name: str = "greeting-parts") -> Path:
-    """Return a directory as pip would make it of a wheel."""
-    wheel(directory, version, name)
-    with zipfile.ZipFile(next(directory.glob("*.whl"))) as archive:
-        archive.extractall(directory / "installed")
-    return directory / "installed"
 
 
 def package(directory: Path, version: str, code: str = SAYS) -> Path:
@@ -64,7 +43,9 @@ def package(directory: Path, version: str, code: str = SAYS) -> Path:
 def install(installer: Installer, package: Path) -> Path:
     requirements = requirements_of(package)
     assert requirements is not None
-    return installer.install(requirements)
+    installed = installer.install(requirements)
+    installed.release()
+    return installed.directory
 
 
 @pytest.fixture
@@ -77,7 +58,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     """What this process has, undone at the end."""
     it = Libraries()
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(function_requirements, "LIBRARIES", it)
+    monkeypatch.setattr(loading_requirements, "LIBRARIES", it)
     for user in ("user_code", "function_run"):
         monkeypatch.setattr(f"magnetar.spark.jobs.{user}.LIBRARIES", it)
     yield it
@@ -110,6 +91,15 @@ def test_what_was_installed_is_used_again_and_swept_when_nothing_has_used_it_for
     assert set(installer.directory.iterdir()) == {other, renewed}
 
 
+def test_machines_of_two_kinds_that_share_a_directory_do_not_share_what_is_installed(
+    tmp_path: Path, installer: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = package(tmp_path / "a", "1.0")
+    here = install(installer, code)
+    monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-other")
+    assert install(installer, code) != here
+
+
 @pytest.mark.parametrize(
     ("requirement", "cause"),
     [
@@ -129,6 +119,19 @@ def test_what_cannot_be_installed_is_told_in_one_line(
     assert "put wheels for Python 3." in text
     assert "\n" not in text
     assert list(installer.directory.iterdir()) == []
+
+
+def test_a_python_without_pip_is_named(tmp_path: Path, installer: Installer, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho $0: No module named pip >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(FunctionLoadError) as caught:
+        install(installer, package(tmp_path / "a", "1.0"))
+    assert str(caught.value) == (
+        f"requirements.txt of the package cannot be installed: {python}: No module named pip; install it there by"
+        f" {python} -m ensurepip, or put the modules themselves into the package"
+    )
 
 
 def test_pip_ends_when_its_time_is_over_or_the_function_is_removed(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from magnetar.config.function_config import FunctionConfig
 from magnetar.errors import PackageError
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.functions.connector_check import connector_class
 from magnetar.worker.functions.package_check import check_package
-from magnetar.worker.functions.package_intake import package_id, package_name
+from magnetar.worker.functions.package_intake import check_code, package_id, package_name
 
 
 def file_package(directory: Path, source: str, name: str = "m.py") -> Path:
@@ -83,9 +84,15 @@ def test_requirements_are_refused_where_nothing_installs_them(tmp_path: Path) ->
     (tmp_path / "requirements.txt").write_text("numpy")
     (tmp_path / "src").mkdir()
     file_package(tmp_path / "src", "def f(x): pass")
-    with pytest.raises(PackageError, match=r"requirements\.txt, which is installed for runtimeEnv spark only"):
+    with pytest.raises(
+        PackageError, match=r"requirements\.txt, which is installed for functions in processes and on Spark only"
+    ):
         check_package(tmp_path / "src", "m.f")
     check_package(tmp_path / "src", "m.f", installs=True)
+    for runtime in (None, "process", "spark"):
+        assert check_code(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env=runtime)) == "m.f"
+    with pytest.raises(PackageError, match=r"give --runtime process to a function, or put"):
+        check_code(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env="thread"))
 
 
 def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from magnetar.instance.loading.requirements import Installer, digest_of
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.metadata.packages import NAMED_S, PackageStore
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
@@ -45,7 +46,8 @@ class World:
         self.packages.prepare()
         self.named: set[str] = set()
         self.package_cleanup = PackageCleanup(
-            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.log.undecided  # type: ignore[arg-type]
+            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.log.undecided,  # type: ignore[arg-type]
+            Installer(directory.parent / "installed"),
         )  # fmt: skip
 
     async def name_it(self) -> None:
@@ -102,3 +104,19 @@ async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None
 
 def test_a_package_that_had_a_name_is_there_for_as_long_as_nobody_looks_again() -> None:
     assert NAMED_S * 10 <= KEEP_UNNAMED_S
+
+
+async def test_what_was_installed_goes_when_no_package_here_asks_for_it(tmp_path: Path) -> None:
+    world = World(tmp_path / "packages")
+    package = world.packages.directory_of(ID)
+    (package / "src").mkdir(parents=True)
+    (package / "requirements.txt").write_text("numpy==2.0")
+    installed = world.package_cleanup.installer.directory
+    needed = installed / digest_of(package / "requirements.txt")
+    for directory in (needed, installed / "f" / "numpy", installed / ".fresh-0"):
+        directory.mkdir(parents=True)
+    world.broker.may_go.set()
+    await world.package_cleanup.tidy(0.0)
+    assert list(installed.iterdir()) == [needed]
+    await world.package_cleanup.tidy(KEEP_UNNAMED_S)
+    assert (package.exists(), list(installed.iterdir())) == (False, [])

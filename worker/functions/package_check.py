@@ -58,8 +58,8 @@ def check_archive(root: Path, *, installs: bool = False) -> None:
     """
     if requirements_of(root) is not None and not installs:
         raise PackageError(
-            "the package has a requirements.txt, which is installed for runtimeEnv spark only; put the modules"
-            " themselves into it"
+            "the package has a requirements.txt, which is installed for functions in processes and on Spark only; give"
+            " --runtime process to a function, or put the modules themselves into the package"
         )
 
 

@@ -1,5 +1,7 @@
 """Cleanup of packages that no function names: on this machine, and on the leader of their topics.
 
+What was installed for the requirements of packages goes when none of the packages on this machine asks for it.
+
 A package is there before the record that names it, and an upload may be refused in between; so one without a name gets
 an hour. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
 
@@ -14,9 +16,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 
 from ...errors import MagnetarError
+from ...instance.loading.loader import requirements_of
+from ...instance.loading.requirements import Installer, digest_of
 from ...membership.grace_period import GracePeriod
 from ...metadata.packages import PackageStore
 from ..cluster.broker_admin import BrokerAdmin
@@ -38,6 +43,7 @@ class PackageCleanup:
         named: returns the packages that functions name.
         is_leading: whether this worker is the one to remove topics.
         undecided: keeps changes of functions from being decided meanwhile.
+        installer: of requirements of packages on this machine.
     """
 
     packages: PackageStore
@@ -46,8 +52,11 @@ class PackageCleanup:
     named: Callable[[], set[str]]
     is_leading: Callable[[], bool]
     undecided: Callable[[], AbstractAsyncContextManager[None]]
+    installer: Installer
     _local: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
     _stored: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
+
+    _digests: dict[str, str] = field(default_factory=dict, init=False)  # of packages that never change, by id
 
     async def run(self) -> None:
         """Tidy up until cancelled."""
@@ -62,6 +71,7 @@ class PackageCleanup:
             if package_id in self._used():
                 continue
             await asyncio.to_thread(self.packages.remove_local, package_id)
+        await asyncio.to_thread(self._remove_requirements)
         if not self.is_leading():
             self._stored.restart()
             return
@@ -69,6 +79,14 @@ class PackageCleanup:
             await self._tidy_topics(now)
         except MagnetarError as exc:
             _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
+
+    def _remove_requirements(self) -> None:
+        """Remove what was installed for no package that is here, unless an instance is still running with it."""
+        here = {package_id: self.packages.directory_of(package_id) for package_id in self.packages.local_ids()}
+        self._digests = {
+            package_id: self._digests.get(package_id) or _digest(directory) for package_id, directory in here.items()
+        }
+        self.installer.remove_others(set(self._digests.values()))
 
     def _used(self) -> set[str]:
         return self.named() | self.packages.in_use()
@@ -88,3 +106,8 @@ class PackageCleanup:
                     continue
                 await self.admin.delete_topic(self.topic_prefix + package_id)
             _log.info("removed package %s, which no function names", package_id)
+
+
+def _digest(package: Path) -> str:
+    requirements = requirements_of(package)
+    return "none" if requirements is None else digest_of(requirements)

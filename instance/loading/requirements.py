@@ -1,0 +1,269 @@
+"""The requirements.txt of a package: installed once on a machine, for all functions that ask for the same.
+
+Design: pip installs into a directory that is named after what was asked for, so that functions, processes and runs
+share it. It is filled under another name and renamed: it is complete or absent. Whoever installs or removes it holds
+an exclusive lock on it, whoever uses it a shared one; the kernel lets go of these with their process. pip holds the
+lock with whoever started it, so that none that lost its parent writes into a directory that another has taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import FunctionLoadError
+from .libraries import LIBRARIES
+from .loader import WHEELS
+
+INSTALL_S = 600.0
+"""pip is ended after that."""
+UNUSED_S = 7 * 24 * 3600.0
+"""What no function was loaded with for so long is removed when something is installed."""
+_POLL_S = 0.1
+_CAUSE_CHARACTERS = 300
+_FRESH = ".fresh-"
+_NO_PIP = "No module named pip"
+
+
+class Installed:
+    """Requirements that are installed, and stay so until they are released.
+
+    Attributes:
+        directory: for the search path.
+    """
+
+    def __init__(self, directory: Path, lock: int) -> None:
+        """Take over the descriptor that holds the lock."""
+        self.directory = directory
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let others remove them."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    def __del__(self) -> None:
+        """Release what nobody holds: it was found for somebody who does not wait any more."""
+        self.release()
+
+
+@dataclass(frozen=True)
+class Installer:
+    """Installs requirements below a directory.
+
+    Attributes:
+        directory: has one directory for each content.
+        is_wanted: pip is ended when it is not true any more.
+        timeout_s: pip is ended after that.
+        unused_s: what was not used for so long is removed when something is installed.
+    """
+
+    directory: Path
+    is_wanted: Callable[[], bool] = lambda: True
+    timeout_s: float = INSTALL_S
+    unused_s: float = UNUSED_S
+
+    def find(self, requirements: Path) -> Installed | None:
+        """Return what a requirements.txt asks for if it is installed; blocking."""
+        try:
+            return self._hold(self.directory / digest_of(requirements))
+        except OSError as error:
+            raise self._trouble(requirements, error) from error
+
+    def install(self, requirements: Path) -> Installed:
+        """Return what a requirements.txt asks for, installed if it is not yet; blocking.
+
+        Raises:
+            FunctionLoadError: that was not possible, or is not wanted any more.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            target = self.directory / digest_of(requirements)
+            installed = self._hold(target)
+            if installed is None:
+                self._sweep()
+            while installed is None:
+                self._make(requirements, target)
+                installed = self._hold(target)
+            return installed
+        except OSError as error:
+            raise self._trouble(requirements, error) from error
+
+    def remove_others(self, needed: Collection[str]) -> None:
+        """Remove what nobody uses but some, and what was not finished; blocking.
+
+        Args:
+            needed: names of directories, as of `digest_of`.
+        """
+        if self.directory.is_dir():
+            for found in self.directory.iterdir():
+                if found.name not in needed:
+                    _remove(found)
+
+    def _trouble(self, requirements: Path, error: OSError) -> FunctionLoadError:
+        return FunctionLoadError(
+            f"{requirements.name} cannot be installed below {self.directory}: {error.strerror or error}; make room"
+            " there, or set the rights of the directory"
+        )
+
+    def _hold(self, target: Path) -> Installed | None:
+        lock = _locked(target, fcntl.LOCK_SH)  # who removes it, or has just made it, lets go at once
+        if lock is None:
+            return None
+        with contextlib.suppress(OSError):  # its age counts only where unused ones are swept
+            os.utime(target)
+        return Installed(target, lock)
+
+    def _make(self, requirements: Path, target: Path) -> None:
+        """Install them, or wait until whoever is at it has ended."""
+        fresh = target.with_name(_FRESH + target.name)
+        fresh.mkdir(exist_ok=True)
+        lock = _locked(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            self._wait_for_another(requirements, fresh)
+            return
+        try:
+            if target.exists():
+                return
+            for left in fresh.iterdir():  # by one that was killed
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            self._run_pip(requirements, fresh, lock)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+            os.close(lock)
+
+    def _wait_for_another(self, requirements: Path, fresh: Path) -> None:
+        deadline = time.monotonic() + self.timeout_s
+        while fresh.exists():
+            lock = _locked(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is not None:
+                os.close(lock)
+                return
+            if not self.is_wanted():
+                raise FunctionLoadError(f"{requirements.name} is not installed: the function was removed meanwhile")
+            if time.monotonic() > deadline:
+                raise FunctionLoadError(
+                    f"{requirements.name} cannot be installed: another process has been at it in {fresh} for"
+                    f" {self.timeout_s:g} s; end it"
+                )
+            time.sleep(_POLL_S)
+
+    def _run_pip(self, requirements: Path, target: Path, lock: int) -> None:
+        # -P: modules of the package, which is the working directory for the sake of relative paths, are not pip's.
+        command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        command += ["--target", str(target), "-r", str(requirements)]
+        wheels = requirements.parent / WHEELS
+        if wheels.is_dir():
+            command += ["--no-index", "--find-links", str(wheels)]
+        with tempfile.TemporaryFile() as said:
+            pip = subprocess.Popen(
+                command, cwd=requirements.parent, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True, pass_fds=(lock,),
+            )  # fmt: skip
+            reason = self._wait(pip)
+            said.seek(0)
+            if not reason and pip.returncode:
+                reason = _cause(said.read().decode(errors="replace"))
+        if reason.endswith(_NO_PIP):
+            raise FunctionLoadError(
+                f"{requirements.name} of the package cannot be installed: {reason}; install it there by"
+                f" {sys.executable} -m ensurepip, or put the modules themselves into the package"
+            )
+        if reason:
+            raise FunctionLoadError(
+                f"{requirements.name} of the package cannot be installed: {reason}; correct it, put wheels for Python"
+                f" {sys.version_info[0]}.{sys.version_info[1]} into {WHEELS}/ beside it, or let this machine reach its"
+                " index"
+            )
+
+    def _wait(self, pip: subprocess.Popen[bytes]) -> str:
+        """Return when pip has ended; says why if that was not by itself."""
+        deadline_s = time.monotonic() + self.timeout_s
+        try:
+            while pip.poll() is None:
+                if not self.is_wanted():
+                    return "the function was removed meanwhile"
+                if time.monotonic() > deadline_s:
+                    return f"pip did not end within {self.timeout_s:g} s"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    pip.wait(_POLL_S)
+            return ""
+        finally:
+            if pip.returncode is None:
+                os.killpg(pip.pid, signal.SIGKILL)  # and what it has started to build
+                pip.wait()
+
+    def _sweep(self) -> None:
+        """Delete directories unused for `unused_s`, and those of installations that were killed."""
+        now_s = time.time()
+        for found in self.directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another has removed it
+                is_old = now_s - found.stat().st_mtime > self.unused_s and not LIBRARIES.is_here(found)
+                if is_old or found.name.startswith(_FRESH):
+                    _remove(found)
+
+
+def _locked(directory: Path, how: int) -> int | None:
+    """Return a descriptor that holds a lock on a directory; None if there is none, or somebody else has the lock."""
+    try:
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, how)
+        if os.path.samestat(os.fstat(lock), os.stat(directory)):
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+def _remove(found: Path) -> None:
+    """Remove a directory that nobody holds; what cannot be removed now is tried another time."""
+    with contextlib.suppress(OSError):
+        lock = _locked(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            return
+        try:
+            if not found.name.startswith(_FRESH):  # out of sight first: half of it must never be used
+                found = found.rename(found.with_name(f"{_FRESH}{uuid.uuid4().hex}"))
+            shutil.rmtree(found, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def digest_of(requirements: Path) -> str:
+    """Return the name of the directory that a requirements.txt is installed into."""
+    digest = hashlib.sha256(f"{sys.implementation.cache_tag}\0{sysconfig.get_platform()}\0".encode())
+    wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
+    for file in sorted((*requirements.parent.glob("*.txt"), *wheels)):  # one may name another
+        name, content = file.relative_to(requirements.parent).as_posix(), file.read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _cause(said: str) -> str:
+    """Return the line of pip's output that says most."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pip failed and said nothing"]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines)[-1][:_CAUSE_CHARACTERS]

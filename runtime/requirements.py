@@ -1,0 +1,66 @@
+"""The requirements of instances: installed before they start, and held until they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ..instance.loading.libraries import check_environment, versions
+from ..instance.loading.loader import requirements_of
+from ..instance.loading.requirements import Installed, Installer
+
+DIRECTORY = "requirements"
+
+
+def lasting_installer(data_dir: Path) -> Installer:
+    """Return what installs requirements below a worker's directory, until `PackageCleanup` finds them unneeded."""
+    return Installer(data_dir / DIRECTORY, unused_s=math.inf)
+
+
+class Installations:
+    """What is installed for the instances of a worker; one after the other, for pip is not the only user of threads."""
+
+    def __init__(self, installer: Installer) -> None:
+        """Install with that."""
+        self._installer = installer
+        self._turn = asyncio.Lock()
+
+    async def of(self, function: str, package: Path, tell: Callable[[str], None]) -> Installed | None:
+        """Return the requirements of a function, installed; None if it has none.
+
+        Args:
+            function: by name.
+            package: the directory of its modules, or a file.
+            tell: is told what is being done, and that nothing is any more.
+
+        Raises:
+            FunctionLoadError: they cannot be installed, or the Python environment, which comes first on the search
+                path, has something of them in another version.
+
+        Cancellation: ends pip.
+        """
+        requirements = await asyncio.to_thread(requirements_of, package)
+        if requirements is None:
+            return None
+        installed = await asyncio.to_thread(self._installer.find, requirements)
+        if installed is None:
+            tell(f"installing requirements of {function}: pip gets what {requirements.name} of its package names")
+            try:
+                installed = await self._install(requirements)
+            finally:
+                tell("")
+        brought = await asyncio.to_thread(versions, installed.directory)
+        await asyncio.to_thread(check_environment, function, brought)
+        return installed
+
+    async def _install(self, requirements: Path) -> Installed:
+        async with self._turn:
+            is_over = False
+            installer = replace(self._installer, is_wanted=lambda: not is_over)
+            try:
+                return await asyncio.to_thread(installer.install, requirements)
+            finally:
+                is_over = True
