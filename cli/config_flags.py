@@ -19,13 +19,18 @@ Flags = Sequence[tuple[str, Field]]
 """Path in the config and field of each flag, in the order of the help."""
 
 
+def refused_help(text: str, reason: str) -> str:
+    """Return the help of a flag that is accepted only to be refused by name."""
+    return f"{text} Refused: {reason}.".lstrip()
+
+
 class QuietOption(click.Option):
-    """An option whose camelCase spellings work but do not stand in the help."""
+    """An option whose camelCase and under_score spellings work but do not stand in the help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the help without the old spellings."""
         spellings = self.opts
-        self.opts = [name for name in spellings if name == name.lower()]
+        self.opts = [name for name in spellings if name == name.lower() and "_" not in name]
         try:
             return super().get_help_record(ctx)
         finally:
@@ -40,9 +45,8 @@ def config_options(flags: Flags, *file_names: str) -> Callable[[Callable[..., An
             # `--flag` alone is true, `--flag=false` is possible
             extra: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if field.kind.is_switch else {}
             names = (*field.flags.split(), _variable(path))
-            command = click.option(*names, cls=QuietOption, metavar=field.kind.metavar, help=field.help, **extra)(
-                command
-            )
+            text = refused_help(field.help, field.refused) if field.refused else field.help
+            command = click.option(*names, cls=QuietOption, metavar=field.kind.metavar, help=text, **extra)(command)
         text = "YAML or JSON file with the config; flags replace its fields."
         return click.option(*file_names, "config_file", cls=QuietOption, metavar="FILE", help=text)(command)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..wire.printable import printable, summary
-from .config_flags import QuietOption
+from .config_flags import QuietOption, refused_help
 from .failure import Failure
 from .settings import Settings
 
@@ -34,6 +34,11 @@ _REFUSED_SWITCHES = {
 """Flags of Pulsar's that are refused by name, and why."""
 
 
+def refused_flags() -> dict[str, str]:
+    """Return the reason of each flag that is refused, by all its spellings."""
+    return {flag: reason for names, reason in (_REFUSED | _REFUSED_SWITCHES).items() for flag in names.split()}
+
+
 def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags of a local run."""
     for names, reason in _REFUSED.items():
@@ -42,7 +47,8 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         command = _refused(names, reason, is_flag=True)(command)
     for option in (
         click.option(
-            "--state-storage-service-url", metavar="URL",
+            "--state-storage-service-url", "--stateStorageServiceUrl", "state_storage_service_url", cls=QuietOption,
+            metavar="URL",
             help="State store, bk://host:port; without one a source keeps no position.",
         ),
         click.option(
@@ -59,7 +65,8 @@ def _refused(names: str, reason: str, **attributes: Any) -> Callable[..., Any]:
         if value:
             raise Failure(f"{parameter.opts[0]} is refused: {reason}; leave it out")
 
-    return click.option(*names.split(), hidden=True, expose_value=False, callback=refuse, **attributes)
+    text = refused_help("", f"{reason}; leave it out")
+    return click.option(*names.split(), cls=QuietOption, help=text, expose_value=False, callback=refuse, **attributes)
 
 
 def service_url_of(given: str | None, settings: Settings) -> str:

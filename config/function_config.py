@@ -172,7 +172,12 @@ class Resources:
         "ram", INTEGER, "Bytes of memory per instance.", flags="--ram", default=DEFAULT_RAM_BYTES, record="ram"
     )
     disk: int | None = option(
-        "disk", INTEGER, "Bytes of disk per instance.", flags="--disk", default=DEFAULT_DISK_BYTES, record="disk"
+        "disk",
+        INTEGER,
+        "Bytes of disk per instance; there is no limit, so any other value is refused.",
+        flags="--disk",
+        default=DEFAULT_DISK_BYTES,
+        record="disk",
     )
 
 
@@ -356,9 +361,9 @@ class FunctionConfig:
 
 
 OTHER_FIELDS = (
-    Field("jar", TEXT, "Java code; refused, only Python functions run here.", "--jar",
+    Field("jar", TEXT, "Java code.", "--jar",
           refused="Java functions are not supported; give a Python file as py"),
-    Field("go", TEXT, "Go code; refused, only Python functions run here.", "--go",
+    Field("go", TEXT, "Go code.", "--go",
           refused="Go functions are not supported; give a Python file as py"),
     Field("functionType", TEXT, "Built-in function.", "-t --function-type",
           refused="built-in functions are not supported yet; give a Python file as py"),

@@ -194,13 +194,16 @@ def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
 
 def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
     """Refuse settings of inputs that contradict each other."""
-    for spec in specs.values():
+    for topic, spec in specs.items():
         if spec.receiver_queue_size is not None and not 0 <= spec.receiver_queue_size <= _INT32_MAX:
             raise InvalidConfig("Receiver queue size should be >= zero")
         if spec.schema_type and spec.serde_class_name:
             raise InvalidConfig("Only one of schemaType or serdeClassName should be set in inputSpec")
         if spec.crypto_config is not None and not spec.crypto_config.get("cryptoKeyReaderClassName"):
-            raise InvalidConfig("CryptoKeyReader class name required")
+            raise InvalidConfig(
+                f"CryptoKeyReader class name required; inputSpecs[{topic}].cryptoConfig is not supported yet;"
+                " leave it out"
+            )
 
 
 def check_topic(what: str, text: str) -> TopicName:

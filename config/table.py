@@ -222,11 +222,15 @@ def by_name(fields: Iterable[Field]) -> dict[str, Field]:
 
 
 def with_flags(fields: Iterable[Field]) -> Iterator[tuple[str, Field]]:
-    """Yield the fields that have a flag with their path in JSON, ``a.b`` for a field of a nested object."""
+    """Yield the fields that have a flag with their path in JSON, ``a.b`` for a field of a nested object.
+
+    What is refused as a whole is refused with each of its fields.
+    """
     for field in fields:
         if field.flags:
             yield field.name, field
-        yield from ((f"{field.name}.{path}", member) for path, member in with_flags(field.kind.members))
+        for path, member in with_flags(field.kind.members):
+            yield f"{field.name}.{path}", member._replace(refused=field.refused or member.refused)
 
 
 def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dict[str, Any]:

@@ -30,7 +30,7 @@ REPORT_EVERY = 1000
 @click.option("-t", "--subscription-type", type=click.Choice(TYPES), default="Exclusive", show_default=True)
 @click.option(
     "-m", "--subscription-mode", type=click.Choice(("Durable", "NonDurable")), default="Durable", show_default=True,
-    help="Durable keeps the subscription when the command ends.",
+    help="Durable keeps the subscription when the command ends; NonDurable is refused so far.",
 )  # fmt: skip
 @click.option(
     "-p", "--subscription-position", type=click.Choice(("Latest", "Earliest")), default="Latest", show_default=True,
@@ -49,7 +49,7 @@ REPORT_EVERY = 1000
 @click.option("--hex", "as_hex", is_flag=True, help="Print contents in hexadecimal.")
 @click.option("--hide-content", is_flag=True, help="Count messages instead of printing them.")
 @click.option("-mp", "--print-metadata", is_flag=True, help="Print message id, producer, sequence id and redeliveries.")
-@click.option("-st", "--schema-type", default="bytes", help="bytes.")
+@click.option("-st", "--schema-type", default="bytes", help="bytes; others are refused so far.")
 @not_yet("--regex", takes_value=False)
 @not_yet("-mc", "--max_chunked_msg")
 @not_yet("-ac", "--auto_ack_chunk_q_full", takes_value=False)

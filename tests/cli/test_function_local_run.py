@@ -21,6 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.function_topics import EARLIEST
 from tests.support.instances import topic
 from tests.support.servers import COMMAND, Server, running
+from tests.support.wheels import wheel
 
 __all__ = ["topic"]
 pytestmark = pytest.mark.slow
@@ -62,6 +63,22 @@ async def test_a_function_runs_here(
     out = (tmp_path / "out").read_text()
     assert "took hey" in out
     assert re.search(r"instance [78]", out)
+
+
+async def test_requirements_are_installed_where_later_runs_find_them(
+    server: Server, client: AsyncClient, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, code = tmp_path / "cache", tmp_path / "package"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    wheel(code / "deps", "1.0")
+    (code / "requirements.txt").write_text("greeting-parts")
+    (code / "code.py").write_text("import greeting_parts\n\ndef process(x):\n    return greeting_parts.VERSION + x\n")
+    await (await client.create_producer(topic)).send(b" hey")
+    arguments = ["package" if one == "code.py" else one for one in flags(topic)]
+    with local_run(server, tmp_path, *arguments):
+        consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+        assert (await consumer.receive(60)).data == b"1.0 hey"
+    assert len(list((cache / "magnetar" / "requirements").iterdir())) == 1
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,13 @@ def test_settings_of_producers_reach_what_the_context_publishes(make_spec: MakeS
 # -- consumers ------------------------------------------------------------------------------------------------------
 
 
+def test_receiver_queue_size_is_that_of_the_topic(make_spec: MakeSpec, topic: str) -> None:
+    spec = make_spec()
+    usual = consumer_config(spec, f"{topic}-in").receiver_queue_size
+    spec.details.source.inputSpecs[f"{topic}-in"].receiverQueueSize.value = usual + 7
+    assert consumer_config(spec, f"{topic}-in").receiver_queue_size == usual + 7
+
+
 async def test_properties_of_a_consumer_have_their_effect(
     client: AsyncClient, any_runtime: Runtime, make_spec: MakeSpec, topic: str
 ) -> None:

@@ -36,6 +36,62 @@ async def test_a_pattern_is_prepared_followed_and_cleaned_up(cluster: Cluster) -
             assert "public/default/shout" not in found.json()
 
 
+async def test_a_trigger_of_a_pattern_asks_for_the_topic(cluster: Cluster) -> None:
+    base, out = cluster.topic("asked-in"), cluster.topic("asked-out")
+    path = "/admin/v3/functions/public/default/asked"
+    answer = await cluster.create("asked", SHOUT, topicsPattern=f"{base}-.*", output=out, runtimeEnv="thread")
+    assert answer.status_code == 204, answer.text
+    answer = await cluster.http.post(f"{path}/trigger", files={"data": (None, b"x")})
+    assert answer.status_code == 400
+    assert f"reads the pattern {base}-.*; name one of its input topics as topic" in answer.json()["reason"]
+    answer = await cluster.http.post(f"{path}/trigger", files={"data": (None, b"x"), "topic": (None, out.encode())})
+    assert (answer.status_code, "unidentified topic" in answer.text) == (400, True)
+    topic = f"{base}-new".encode()  # which joins by this
+    answer = await cluster.http.post(f"{path}/trigger", files={"data": (None, b"x"), "topic": (None, topic)})
+    assert (answer.status_code, answer.text) == (200, "x!")
+    assert (await cluster.http.delete(path)).status_code == 204
+
+
+async def test_cursors_of_a_pattern_are_reset_by_topic(cluster: Cluster) -> None:
+    base, out = cluster.topic("reset-in"), cluster.topic("reset-out")
+    path = "/admin/v3/functions/public/default/again"
+    async with httpx.AsyncClient(base_url=cluster.broker.web_url, timeout=60) as http:
+        parts = "/admin/v2/" + f"{base}-p".replace("://", "/") + "/partitions"
+        (await http.put(parts, json=2)).raise_for_status()
+    await send_batches(cluster.client, f"{base}-a", [[b"before"]])
+    answer = await cluster.create("again", SHOUT, topicsPattern=f"{base}-.*", output=out, runtimeEnv="thread")
+    assert answer.status_code == 204, answer.text
+    producer = await cluster.client.create_producer(f"{base}-a")
+    position = await producer.send(b"a")
+    for number in range(2):
+        await send_batches(cluster.client, f"{base}-p-partition-{number}", [[f"p{number}".encode()]])
+    expected = [b"a!", b"p0!", b"p1!"]
+
+    async def has_made() -> bool:
+        return sorted(await all_messages(cluster.client, out)) == sorted(expected)
+
+    await until(has_made)
+    there = {"messageId": {"ledgerId": position.ledger_id, "entryId": position.entry_id}}
+    everything = {"messageId": {"ledgerId": -1, "entryId": -1}}
+    for target, reason in (
+        (there, f"could be of any topic of the pattern {base}-.*; name the input (topic), or reset by time"),
+        ({**there, "topic": out}, f"{out} is no input of the function; it reads {base}-.*"),
+        ({**there, "topic": f"{base}-p"}, "could be of 2 topics or partitions"),
+    ):
+        answer = await cluster.http.post(f"{path}/reset-cursor", json=target)
+        assert (answer.status_code, reason in answer.json()["reason"]) == (400, True), answer.text
+    for target, more in (
+        ({**there, "topic": f"{base}-a"}, [b"a!"]),
+        ({**everything, "topic": f"{base}-p"}, [b"p0!", b"p1!"]),
+        (everything, [b"before!", b"a!", b"p0!", b"p1!"]),
+    ):
+        answer = await cluster.http.post(f"{path}/reset-cursor", json=target)
+        assert answer.status_code == 204, answer.text
+        expected += more
+        await until(has_made)
+    assert (await cluster.http.delete(path)).status_code == 204
+
+
 async def test_a_pattern_that_cannot_be_is_refused(cluster: Cluster) -> None:
     for pattern, reason in (
         ("a/b/(", "is refused"),
