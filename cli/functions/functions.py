@@ -259,7 +259,7 @@ def download(rest: Admin, /, destination_file: str, package_path: str | None, **
     "-m", "--messageId", "--message-id", "message_id",
     help="Position: latest, earliest, ledger:entry or ledger:entry:partition.",
 )  # fmt: skip
-@click.option("--topic", help="Only this input topic, of several.")
+@click.option("--topic", help="Only this input topic, of several or of a pattern's.")
 def reset_cursor(
     rest: Admin, /, back: str | None, message_id: str | None, topic: str | None, **target: str | None
 ) -> str:

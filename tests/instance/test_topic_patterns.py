@@ -80,6 +80,22 @@ async def test_each_guarantee_acknowledges_what_a_pattern_takes(
         await no_backlog(server, f"{topic}-in-{name}")
 
 
+async def test_a_serde_reads_all_topics_of_a_pattern(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    code = (
+        "class Turned:\n    def serialize(self, x): return x[::-1]\n    def deserialize(self, x): return x[::-1]\n"
+        "def process(data):\n    return data.decode() + ' ' + data.decode()\n"
+    )
+    source = reading(topic)
+    source.inputSpecs[f"{topic}-in-[a-z]"].serdeClassName = "user_code.Turned"
+    await send_batches(client, f"{topic}-in-a", [[b"1a"]])
+    await start(make_spec(code, source=source))
+    await has_made(client, topic, ["a1"])
+    await send_batches(client, f"{topic}-in-b", [[b"1b"]])
+    await has_made(client, topic, ["a1", "b1"])
+
+
 @pytest.mark.parametrize(
     ("details", "reason"),
     [

@@ -26,7 +26,7 @@ from pulsar.schema import JsonSchema as OfficialJson
 
 from tests.support.eventually import until
 from tests.support.exact import ExactSpec
-from tests.support.function_topics import EARLIEST
+from tests.support.function_topics import EARLIEST, no_backlog
 from tests.support.instances import MakeSpec
 from tests.support.servers import Server
 
@@ -77,6 +77,10 @@ def later(moment: Timestamp) -> Timestamp:
     return Timestamp(seconds=moment.seconds + 1)
 
 def show(value):
+    return repr(value)
+
+def show_and_acknowledge(value, context):
+    context.ack(context.get_message_id(), context.get_current_message_topic_name())
     return repr(value)
 
 def each(value: dict) -> Iterator[Receipt]:
@@ -215,6 +219,32 @@ async def test_avro_messages_are_read_by_the_version_that_wrote_them(
     got = {(await consumer.receive(30)).data.decode() for _ in range(11)}
     expected = {f"{{'a': {n}}}" if n % 2 == 0 else f"{{'a': {n}, 'b': 'x'}}" for n in range(10)}
     assert got == expected | {"{'a': 10, 'c': 3, 'b': 'none'}"}
+
+
+@pytest.mark.parametrize(
+    ("any_runtime", "guarantee", "name"),
+    [
+        ("process", records.ATLEAST_ONCE, "show"),
+        ("thread", records.ATMOST_ONCE, "show"),
+        ("thread", records.MANUAL, "show_and_acknowledge"),
+    ],
+    indirect=["any_runtime"],
+)
+async def test_topics_of_a_pattern_have_schemas_of_their_own(
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, guarantee: int, name: str
+) -> None:
+    """Each counts its versions from 0, also one that joins."""
+    spec = records.ConsumerSpec(schemaType="AVRO", isRegexPattern=True)
+    read = records.SourceSpec(inputSpecs={f"{topic}-in-.*": spec})
+    await (await client.create_producer(f"{topic}-in-old", schema=AvroSchema(Old))).send(Old(1))
+    await (await client.create_producer(f"{topic}-in-new", schema=AvroSchema(New))).send(New(2, "x"))
+    await start(make_spec(CODE, f"user_code.{name}", source=read, processingGuarantees=guarantee))
+    await (await client.create_producer(f"{topic}-in-newest", schema=AvroSchema(Newest))).send(Newest(3, 4))
+    consumer = await client.subscribe(f"{topic}-out", "t", EARLIEST)
+    got = {(await consumer.receive(30)).data.decode() for _ in range(3)}
+    assert got == {"{'a': 1}", "{'a': 2, 'b': 'x'}", "{'a': 3, 'c': 4, 'b': 'none'}"}
+    for one in ("old", "new", "newest"):
+        await no_backlog(server, f"{topic}-in-{one}")
 
 
 @pytest.mark.parametrize(

@@ -141,16 +141,26 @@ class CursorReset:
         """Return the topics and partitions whose cursors are to move."""
         inputs = await self._inputs(metadata)
         chosen = inputs
+        given = metadata.functionDetails.source.inputSpecs
+        patterns = [text for text, spec in given.items() if spec.isRegexPattern]
+        is_everywhere = target.timestamp_ms is not None or target.position in EVERYWHERE
         if target.topic is not None:
-            chosen = {parse_topic_name(target.topic).text} & inputs
+            named = parse_topic_name(target.topic).text  # of a topic that a pattern takes, all partitions
+            chosen = {topic for topic in inputs if named in (topic, parse_topic_name(topic).base.text)}
             if not chosen:
                 raise RequestRefused(
-                    400, f"{target.topic} is no input of the function; it reads {', '.join(sorted(inputs))}"
+                    400, f"{target.topic} is no input of the function; it reads {', '.join(sorted(given))}"
                 )
+        elif patterns and not is_everywhere:
+            raise RequestRefused(
+                400,
+                f"message id {target.position[0]}:{target.position[1]} could be of any topic of the pattern"
+                f" {patterns[0]}; name the input (topic), or reset by time",
+            )
         topics: list[str] = []
         for topic in sorted(chosen):
             topics += await self._admin.parts(topic)
-        if target.timestamp_ms is not None or target.position in EVERYWHERE:
+        if is_everywhere:
             return topics
         if target.partition >= 0:
             topics = [topic for topic in topics if parse_topic_name(topic).partition == target.partition]

@@ -128,7 +128,13 @@ class Trigger:
 def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     inputs = metadata.functionDetails.source.inputSpecs
     if topic is None:
-        if len(inputs) != 1 or any(given.isRegexPattern for given in inputs.values()):
+        patterns = [text for text, given in inputs.items() if given.isRegexPattern]
+        if patterns:
+            raise RequestRefused(
+                400,
+                f"Function in trigger function reads the pattern {patterns[0]}; name one of its input topics as topic",
+            )
+        if len(inputs) != 1:
             raise RequestRefused(400, "Function in trigger function has more than 1 input topics")
         return next(iter(inputs))
     named = topic in inputs and not inputs[topic].isRegexPattern
