@@ -26,8 +26,6 @@ SERVICE_URL = "pulsar://127.0.0.1:6650"
 WITH_A_BROKER = {"client.md"}
 """Pages whose blocks run against a broker, each against one of its own. Blocks of other pages that name its address are
 only compiled; the examples that they are taken from run in `test_examples.py` and in Spark's tests."""
-PRELUDE = "import json\nimport magnetar\nfrom magnetar import Function\n"
-"""What a block may use that shows a part of a module."""
 
 
 class Block(NamedTuple):
@@ -60,7 +58,7 @@ def run(block: Block, code: str) -> None:
     module = ModuleType("documentation")
     sys.modules[module.__name__] = module  # where dataclasses look for the names in their annotations
     try:
-        exec(compile(PRELUDE + code, block.where, "exec", dont_inherit=True), vars(module))
+        exec(compile(code, block.where, "exec", dont_inherit=True), vars(module))
     except ModuleNotFoundError as missing:
         if (missing.name or "magnetar").split(".")[0] == "magnetar":
             raise

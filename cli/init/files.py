@@ -52,7 +52,7 @@ Test it, on a broker in memory:
 
     python -m pytest
 
-Run it on a broker of this machine, and again whenever a file is saved:
+Run it on a broker of this machine; paste what follows the first line once the log says `ready:`:
 
     magnetar standalone &
     magnetar functions create --function-config-file function.yaml
