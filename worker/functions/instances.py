@@ -18,7 +18,10 @@ from ...errors import MagnetarError, RequestRefused, RunNotYet, RunRefused
 from ...membership.manager import MembershipManager
 from ...runtime.manager import RuntimeManager
 from ...scheduler.manager import SchedulerManager
+from ...tasks import within
+from ...web.client import Answer
 from ...wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, FunctionStatus, MetricsData
+from ...wire.printable import one_line
 from ..cluster.peers import Round
 from .components import FUNCTION, Component, component_of
 from .log_stream import stream_log
@@ -42,6 +45,9 @@ STOP_TIMEOUT_S = 10.0
 
 ENDED_TIMEOUT_S = 13.0
 """How long a worker may take to say that instances have ended: they have 10 s to stop, then they are killed."""
+
+FOLLOW_AGAIN_S = 1.0
+"""How long after the end of a followed log it is asked for again where it was: its worker may have come back."""
 
 _POLL_S = 0.02
 
@@ -347,8 +353,10 @@ class Instances:
     ) -> AsyncIterator[bytes]:
         """Yield the last lines of an instance's log, from the worker that has it; following, from each that gets it.
 
-        An instance that died has its log where it was; of a worker that died it is gone, as one line says.
+        An instance that died has its log where it was; of a worker that died it is gone, as one line says. One that
+        comes back is asked for its last lines again.
         """
+        said = ""
         while True:
             owner = self._owners(name).get(instance_id)
 
@@ -361,26 +369,49 @@ class Instances:
                     yield piece
             else:
                 path_there = f"{_path(name, instance_id, 'logs', base=component.path)}?tail={lines}"
-                async for piece in self._read_log_of(owner, path_there, prefix, is_following=is_following):
-                    yield piece
+                try:
+                    async for piece in self._read_log_of(owner, path_there, prefix, is_following=is_following):
+                        said = ""
+                        yield piece
+                except (MagnetarError, httpx.HTTPError) as exc:
+                    before, said = said, _why_no_log(owner, exc)
+                    if said != before:
+                        yield prefix + said.encode() + b"\n"
             if not is_following:
                 return
-            while is_here():
-                await self._changed.wait()
+            changed = self._changed
+            if is_here():
+                await within(FOLLOW_AGAIN_S, changed.wait())
 
     async def _read_log_of(self, owner: str, path: str, prefix: bytes, *, is_following: bool) -> AsyncIterator[bytes]:
-        """Yield an instance's log from another worker, until that ends it or does not answer any more."""
-        try:
-            member = (await self._membership.roster()).member(owner)
-            if member is None:
-                raise RequestRefused(503, f"worker {owner} is not there")
-            url = f"{member.url}{path}&follow={str(is_following).lower()}"
-            timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
-            async with self._http.stream("GET", url, timeout=timeout) as response:
-                async for line in response.aiter_lines():
-                    yield prefix + line.encode() + b"\n"
-        except (MagnetarError, httpx.HTTPError) as exc:
-            yield prefix + f"worker {owner} does not answer: {exc or type(exc).__name__}\n".encode()
+        """Yield an instance's log from another worker, until that ends it.
+
+        Raises:
+            RequestRefused, httpx.HTTPError: it does not answer, or not any more.
+        """
+        member = (await self._membership.roster()).member(owner)
+        if member is None:
+            raise RequestRefused(503, f"worker {owner} is not there")
+        url = f"{member.url}{path}&follow={str(is_following).lower()}"
+        timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
+        async with self._http.stream("GET", url, timeout=timeout) as response:
+            if not response.is_success:
+                content, phrase = await response.aread(), response.reason_phrase
+                answer = Answer("GET", path, response.status_code, phrase, response.headers, content)
+                raise RequestRefused(answer.status, answer.reason)
+            rest = b""
+            async for piece in response.aiter_bytes():  # a line is what ends with LF, and nothing else
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield prefix + line + b"\n"
+            if rest:
+                yield prefix + rest + b"\n"
+
+
+def _why_no_log(owner: str, error: Exception) -> str:
+    if isinstance(error, RequestRefused) and error.status != 503:
+        return f"worker {owner} refuses: {error}"
+    return f"worker {owner} does not answer: {one_line(str(error)) or type(error).__name__}"
 
 
 def _path(name: FunctionName, *more: object, base: str = FUNCTION.path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ...instance.logs.file import LogFollower, tail
+from ...tasks import TaskSet, awaited_elsewhere
 
 MAX_LINES = 100_000
 _POLL_S = 0.2
@@ -48,25 +49,30 @@ async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes
         async for piece in streams[0]:
             yield piece
         return
-    pieces: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=len(streams))
+    pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(maxsize=len(streams))
 
     async def copy(stream: AsyncIterator[bytes]) -> None:
         try:
             async for piece in stream:
                 await pieces.put(piece)
-        finally:
+        except Exception as failure:  # noqa: BLE001  whoever reads the pieces gets it
+            await pieces.put(failure)
+        else:
             await pieces.put(None)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(copy(stream)) for stream in streams]
-        try:
-            left = len(tasks)
-            while left:
-                item = await pieces.get()
-                if item is None:
-                    left -= 1
-                else:
-                    yield item
-        finally:
-            for task in tasks:
-                task.cancel()
+    # No task group: one that is left by the end of a generator, when the client has gone, takes that for an error.
+    tasks = TaskSet("logs of a request")
+    for stream in streams:
+        tasks.start(copy(stream), "copy", awaited_elsewhere)
+    try:
+        left = len(streams)
+        while left:
+            item = await pieces.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        await tasks.close()
