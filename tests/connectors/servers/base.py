@@ -122,10 +122,7 @@ class RealServer(ABC):
         if not self._is_prepared:
             self.prepare()
             self._is_prepared = True
-        command = list(self.command())
-        if setpriv := shutil.which("setpriv"):
-            command = [setpriv, "--pdeathsig", "KILL", *command]
-        self._process = self._starter.submit(self._popen, command).result()
+        self._process = self._starter.submit(self._popen, self._as_user(self.command())).result()
 
         process = self._process
 
@@ -173,7 +170,8 @@ class RealServer(ABC):
             ServerFailed: it ended with another code than 0.
         """
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, **self._popen_options()
+            self._as_user(command), capture_output=True, text=True, timeout=timeout_s, check=False,
+            **self._popen_options(),
         )  # fmt: skip
         if done.returncode:
             raise ServerFailed(f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}")
@@ -207,6 +205,21 @@ class RealServer(ABC):
         except KeyError:
             return pwd.getpwnam("nobody")
 
+    def _as_user(self, command: Sequence[str]) -> list[str]:
+        """Return a command as the server's user runs it, ended with what starts it.
+
+        Not by Popen's `user`: with that Python forks and runs the handlers that libraries have for a fork, and gRPC's,
+        which the client of one of the systems loads, now and then crash in the child.
+        """
+        setpriv = shutil.which("setpriv")  # of util-linux
+        if setpriv is None:
+            return list(command)
+        account = self._account
+        rights: list[str] = []
+        if account is not None and not self.drops_rights:
+            rights = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+        return [setpriv, *rights, "--pdeathsig", "KILL", "--", *command]
+
     def _popen(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
@@ -223,6 +236,4 @@ class RealServer(ABC):
         if account is not None and self.drops_rights:
             numbers = {"MAGNETAR_TEST_UID": str(account.pw_uid), "MAGNETAR_TEST_GID": str(account.pw_gid)}
             options["env"] |= numbers
-        elif account is not None:
-            options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": ()}
         return options
