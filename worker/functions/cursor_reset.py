@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MagnetarError, RequestRefused
-from ...wire.functions_pb2 import STOPPED, FunctionMetaData
+from ...wire.functions_pb2 import STOPPED, FunctionMetaData, FunctionState
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
 from .inputs import inputs_of
@@ -25,6 +25,7 @@ from .service import FunctionName, Functions, states_of
 CONSUMERS_GONE_S = 5.0
 """After the instances have said that they stopped; one that hangs may not have."""
 _POLL_S = 0.1
+_ATTEMPTS = 10
 
 EVERYWHERE = ((-1, -1), (2**63 - 1, 2**63 - 1))
 """Positions that every topic has: its first message, its end."""
@@ -94,6 +95,7 @@ class CursorReset:
         before = self._functions.find(name)
         topics = await self._topics(before, target)
         states = states_of(before)
+        self._check_unchanged(name, before)
         if any(state != STOPPED for state in states.values()):
             await self._functions.replace_states(name, dict.fromkeys(states, STOPPED))
         stopped = self._functions.find(name)
@@ -105,6 +107,7 @@ class CursorReset:
             await self._instances.not_ended(name)
             await self._alone(before)
             for topic in topics:
+                self._check_unchanged(name, stopped)
                 await self._move(topic, before, target)
                 moved += 1
         except MagnetarError as exc:
@@ -112,8 +115,50 @@ class CursorReset:
             raise RequestRefused(getattr(exc, "status", 500), f"{done}{exc}") from exc
         finally:
             # A part that was moved needs the new incarnation too.
-            await self._functions.replace_states(name, states, raises_incarnation=moved > 0)
+            await self._start_again(name, stopped, states, raises_incarnation=moved > 0)
         await self._instances.settle(name, self._functions.find(name))
+
+    def _check_unchanged(self, name: FunctionName, record: FunctionMetaData) -> None:
+        """Refuse to go on if a function is not that of a record any more: it may run, or be another of that name."""
+        now = self._functions.get(name)
+        if now is None or (now.functionUuid, now.version) != (record.functionUuid, record.version):
+            raise RequestRefused(
+                409,
+                f"{name} is not reset: somebody changed it meanwhile, and its cursors stay where they are; try again",
+            )
+
+    async def _start_again(
+        self,
+        name: FunctionName,
+        stopped: FunctionMetaData,
+        states: Mapping[int, FunctionState],
+        *,
+        raises_incarnation: bool,
+    ) -> None:
+        """Have those instances run that did before, and leave alone what somebody else has changed since.
+
+        Raises:
+            RequestRefused: they stay stopped.
+        """
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            now = self._functions.get(name)
+            if now is None or now.functionUuid != stopped.functionUuid:
+                return
+            found = states_of(now)
+            wanted = {
+                number: states.get(number, state) if state == STOPPED else state for number, state in found.items()
+            }
+            if wanted == found and not raises_incarnation:
+                return
+            try:
+                await self._functions.replace_states(name, wanted, raises_incarnation=raises_incarnation)
+                return
+            except RequestRefused as exc:
+                if exc.status != 400 or not attempts_left:
+                    raise RequestRefused(
+                        exc.status, f"{name} stays stopped: {exc}; start it, and reset it again"
+                    ) from exc
+            await asyncio.sleep(_POLL_S)  # somebody changed it at the same moment, which is read in a moment
 
     async def _alone(self, metadata: FunctionMetaData) -> None:
         """Wait until nobody consumes the inputs: an instance of a worker that hangs still runs, whatever is assigned.
