@@ -94,8 +94,8 @@ class AtLeastOnce:
     async def open(self, calls: Calls) -> None:
         """See `ports.Settlement`."""
         core, spec = self._core, self._core.spec
-        if self._failed is not None and (calls.process is not None or calls.steps is not None):
-            self.maker.in_place = self._failed.in_place = None  # several messages are at hand at a time
+        if self._failed is not None and (calls.process is not None or calls.produce is not None):
+            self.maker.in_place = self._failed.in_place = None  # their messages are not called by the maker's steps
         if calls.has_output:
             core.opening = f"output topic {spec.details.sink.topic}"
             config = replace(producer_config(), guard=core.guard)

@@ -97,6 +97,26 @@ async def test_a_poison_message_is_tried_so_often_and_others_once(
         assert list(dict.fromkeys(calls)) == [message.decode() for batch in batches for message in batch]
 
 
+OTHER_KINDS = {
+    "async": CALLS.replace("def process", "async def process"),
+    "generator": CALLS.replace("return text", "yield text"),
+    "async generator": CALLS.replace("def process", "async def process").replace("return text", "yield text"),
+}
+
+
+@pytest.mark.parametrize("code", OTHER_KINDS.values(), ids=OTHER_KINDS)
+async def test_in_order_async_functions_and_generators_ask_for_a_message_again(
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, code: str
+) -> None:
+    spec = make_spec(code, **retrying(topic, 2, subscriptionType=records.FAILOVER))
+    await send_batches(client, f"{topic}-in", [[b"a", b"poison", b"b"], [b"c"]])
+    await start(spec)
+    (letter,) = await receive(client, f"{topic}-dead", 1)
+    assert (letter.data, letter.properties["TRIES"]) == (b"poison", "3")
+    await no_backlog(server, f"{topic}-in")
+    assert Counter(calls_of(spec)) == {"a": 1, "poison": 3, "b": 1, "c": 1}
+
+
 async def test_a_letter_is_the_message_with_its_origin_and_the_reason(
     client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
 ) -> None:
