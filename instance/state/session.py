@@ -96,6 +96,7 @@ class StateSession:
         self._values: dict[str, bytes | None] = {}
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
+        self._written_before = 0  # when the call at hand wrote first
         self._values_before: dict[str, Any] = {}  # of the keys that the call at hand has changed
         self._increments_before: dict[str, int | None] = {}
         self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes; in this unit
@@ -146,6 +147,8 @@ class StateSession:
 
     def undo(self) -> None:
         """Drop what the call at hand has changed and what was not taken of it."""
+        if self._values_before:
+            self._written_bytes = self._written_before
         for key, data in self._values_before.items():
             if data is _ABSENT:
                 self._values.pop(key, None)
@@ -160,6 +163,8 @@ class StateSession:
 
     def _note(self, key: str) -> None:
         """Note what was there under a key before the call at hand writes it for the first time."""
+        if not self._values_before:
+            self._written_before = self._written_bytes
         if key not in self._values_before:
             self._values_before[key] = self._values.get(key, _ABSENT)
         if key not in self._increments_before:

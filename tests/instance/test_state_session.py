@@ -655,6 +655,23 @@ def test_session_is_full_when_much_is_fresh() -> None:
     assert session.is_full
 
 
+def test_what_was_undone_makes_no_session_full() -> None:
+    session = StateSession(Store().read)
+    session.begin_call()
+    session.put_state("a", bytes(1 << 19))
+    for _ in range(3):
+        session.begin_call()
+        session.put_state("b", bytes(1 << 19))
+        session.delete_state("c")
+        session.put_state("b", bytes(1 << 19))
+        session.undo()
+    assert not session.is_full
+    session.begin_call()
+    for _ in range(2):
+        session.put_state("b", bytes(1 << 19))
+    assert session.is_full
+
+
 def test_counter_that_leaves_64_bits_is_refused_once_it_is_known() -> None:
     store = Store()
     store.apply([Increment(b"a", INT64 - 1)])
