@@ -196,9 +196,10 @@ class _Stream:
 
     def _ship_part(self, position: int) -> bool:
         """Send what there is while the message at a position runs; those before it are done."""
-        state = self._maker.state
-        end = position if state is None or state.session.is_full else self._begin
-        if not self._outputs and end == self._begin:
+        maker, state = self._maker, self._maker.state
+        is_full = state is not None and state.session.is_full
+        end = position if state is None or is_full else self._begin
+        if end == self._begin and not (self._outputs or maker.tickets or is_full):
             self._began_s = time.perf_counter()
             return True
         is_sent = self._ship(end, Ticket())

@@ -96,6 +96,32 @@ async def process(text, context):
     assert stateful.counters(["n"]) == {"n": None}
 
 
+async def test_much_state_of_a_generator_without_outputs_is_stored_while_it_runs(stateful: Stateful) -> None:
+    code = """
+import pathlib, time
+def process(text, context):
+    for number in range(20_000):
+        context.incr_counter(f"k{number}", 1)
+    end = time.monotonic() + 20
+    while context.get_counter("k0") and not (pathlib.Path(__file__).parent / "end").exists():
+        time.sleep(0.02)
+        assert time.monotonic() < end
+        yield None
+"""
+    spec = stateful.spec(code)
+    spec.details.sink.topic = ""
+    await stateful.start(spec)
+    await stateful.send([[b"text"]])
+
+    async def is_stored() -> bool:
+        return stateful.counters(["k0", "k19999"]) == {"k0": 1, "k19999": 1}
+
+    await until(is_stored)
+    assert await stateful.backlog() == 1
+    (spec.package / "end").touch()
+    await stateful.all_acknowledged()
+
+
 @pytest.mark.parametrize("together", [True, False])
 async def test_function_sees_its_own_changes(stateful: Stateful, together: bool) -> None:
     """In one batch; and one by one, where what was changed is on its way or stored already."""
