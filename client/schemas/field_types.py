@@ -89,17 +89,19 @@ class Simple(FieldType):
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
         """Return a value; as `FieldType.plain`."""
-        if not self.fits(value):
-            raise Misfit(path, value, self.wanted)
-        if is_json and isinstance(value, float) and not math.isfinite(value):
-            raise Misfit(path, value, f"{self.wanted} that JSON can carry")
+        self._check(value, path, is_json=is_json)
         return value
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
         """Return what was read; as `FieldType.value`."""
-        if not self.fits(plain):
-            raise Misfit(path, plain, self.wanted)
+        self._check(plain, path, is_json=is_json)
         return float(plain) if isinstance(plain, int) and self.name in ("float", "double") else plain
+
+    def _check(self, value: Any, path: str, *, is_json: bool) -> None:
+        if not self.fits(value):
+            raise Misfit(path, value, self.wanted)
+        if is_json and isinstance(value, float) and not math.isfinite(value):
+            raise Misfit(path, value, f"{self.wanted} that JSON can carry")
 
 
 class Octets(Simple):

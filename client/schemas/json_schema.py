@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from ...errors import SchemaSerializationError
 from ...wire import pulsar_api_pb2 as pb
@@ -50,14 +50,21 @@ def definition_text(definition: object) -> bytes:
     return json.dumps(definition, indent=True).encode()
 
 
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def load_json(schema: str, data: bytes) -> Any:
-    """Return what JSON says; ``schema`` is for the error.
+    """Return what JSON says, which has no NaN and no Infinity; ``schema`` is for the error.
 
     Raises:
         SchemaSerializationError: it is none.
     """
     try:
-        return json.loads(data)
+        return _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise SchemaSerializationError(f"{schema}: {len(data)} bytes are no JSON: {why}") from error

@@ -47,6 +47,10 @@ class Order:
     lines: list[Line]
     note: str | None = None
 
+@dataclass
+class Reading:
+    value: float
+
 class Fields(msgspec.Struct):
     id: int
     tags: list[str] = []
@@ -178,6 +182,8 @@ def test_function_is_given_what_its_parameter_says(coded: Coded, signature: str,
         ("x: Order", b'{"id": "1", "lines": []}', "SchemaSerializationError: schema JSON of Order: field id is an int"),
         ("x: Order", b'{"id": 1}', "SchemaSerializationError: schema JSON of Order: field lines is missing"),
         ("x: Order", b'{"id": 99999999999999999999, "lines": []}', "SchemaSerializationError: schema JSON of Order: f"),
+        ("x: Reading", b'{"value": NaN}', "SchemaSerializationError: schema JSON of Reading: 14 bytes are no JSON: NaN"),
+        ("x: Reading", b'{"value": 1e400}', "SchemaSerializationError: schema JSON of Reading: field value is a float"),
         ("x: Order", b"[" * 100_000, "SchemaSerializationError: schema JSON of Order: 100000 bytes are no JSON: max"),
         ("x: Model", b'{"id": "x"}', "ValueError: a message of 11 bytes is no Model: 1 validation error for Model id"),
         ("x: Fields", b'{"id": "x"}', "ValueError: a message of 11 bytes is no Fields: Expected `int`, got `str`"),
