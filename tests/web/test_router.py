@@ -10,7 +10,7 @@ from magnetar.errors import ConnectionLost, MagnetarError, RequestRefused
 from magnetar.web.answers import Refused, as_json, done
 from magnetar.web.call import Call, Query, takes
 from magnetar.web.openapi import describe, pages
-from magnetar.web.router import RestRouter, Routes
+from magnetar.web.router import Handler, RestRouter, Routes
 from starlette.responses import Response, StreamingResponse
 
 TAIL = Query("tail", int, 100)
@@ -77,6 +77,24 @@ async def test_paths_are_matched_as_sent_and_decoded_once(http: httpx.AsyncClien
     for path in ("/a/b/logs//", "/nothing", "/", "/a//////"):
         answer = await http.get(path)
         assert (answer.status_code, answer.json()["reason"].partition(":")[0]) == (404, "no such path")
+
+
+async def test_the_first_of_the_table_that_matches_answers() -> None:
+    def named(number: int) -> Handler[Call]:
+        return lambda _: as_json(number)
+
+    paths = (
+        "/a/b/c/{one}/x", "/a/b/c/{one}/{two}", "/a/b/c/x/y/z", "/a/b/c/{rest:path}", "/a/b/d/{one}/{two}",
+        "/{a}/b/{c}/d/e/f", "/a/b/c",
+    )  # fmt: skip
+    app = RestRouter([("GET", path, named(number)) for number, path in enumerate(paths)], Call, refuse, "test server")
+    sent = {
+        "/a/b/c/1/x": 0, "/a/b/c/1/2": 1, "/a/b/c/x/y/z": 2, "/a/b/c/x/y/": 3, "/a/b/c/x/y/q": 3, "/a/b/d/1/2": 4,
+        "/a/b/d/1/2/": 4, "/a/b/q/d/e/f": 5, "/a/b/c": 6, "/a/b/c/": 3,
+    }  # fmt: skip
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://h") as client:
+        assert {path: (await client.get(path)).json() for path in sent} == sent
+        assert (await client.get("/a/b/d/1")).status_code == 404
 
 
 async def test_a_path_with_the_method_goes_before_one_without(http: httpx.AsyncClient) -> None:
