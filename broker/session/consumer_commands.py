@@ -81,8 +81,7 @@ def _join(connection: Connection, subscription: Subscription, command: pb.Comman
         raise ConnectionResetError(f"{connection} ended while it subscribed to {subscription.topic.name}")
     subscription.check_open()
     topic = subscription.topic
-    present = sum(len(one.consumers) for one in topic.subscriptions.values())
-    check_consumers(topic.policies, topic.name, present, len(subscription.consumers))
+    check_consumers(topic.policies, topic.name, lambda: _count_consumers(topic), len(subscription.consumers))
     limit = topic.subscribe_limit
     host = connection.address.rpartition(":")[0]
     if limit is not None and not limit.admits((host, command.consumer_name, command.consumer_id)):
@@ -93,6 +92,10 @@ def _join(connection: Connection, subscription: Subscription, command: pb.Comman
     connection.consumers.add(consumer)
     topic.joins += 1
     subscription.add_consumer(consumer, command)
+
+
+def _count_consumers(topic: Topic) -> int:
+    return sum(len(one.consumers) for one in topic.subscriptions.values())
 
 
 def _check(command: pb.CommandSubscribe) -> None:

@@ -8,6 +8,7 @@ Source: Pulsar's `broker.conf`, and the errors of Apache Pulsar 4.0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import ConsumerBusy, NotAllowed, ProducerBusy
@@ -34,11 +35,17 @@ def check_producers(policies: EffectivePolicies, name: TopicName, present: int) 
         raise ProducerBusy(f"Topic '{name}' reached max producers limit")
 
 
-def check_consumers(policies: EffectivePolicies, name: TopicName, on_topic: int, on_subscription: int) -> None:
-    """Raise ConsumerBusy by `maxConsumersPerTopic` and `maxConsumersPerSubscription`."""
+def check_consumers(
+    policies: EffectivePolicies, name: TopicName, count_on_topic: Callable[[], int], on_subscription: int
+) -> None:
+    """Raise ConsumerBusy by `maxConsumersPerTopic` and `maxConsumersPerSubscription`.
+
+    A topic may have thousands of subscriptions, as that of the instances' locks has: its consumers are counted only
+    where their number is limited.
+    """
     if not is_limited(name):
         return
-    if 0 < policies.max_consumers <= on_topic:
+    if policies.max_consumers > 0 and policies.max_consumers <= count_on_topic():
         raise ConsumerBusy("Topic reached max consumers limit")
     if 0 < policies.max_consumers_per_subscription <= on_subscription:
         raise ConsumerBusy("Subscription reached max consumers limit")

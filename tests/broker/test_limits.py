@@ -57,7 +57,7 @@ def test_as_many_are_let_in_as_the_limit_says(limit: int, present: int) -> None:
     is_full = 0 < limit <= present
     assert refuses(check_producers, policies, NAME, present) is is_full
     assert refuses(check_subscriptions, policies, NAME, present) is is_full
-    assert refuses(check_consumers, policies, NAME, present, 0) is is_full
+    assert refuses(check_consumers, policies, NAME, lambda: present, 0) is is_full
     assert not refuses(check_producers, policies, SYSTEM, present)
 
 
