@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -39,7 +40,9 @@ from ..thread.routing import OutputRouter
 from .host_config import config_from_text
 from .hosted_function import HostedFunction, Job, MakeJob, OpenSession
 
-ORDERLY_END_S = 3.0
+ORDERLY_END_S = 2.0
+CLEAN_UP_S = 2.0
+"""After that the JVM is killed, and what it left on the disk removed; both within the `END_TIMEOUT_S` of the worker."""
 LOG_LINES_OF_A_CRASH = 10
 ANSWER_S = 5.0
 """A JVM that was asked whether its context is stopped has answered by then, or is busy."""
@@ -167,17 +170,18 @@ class SharedSession:
             opening = self._opening
         if opening is None:
             return
+        deadline_s = time.monotonic() + ORDERLY_END_S
         try:
             session = opening.result(ORDERLY_END_S)
         except Exception:  # noqa: BLE001  there is none, or what there is of it ends with this process
             return
         stopping = threading.Thread(target=session.stop, daemon=True)
         stopping.start()
-        stopping.join(ORDERLY_END_S)
+        stopping.join(max(0.0, deadline_s - time.monotonic()))
         if stopping.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(session.pid, signal.SIGKILL)
-            stopping.join(1.0)
+            stopping.join(CLEAN_UP_S)
 
     def check_log(self) -> None:
         """Keep the JVM's log, which takes the prints of Python workers too, from growing without end."""
