@@ -22,6 +22,15 @@ class GracePeriod:
         """Begin anew with all names."""
         self._missing_since.clear()
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Begin anew with some names: they were there meanwhile, and may be missing again."""
+        for name in names:
+            self._missing_since.pop(name, None)
+
+    def is_over(self, name: str, now: float) -> bool:
+        """Return whether the period of a name has ended that was missing when somebody looked last."""
+        return now - self._missing_since.get(name, now) >= self._period_s
+
     def granted(self, missing: Iterable[str], now: float) -> frozenset[str]:
         """Return those whose period has not ended.
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -133,7 +133,7 @@ class Parts:
         self.packages = PackageStore(config.data_dir / "packages", topics)
         self.code_check = CodeCheck()
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
-        self.package_index = PackageIndex(index, f"{me.worker_id}-packages")
+        self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
         urls = PackageUrls(
             self.packages, http, self.package_index, config.function_url_patterns, config.connector_url_patterns
         )
@@ -144,7 +144,7 @@ class Parts:
             config.topic(PACKAGE_PREFIX),
             self._named_packages,
             lambda: self.leadership.is_leading,
-            self.metadata.log.undecided,
+            (self.package_index.undecided, self.metadata.log.undecided),
             lasting_installer(config.data_dir),
         )
         logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
@@ -158,7 +158,12 @@ class Parts:
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version
         )
 
+    def _package_named(self, package_ids: Iterable[str]) -> None:
+        self.package_cleanup.notice(package_ids)
+
     def _function_changed(self, change: Change) -> None:
+        if change.before is not None:
+            self.package_cleanup.notice(path.removeprefix(PACKAGE_PREFIX) for path in package_paths(change.before))
         self.scheduling.reschedule(change.fqfn)
         self.trials.notice(change)
         if change.after is None:

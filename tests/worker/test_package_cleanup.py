@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from magnetar.errors import ProducerBusy
 from magnetar.instance.loading.requirements import Installer, digest_of
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
 from magnetar.metadata.packages import NAMED_S, PackageStore
+from magnetar.metadata.replicated_log import LogRecord
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageCleanup
+from magnetar.worker.functions.package_index import PackageIndex, PackageName
 
 from tests.metadata.memory_log import MemoryLog
 
 PREFIX = "persistent://public/functions/package-"
 ID = "a" * 64
+NAME = PackageName("function", "t", "n", "f", "1")
 
 
 class Broker:
@@ -35,6 +40,49 @@ class Broker:
         self.topics_there.discard(topic)
 
 
+class SharedLog:
+    """The names of packages, which one worker at a time writes, and each reads when it catches up."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self.holder = ""
+        self._readers: dict[str, tuple[PackageIndex, int]] = {}
+
+    def of(self, worker: str) -> Any:
+        return _ItsLog(self, worker)
+
+    def read_by(self, index: PackageIndex) -> None:
+        self._readers[index._writer_name] = (index, 0)
+
+    def deliver(self, worker: str) -> None:
+        index, begin = self._readers[worker]
+        for number in range(begin, len(self.records)):
+            index.log.apply((1, number), *self.records[number])
+        self._readers[worker] = index, len(self.records)
+
+
+class _ItsLog:
+    def __init__(self, shared: SharedLog, worker: str) -> None:
+        self._shared, self._worker = shared, worker
+
+    async def catch_up(self) -> None:
+        self._shared.deliver(self._worker)
+
+    async def open_writer(self, _: str) -> Any:
+        if self._shared.holder:
+            raise ProducerBusy(f"{self._shared.holder} writes")
+        self._shared.holder = self._worker
+        return self
+
+    async def append(self, records: Sequence[LogRecord]) -> tuple[int, int]:
+        self._shared.records += records
+        self._shared.deliver(self._worker)
+        return 1, len(self._shared.records) - 1
+
+    async def close(self) -> None:
+        self._shared.holder = ""
+
+
 class World:
     """A leader with a log of its own, and its cleanup of packages."""
 
@@ -45,9 +93,12 @@ class World:
         self.packages = PackageStore(directory, None)  # type: ignore[arg-type]
         self.packages.prepare()
         self.named: set[str] = set()
+        self.names = SharedLog()
+        self.index = PackageIndex(self.names.of("leader"), "leader", lambda ids: self.package_cleanup.notice(ids))
+        self.names.read_by(self.index)
         self.package_cleanup = PackageCleanup(
-            self.packages, self.broker, PREFIX, lambda: self.named, lambda: True, self.metadata.log.undecided,  # type: ignore[arg-type]
-            Installer(directory.parent / "installed"),
+            self.packages, self.broker, PREFIX, lambda: self.named.union(self.index.package_ids()), lambda: True,  # type: ignore[arg-type]
+            (self.index.undecided, self.metadata.log.undecided), Installer(directory.parent / "installed"),
         )  # fmt: skip
 
     async def name_it(self) -> None:
@@ -99,6 +150,57 @@ async def test_a_package_that_got_a_name_meanwhile_stays(tmp_path: Path) -> None
         await asyncio.sleep(0.05)
         world.named.add(ID)
     await tidying
+    assert world.broker.topics_there == {PREFIX + ID}
+
+
+async def test_a_package_that_had_a_name_between_two_looks_has_another_hour(tmp_path: Path) -> None:
+    """Who named it trusts for a while that it is there, and does not look at its topic."""
+    world = World(tmp_path)
+    world.broker.may_go.set()
+    await world.package_cleanup.tidy(0.0)
+    world.package_cleanup.notice([ID])
+    await world.package_cleanup.tidy(KEEP_UNNAMED_S)
+    assert world.broker.topics_there == {PREFIX + ID}
+    await world.package_cleanup.tidy(KEEP_UNNAMED_S * 2)
+    assert world.broker.topics_there == set()
+
+
+async def test_a_package_that_had_a_name_right_before_its_removal_has_another_hour(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.broker.may_go.set()
+    await world.package_cleanup.tidy(0.0)
+    async with world.metadata.log.undecided():
+        tidying = asyncio.create_task(world.package_cleanup.tidy(KEEP_UNNAMED_S))
+        await asyncio.sleep(0.05)
+        world.package_cleanup.notice([ID])
+    await tidying
+    assert world.broker.topics_there == {PREFIX + ID}
+
+
+async def test_an_upload_to_another_worker_waits_for_the_removal_of_its_content(tmp_path: Path) -> None:
+    """So its second look, after its record, shows what is gone, and it is stored again."""
+    world = World(tmp_path)
+    other = PackageIndex(world.names.of("other"), "other")
+    world.names.read_by(other)
+    async with an_hour_later(world):
+        await world.broker.is_removing.wait()
+        naming = asyncio.create_task(other.change(NAME, lambda _: {"packageId": ID}))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not naming.done(), "named while it was being removed"
+        world.broker.may_go.set()
+        await naming
+    assert world.broker.topics_there == set()
+
+
+async def test_the_content_of_a_name_that_the_leader_has_not_read_yet_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.broker.may_go.set()
+    other = PackageIndex(world.names.of("other"), "other")
+    world.names.read_by(other)
+    await world.package_cleanup.tidy(0.0)
+    await other.change(NAME, lambda _: {"packageId": ID})
+    await world.package_cleanup.tidy(KEEP_UNNAMED_S)
     assert world.broker.topics_there == {PREFIX + ID}
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -42,7 +42,7 @@ class PackageCleanup:
         topic_prefix: of the topics.
         named: returns the packages that functions name.
         is_leading: whether this worker is the one to remove topics.
-        undecided: keeps changes of functions from being decided meanwhile.
+        undecided: each keeps changes of something that names packages from being decided meanwhile.
         installer: of requirements of packages on this machine.
     """
 
@@ -51,12 +51,18 @@ class PackageCleanup:
     topic_prefix: str
     named: Callable[[], set[str]]
     is_leading: Callable[[], bool]
-    undecided: Callable[[], AbstractAsyncContextManager[None]]
+    undecided: Sequence[Callable[[], AbstractAsyncContextManager[None]]]
     installer: Installer
     _local: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
     _stored: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
 
     _digests: dict[str, str] = field(default_factory=dict, init=False)  # of packages that never change, by id
+
+    def notice(self, package_ids: Iterable[str]) -> None:
+        """Begin anew with packages that are named, or were until now; perhaps between two looks only."""
+        ids = set(package_ids)
+        self._local.forget(ids)
+        self._stored.forget(ids)
 
     async def run(self) -> None:
         """Tidy up until cancelled."""
@@ -68,7 +74,7 @@ class PackageCleanup:
         """Remove what has been without a name for long enough."""
         local = await asyncio.to_thread(self.packages.local_ids)
         for package_id in self._expired(self._local, local, now):
-            if package_id in self._used():
+            if package_id in self._used() or not self._local.is_over(package_id, now):
                 continue
             await asyncio.to_thread(self.packages.remove_local, package_id)
         await asyncio.to_thread(self._remove_requirements)
@@ -101,8 +107,11 @@ class PackageCleanup:
         topics = await self.admin.topics(namespace)
         stored = [name.removeprefix(self.topic_prefix) for name in topics if name.startswith(self.topic_prefix)]
         for package_id in self._expired(self._stored, stored, now):
-            async with self.undecided():
-                if package_id in self._used() or not self.is_leading():
+            async with AsyncExitStack() as stack:
+                for undecided in self.undecided:
+                    await stack.enter_async_context(undecided())
+                is_over = self._stored.is_over(package_id, now)
+                if package_id in self._used() or not is_over or not self.is_leading():
                     continue
                 await self.admin.delete_topic(self.topic_prefix + package_id)
             _log.info("removed package %s, which no function names", package_id)

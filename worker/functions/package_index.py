@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,28 +81,32 @@ def _is_plain(part: str) -> bool:
 class PackageIndex:
     """The packages of a cluster, as one worker knows them; bound to one event loop."""
 
-    def __init__(self, storage: LogStorage, writer_name: str) -> None:
+    def __init__(
+        self, storage: LogStorage, writer_name: str, on_change: Callable[[Iterable[str]], None] = lambda ids: None
+    ) -> None:
         """Know none yet; `log.run` reads them.
 
         Args:
             storage: keeps the records.
             writer_name: of this worker, in what the broker shows.
+            on_change: is told the ids of the contents that a record named before it was changed, or names now.
         """
         self.log = ReplicatedLog(storage, self._apply, "packages", "record")
         self._writer_name = writer_name
+        self._on_change = on_change
         self._held: dict[str, Json] = {}
         self._turn = asyncio.Lock()
 
     def _apply(self, key: str | None, value: bytes, _: Mapping[str, str]) -> None:
         if not key:
             raise ValueError("a record without a key")
-        if not value:
-            self._held.pop(key, None)
-            return
-        record = json.loads(value)
-        if not isinstance(record, dict) or not isinstance(record.get("packageId"), str):
+        record = json.loads(value) if value else None
+        if value and (not isinstance(record, dict) or not isinstance(record.get("packageId"), str)):
             raise ValueError(f"the record of {key[:100]} is no package")
-        self._held[key] = record
+        before = self._held.pop(key, None)
+        if record is not None:
+            self._held[key] = record
+        self._on_change([one["packageId"] for one in (before, record) if one is not None])
 
     def package_ids(self) -> Iterable[str]:
         """Return the ids of all contents that packages have."""
@@ -129,6 +134,21 @@ class PackageIndex:
         Raises:
             RequestRefused: by `decide`; 503, others write all the time.
         """
+        async with self.undecided():
+            self.log.lead(self.log.follow)
+            async with self.log.turn() as turn:
+                assert turn is not None  # it leads by the line above
+                record = decide(self._held.get(str(name)))
+                value = b"" if record is None else json.dumps(record).encode()
+                await turn.append([LogRecord(str(name), value)])
+
+    @asynccontextmanager
+    async def undecided(self) -> AsyncIterator[None]:
+        """Keep every change of any worker from being decided meanwhile; all changes before are known.
+
+        Raises:
+            RequestRefused: 503, others write all the time.
+        """
         async with self._turn:
             busy = Retry((ProducerBusy, ProducerFenced), Backoff(_PAUSE_S, _PAUSE_S), is_final=lambda _: False)
             try:
@@ -137,16 +157,8 @@ class PackageIndex:
             except TimeoutError:
                 raise RequestRefused(503, "another worker changes packages; repeat the request") from None
             try:
-                await self._write(name, decide)
+                await self.log.catch_up()
+                yield
             finally:
                 self.log.follow()
                 await self.log.close()
-
-    async def _write(self, name: PackageName, decide: Decide) -> None:
-        await self.log.catch_up()
-        self.log.lead(self.log.follow)
-        async with self.log.turn() as turn:
-            assert turn is not None  # it leads by the line above
-            record = decide(self._held.get(str(name)))
-            value = b"" if record is None else json.dumps(record).encode()
-            await turn.append([LogRecord(str(name), value)])
