@@ -10,23 +10,23 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ...api.serde import IdentitySerDe, JsonSerDe, SerDe
 from ...client.schemas.json_schema import JsonSchema
 from ...client.schemas.primitives import StringSchema
 from ...client.schemas.protobuf_native import ProtobufNativeSchema
+from ...client.schemas.schema import Schema
 from ...errors import FunctionLoadError, InvalidConfig
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.functions_pb2 import FunctionDetails
 from ..loading.loader import Home, find_object, load_serde
 from .annotations import annotations_of
-from .endpoints import SchemaEndpoints
 from .objects import ModelSerDe, SchemaSerDe, StructSerDe
 from .plain import CheckedJsonSerDe, NumberSerDe, OctetsSerDe, TextSchemaSerDe, TextSerDe, TruthSerDe
 from .topic_schemas import BoundSchema, TopicSchema, record_json_schema, topic_schema
 from .wanted import JSON_FORMS, PLAIN_FORMS, Form, Wanted, wanted
-from .writers import WriterSerDe
+from .writers import Found, WriterSerDe
 
 _CLASSES: dict[str, Any] = {
     **{kind.__name__: kind for kind in (str, bytes, int, float, bool, dict, list)},
@@ -60,8 +60,18 @@ class Values:
     output_schema: TopicSchema | None = None
 
 
+class Topics(Protocol):
+    """The topics of a function, as `SchemaEndpoints` opens them: not before their schemas are known."""
+
+    def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
+        """Open topics with these schemas from now on."""
+
+    def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
+        """Return the schema that messages were written with."""
+
+
 def load_values(
-    details: FunctionDetails, home: Home, function: Callable[..., Any], endpoints: SchemaEndpoints | None = None
+    details: FunctionDetails, home: Home, function: Callable[..., Any], endpoints: Topics | None = None
 ) -> Values:
     """Return what a function's messages are converted by (on the function's thread).
 
@@ -69,7 +79,7 @@ def load_values(
         details: its record.
         home: finds classes of its package.
         function: it.
-        endpoints: opens its topics with their schemas; None if the config names no schema.
+        endpoints: open its topics with their schemas; None if the config names no schema.
 
     Raises:
         FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation asks for
@@ -145,7 +155,7 @@ def _named(setting: str, class_name: str, side: Wanted, home: Home) -> SerDe:
     return serde
 
 
-def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: SchemaEndpoints | None) -> SerDe:
+def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: Topics | None) -> SerDe:
     schema = found.schema
     if schema.needs_writer and not _is_plain_json(found):
         if endpoints is None:

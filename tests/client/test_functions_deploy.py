@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import zipfile
@@ -295,6 +296,16 @@ def test_bad_requests_have_their_one_line(client: magnetar.Client) -> None:
         with pytest.raises(error, match=message):
             call()
     assert "double" not in functions.list()
+
+
+def test_types_that_contradict_the_settings_are_refused(client: magnetar.Client) -> None:
+    def pick(order: dict[str, int]) -> int:
+        return order["n"]
+
+    wanted = "inputSpecs[orders].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter order of"
+    with pytest.raises(RequestRefused, match=re.escape(wanted)) as caught:
+        client.functions.deploy(pick, inputs="orders", custom_serde_inputs={"orders": "IdentitySerDe"})
+    assert caught.value.status == 400
 
 
 def test_address_of_the_rest_interface_is_derived_or_asked_for() -> None:

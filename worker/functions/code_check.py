@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import sys
@@ -30,11 +31,13 @@ class Question(NamedTuple):
         package: a .py file or the directory of its modules; its path has the hash of the content.
         class_name: what is used of it.
         is_called: whether that is called with messages.
+        settings: what a function's config says of these, as `value_settings` gives it; empty for others.
     """
 
     package: Path
     class_name: str
     is_called: bool
+    settings: bytes = b""
 
 
 class CodeCheck:
@@ -88,6 +91,7 @@ class CodeCheck:
                     {
                         "id": number, "package": str(question.package), "className": question.class_name,
                         "isCalled": question.is_called,
+                        "settings": base64.b64encode(question.settings).decode(),
                     }
                 )  # fmt: skip
                 found: str | None = await future
@@ -128,3 +132,12 @@ class CodeCheck:
             self._channel.close()
             await self._channel.wait()
         await self._tasks.close()
+
+
+async def check_once(question: Question) -> None:
+    """Return if nothing is known against a package, which is examined for this alone; raises as `CodeCheck.check`."""
+    code = CodeCheck()
+    try:
+        await code.check(question)
+    finally:
+        await code.close()

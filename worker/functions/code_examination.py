@@ -1,7 +1,8 @@
 """What the code of a package does when it is loaded: imported here, in a process that is made for it and ends after it.
 
 Only what holds on every worker is a refusal. A module that is not installed here may be so elsewhere, and what raises
-may do so for the want of a file or a service: of those nothing is said, and the instance says it.
+may do so for the want of a file or a service: of those nothing is said, and the instance says it. The one exception is
+a class that the config names: it has to be in the package, its requirements or the environment of all workers.
 """
 
 from __future__ import annotations
@@ -10,32 +11,37 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from ...instance.loading.loader import ProcessHome, module_root
+from .value_examination import ExaminedHome, called, value_refusal
 
 _REASON_CHARACTERS_MAX = 500
 
 
-def examine(package: Path, class_name: str, *, is_called: bool) -> str:
+def examine(package: Path, class_name: str, *, is_called: bool, settings: bytes = b"") -> str:
     """Return in one line why a package cannot work on any worker; empty if nothing is known against it.
 
     Args:
         package: a .py file or the directory of an extracted archive.
         class_name: ``module.name``, or a module with a function `process`.
         is_called: it names a function, or a class with the method `process`, which takes messages.
+        settings: of the function's values (`value_settings`), which are looked at then; empty for a connector.
     """
-    root, home = module_root(package), ProcessHome(package)
+    home = ExaminedHome(package)
+    root = home.root
     module_name, _, attribute = class_name.rpartition(".")
     if not module_name or not _is_module(root, module_name):
         module_name, attribute = class_name, "process"
     try:
-        module = home.import_module(module_name)
+        found = getattr(home.import_module(module_name), attribute, None)
+        reason = _call_refusal(found) if is_called and callable(found) else ""
+        if reason:
+            reason = f"className {class_name}: {reason}"
+        elif settings and callable(found):
+            reason = value_refusal(found, home, class_name, settings)
     except (ImportError, SyntaxError) as error:
-        return _import_refusal(error, root)[:_REASON_CHARACTERS_MAX]
+        reason = _import_refusal(error, root)
     except BaseException:  # noqa: BLE001  whatever it is, it may be otherwise where the instance runs
         return ""
-    found = getattr(module, attribute, None)
-    reason = _call_refusal(found) if is_called and callable(found) else ""
-    return f"className {class_name}: {reason}"[:_REASON_CHARACTERS_MAX] if reason else ""
+    return reason[:_REASON_CHARACTERS_MAX]
 
 
 def _is_module(root: Path, name: str) -> bool:
@@ -69,12 +75,8 @@ def _call_refusal(found: Any) -> str:
         return f"class {found.__name__} lacks {missing}; define what it inherits"
     if not _binds(found):
         return f"class {found.__name__} is made without arguments, and __init__ asks for some; give them defaults"
-    method = inspect.getattr_static(found, "process", None)
-    if isinstance(method, staticmethod | classmethod):
-        return _arity_refusal(getattr(found, "process"), f"{found.__name__}.process")  # noqa: B009
-    if not inspect.isfunction(method):
-        return ""  # made in __init__, or a descriptor: known when there is an object
-    return _arity_refusal(method.__get__(object()), f"{found.__name__}.process")
+    method = called(found)
+    return "" if method is None else _arity_refusal(method, f"{found.__name__}.process")
 
 
 def _arity_refusal(function: Any, name: str) -> str:

@@ -9,6 +9,7 @@ nothing is known about its package. The process ends with its worker, or when no
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -141,7 +142,10 @@ def _examine(command: dict[str, Any], answers: int) -> None:
             resource.setrlimit(limit, (most if allowed < 0 else min(most, allowed), allowed))
         pulsar_facade.install()
         sys.argv[:] = ["magnetar-instance"]
-        refusal = examine(Path(command["package"]), command["className"], is_called=command["isCalled"])
+        refusal = examine(
+            Path(command["package"]), command["className"], is_called=command["isCalled"],
+            settings=base64.b64decode(command["settings"]),
+        )  # fmt: skip
         os.write(answers, json.dumps({"refusal": refusal}).encode())
     finally:
         os._exit(0)

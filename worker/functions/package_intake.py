@@ -8,6 +8,7 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, SourceConfig
+from ...config.conversion import to_details
 from ...config.function_config import PROCESS, SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PackageStore, Upload
@@ -18,6 +19,7 @@ from .code_check import CodeCheck, Question
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
 from .package_urls import PackageUrls
+from .value_examination import value_settings
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -107,8 +109,7 @@ class PackageIntake:
     async def _examine(self, place: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> None:
         """Have the code loaded elsewhere; not that of Spark functions, whose requirements are installed later."""
         if config.runtime_env != SPARK:
-            is_called = not isinstance(config, ConnectorConfig)
-            await self._code.check(Question(place, class_name, is_called))
+            await self._code.check(question_of(place, class_name, config))
 
     async def fetch(self, location: PackageLocationMetaData) -> Path:
         """Return a record's package, extracted on this machine; an installed connector has none."""
@@ -164,6 +165,13 @@ def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
         return class_name
     check_package(package, class_name, installs=(config.runtime_env or PROCESS) in (PROCESS, SPARK))
     return class_name
+
+
+def question_of(package: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> Question:
+    """Return what is asked about the code of a package by loading it elsewhere; not for Spark functions."""
+    if isinstance(config, ConnectorConfig):
+        return Question(package, class_name, is_called=False)
+    return Question(package, class_name, is_called=True, settings=value_settings(to_details(config)))
 
 
 def _checked(place: Path, class_name: str) -> Path:
