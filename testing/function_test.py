@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import time
 import uuid
@@ -34,6 +35,7 @@ from ..config.rules import check, with_defaults
 from ..errors import InvalidConfig
 from ..instance.acks.at_least_once import AtLeastOnce
 from ..instance.exact.effectively_once import EffectivelyOnce
+from ..wire.function_letters import LETTERS_SUFFIX
 from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
 from ..wire.functions_pb2 import FunctionMetaData
 from ..wire.message_id import EARLIEST, MessageId
@@ -101,6 +103,8 @@ class FunctionTest:
         details.source.subscriptionPosition = FROM_EARLIEST  # or it would miss what is sent while it starts
         if details.logTopic:
             details.logTopic = self._topics.name(details.logTopic)
+        if details.retryDetails.deadLetterTopic:
+            details.retryDetails.deadLetterTopic = self._topics.name(details.retryDetails.deadLetterTopic)
         self._metadata = FunctionMetaData(functionDetails=details, functionUuid=uuid.uuid4().hex)
         self.state = TestedState(self.cluster, self._metadata, self.settle)
         self._instances: list[TestedInstance] = []
@@ -108,6 +112,7 @@ class FunctionTest:
         self._readers: dict[str, Reader] = {}
         self._sent = 0
         self._known_failures = 0
+        self._failures_before: list[str] = []  # of instances before a restart, which nobody has looked at
         self._output_serde: SerDe = IdentitySerDe()
 
     # -- beginning and end ----------------------------------------------------------------------------------------
@@ -145,6 +150,8 @@ class FunctionTest:
 
         What was not acknowledged comes again. A function that is a closure or an object keeps what it refers to.
         """
+        if self._failed_so_far() > self._known_failures:
+            self._failures_before += self._tracebacks()
         self._stop_instances()
         self._start()
 
@@ -178,7 +185,11 @@ class FunctionTest:
         self._producers.clear()
         self._readers.clear()
         if self.cluster.is_real:  # leave nothing that keeps messages there
-            await _unsubscribe(self.cluster.client, self._topics, self._inputs, self._subscription)
+            details, client = self._metadata.functionDetails, self.cluster.client
+            await _unsubscribe(client, self._topics, self._inputs, self._subscription)
+            if letters := details.retryDetails.deadLetterTopic:
+                whose = f"{details.tenant}/{details.namespace}/{details.name}"
+                await _unsubscribe(client, self._topics, [letters], whose + LETTERS_SUFFIX)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -300,8 +311,7 @@ class FunctionTest:
     def failures(self) -> list[str]:
         """The latest exceptions with their tracebacks, at most ten of each kind, of all that was sent so far."""
         self.settle()
-        self._known_failures = self._failed_so_far()
-        return self._tracebacks()
+        return self._look_at_failures()
 
     @property
     def logs(self) -> str:
@@ -347,8 +357,8 @@ class FunctionTest:
         Raises:
             OperationTimeout: the function is still at work after `timeout_s` real seconds.
         """
-        if seconds < 0:
-            raise InvalidConfig(f"advance({seconds!r}): a clock does not go back; give 0 or more seconds")
+        if not 0 <= seconds < math.inf:
+            raise InvalidConfig(f"advance({seconds!r}): a clock does not go there; give 0 or more seconds")
         self.settle()
         self.cluster.advance(seconds, self.timeout_s)
         self.settle()
@@ -380,9 +390,13 @@ class FunctionTest:
         return texts
 
     def _raise_failures(self) -> None:
-        if self._failed_so_far() > self._known_failures:
-            self._known_failures = self._failed_so_far()
-            raise FunctionFailed("\n".join(["the function failed:", *self._tracebacks()]))
+        if self._failures_before or self._failed_so_far() > self._known_failures:
+            raise FunctionFailed("\n".join(["the function failed:", *self._look_at_failures()]))
+
+    def _look_at_failures(self) -> list[str]:
+        self._known_failures = self._failed_so_far()
+        before, self._failures_before = self._failures_before, []
+        return [*before, *self._tracebacks()]
 
     def _counted(self) -> str:
         totals = [instance.pipeline.stats.total for instance in self._instances]
@@ -425,6 +439,8 @@ def _checked(
         )
     )  # fmt: skip
     check(config)
+    if pattern := next((text for text, given in config.input_specs.items() if given.is_regex_pattern), ""):
+        raise InvalidConfig(f"the pattern {pattern} takes no topics: tests have topics of their own; give inputs=[…]")
     return config
 
 

@@ -190,3 +190,47 @@ def test_two_hundred_tests_cost_less_than_ten_seconds() -> None:
             f.send(f"{number}")
             assert f.output() == f"{number}!"
     assert time.process_time() - began_s < 2.5
+
+
+def test_dead_letters_are_the_tests_own() -> None:
+    settings: dict[str, Any] = {"max_message_retries": 0, "dead_letter_topic": "letters"}
+    for text in ("one", "two"):
+        with FunctionTest(Flaky(1), **settings) as f:
+            f.send(text)
+            assert f"cannot take {text}" in f.failures[0]
+            assert [message.decode() for message in f.outputs(topic="letters", into=bytes)] == [text]
+
+
+def test_a_failure_before_a_restart_fails_the_test_all_the_same() -> None:
+    def check() -> None:
+        with FunctionTest(Flaky(1), max_message_retries=0) as f:
+            f.send("hello")
+            f.settle()
+            f.restart()
+
+    with pytest.raises(FunctionFailed, match="cannot take hello"):
+        check()
+
+
+def test_a_failure_that_was_looked_at_before_a_restart_is_done_with() -> None:
+    with FunctionTest(Flaky(1), max_message_retries=0) as f:
+        f.send("hello")
+        assert "cannot take hello" in f.failures[0]
+        f.restart()
+        f.send("again")
+        assert f.output() == "again"
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_the_clock_is_moved_forwards_by_a_number(seconds: float) -> None:
+    with FunctionTest(shout) as f, pytest.raises(InvalidConfig, match="give 0 or more seconds"):
+        f.advance(seconds)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"topics_pattern": "persistent://public/default/orders-.*"}, {"input_specs": {"o-.*": {"regexPattern": True}}}],
+)
+def test_patterns_are_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=r"pattern .* tests have topics of their own; give inputs="):
+        FunctionTest(shout, inputs=None, **settings)

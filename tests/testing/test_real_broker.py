@@ -53,6 +53,20 @@ def test_a_function_runs_on_it_and_leaves_no_subscription(server: Server, guaran
         assert httpx.get(f"{server.web_url}/admin/v2/{path}/subscriptions").json() == []
 
 
+def test_dead_letters_leave_no_subscription(server: Server) -> None:
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    with FunctionTest(fail, max_message_retries=0, dead_letter_topic="letters") as f:
+        f.send("hello")
+        assert "ValueError: hello" in f.failures[0]
+        assert f.outputs(topic="letters") == ["hello"]
+    topics = httpx.get(f"{server.web_url}/admin/v2/persistent/public/default").json()
+    [letters] = [topic for topic in topics if "/letters-" in topic]
+    path = letters.replace("://", "/")
+    assert httpx.get(f"{server.web_url}/admin/v2/{path}/subscriptions").json() == []
+
+
 def test_the_clock_is_the_brokers_own() -> None:
     with FunctionTest(counted) as f:
         began_s = time.monotonic()
