@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ...client.consumers.received import Message
 
 QUIET_S = 1.0
-"""No letter for so long: there are no more."""
+"""No letter for so long after another: there are no more."""
+FIRST_S = 10.0
+"""How long the first letter may take where the broker says that there is one; another consumer may hold it."""
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 _NOWHERE = (-1, -1)
 _OURS = frozenset(
@@ -64,9 +66,11 @@ class Letters:
 
     async def _own(self, consumer: Consumer | MergedConsumer) -> AsyncIterator[Message]:
         """Yield the letters that are there now: what is replayed may fail again at once, and be a new letter."""
-        ends = await _ends(consumer)
+        ends, has_none = await _ends(consumer)
+        if has_none:
+            return
         loop = asyncio.get_running_loop()
-        quiet_s = loop.time() + QUIET_S
+        quiet_s = loop.time() + FIRST_S
         while (left_s := quiet_s - loop.time()) > 0:
             try:
                 message = await consumer.receive(left_s)
@@ -81,15 +85,18 @@ class Letters:
             quiet_s = loop.time() + QUIET_S
 
 
-async def _ends(consumer: Consumer | MergedConsumer) -> dict[str, tuple[int, int]]:
-    """Return the last position of each topic of a consumer."""
+async def _ends(consumer: Consumer | MergedConsumer) -> tuple[dict[str, tuple[int, int]], bool]:
+    """Return the last position of each topic of a consumer, and whether its subscription surely is at all of them."""
     from ...client.consumers.merged import MergedConsumer
 
     if isinstance(consumer, MergedConsumer):
         found = await consumer.last_message_ids()
+        has_none = all(last.entry_id < 0 for last in found.values())
     else:
-        found = {consumer.topic: await consumer.last_message_id()}
-    return {topic: (last.ledger_id, last.entry_id) for topic, last in found.items()}
+        last, mark = await consumer.last_and_mark_delete()
+        found = {consumer.topic: last}
+        has_none = last.entry_id < 0 or (mark is not None and mark[:2] >= last[:2])
+    return {topic: (last.ledger_id, last.entry_id) for topic, last in found.items()}, has_none
 
 
 def record_of(letter: Message) -> dict[str, Any]:

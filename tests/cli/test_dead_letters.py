@@ -106,3 +106,42 @@ def test_a_function_without_letters_is_told_how_to_get_some(server: Server, tmp_
         functions.create("plain", SOURCE, {"className": "plain.process", "inputs": ["plain-in"]}).raise_for_status()
     text = run(server, "list", "--name", "plain", code=1)
     assert "function plain has no dead-letter topic; give it one: functions update --name plain" in text
+
+
+def test_one_letter_of_a_batch_is_replayed_and_the_others_stay(server: Server) -> None:
+    """Instances send letters in batches."""
+    client = pulsar.Client(server.service_url)
+    with Functions(server.web_url) as functions:
+        config = {"className": "many.process", "inputs": ["many-in"], "deadLetterTopic": "many", "maxMessageRetries": 0}
+        functions.create("many", SOURCE, config).raise_for_status()
+        wait_for(lambda: functions.status("many")["running"], "running")
+        producer = client.create_producer("many-in", batching_enabled=True, batching_max_publish_delay_ms=200)
+        for number in range(5):
+            producer.send_async(f"bad {number}".encode(), lambda *_: None)
+        producer.flush()
+        found = letters(server, "many", 5)
+        assert len({one["id"].rsplit(":", 2)[0] for one in found}) < 5, "they are in one entry"
+        to = ("--to", "many-out")
+        assert run(server, "replay", "--name", "many", found[1]["id"], *to)["replayed"] == [found[1]["id"]]
+        left = [one["id"] for one in found if one is not found[1]]
+        assert [one["id"] for one in letters(server, "many", 4)] == left
+        assert run(server, "replay", "--name", "many", left[3], left[0], *to)["replayed"] == [left[0], left[3]]
+        assert [one["id"] for one in letters(server, "many", 2)] == left[1:3]
+        assert run(server, "replay", "--name", "many", *to)["replayed"] == left[1:3]
+        letters(server, "many", 0)
+    client.close()
+
+
+def test_a_broker_that_takes_its_time_has_no_fewer_letters(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pulsar.Client(server.service_url)
+    with Functions(server.web_url) as functions:
+        config = {"className": "slow.process", "inputs": ["slow-in"], "deadLetterTopic": "slow", "maxMessageRetries": 0}
+        functions.create("slow", SOURCE, config).raise_for_status()
+        client.create_producer("slow-in").send(b"bad")
+        letters(server, "slow", 1)
+        monkeypatch.setattr("magnetar.cli.functions.letters.QUIET_S", 0.0)
+        letters(server, "slow", 1)
+        assert len(run(server, "replay", "--name", "slow", "--to", "slow-out")["replayed"]) == 1
+        monkeypatch.setattr("magnetar.cli.functions.letters.FIRST_S", 1000.0)
+        assert run(server, "list", "--name", "slow") == [], "at once"
+    client.close()
