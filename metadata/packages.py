@@ -5,8 +5,9 @@ namespace as plain messages of 1 MiB with the properties index, total and name, 
 no retention removes it. A writer sends in order and waits for all receipts, so a topic whose last message carries the
 last index is complete; a reader puts parts where their index says (two writers of one id write the same bytes) and
 believes nothing before the hash matches. A package that was complete while a function named it stays for long after
-(`NAMED_S`), so that many functions of one package cost one look at its topic. On a worker's disk a package is a
-directory named by the id, put there by one rename: it is complete or absent.
+(`NAMED_S`), so that many functions of one package cost one look at its topic. On a worker's disk an archive is a
+directory named by the id, put there by one rename: it is complete or absent. A module lies in a directory of its own
+(`MODULES_SUFFIX`), as the same content may be sent as both.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ NAMED_S = 60.0
 It is removed when it has been without a name for an hour, so it is there for that long at least; who loses the topic by
 other means has it stored again by the first deployment after this time.
 """
+
+MODULES_SUFFIX = ".py"
+"""What the directory of a content has at its end that was sent as a module, not as an archive."""
 
 _INCOMING = ".incoming"
 _SMALL_BYTES = 64 * 1024
@@ -194,10 +198,10 @@ class PackageStore:
                 self._fetching.pop(package_id, None)
 
     def _present(self, package_id: str, name: str) -> Path | None:
-        directory = self._directory / package_id
         if name.endswith(".py"):
-            file = directory / name
+            file = self._modules_of(package_id) / name
             return file if file.is_file() else None
+        directory = self._directory / package_id
         return module_root(directory) if directory.is_dir() else None
 
     async def _download(self, package_id: str, name: str) -> Path:
@@ -209,19 +213,24 @@ class PackageStore:
 
     def local_ids(self) -> list[str]:
         """Return the ids of the packages on this machine. Blocking."""
-        return [child.name for child in self._directory.iterdir() if child.name != _INCOMING]
+        names = {child.name.removesuffix(MODULES_SUFFIX) for child in self._directory.iterdir()}
+        return sorted(names - {_INCOMING})
 
     def directory_of(self, package_id: str) -> Path:
-        """Return where a package is if it is on this machine."""
+        """Return where an archive is if it is on this machine."""
         return self._directory / package_id
+
+    def _modules_of(self, package_id: str) -> Path:
+        return self._directory / f"{package_id}{MODULES_SUFFIX}"
 
     def remove_local(self, package_id: str) -> None:
         """Remove a package from this machine; it may be fetched again. Blocking."""
         # Out of sight by one rename first: a half removed package must never be taken for a whole one.
-        doomed = self._directory / _INCOMING / uuid.uuid4().hex
-        with contextlib.suppress(FileNotFoundError):
-            (self._directory / package_id).rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        for directory in (self._directory / package_id, self._modules_of(package_id)):
+            doomed = self._directory / _INCOMING / uuid.uuid4().hex
+            with contextlib.suppress(FileNotFoundError):
+                directory.rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
 
     async def assemble(self, package_id: str) -> Path:
         """Write a package out of its topic into a file of the incoming directory; the caller removes it.
@@ -255,9 +264,9 @@ class PackageStore:
         return seen, known_total
 
     def _install(self, content: Path, package_id: str, name: str) -> Path:
-        target = self._directory / package_id
         if name.endswith(".py"):
-            return _install_file(content, target, name)
+            return _install_file(content, self._modules_of(package_id), name)
+        target = self._directory / package_id
         if not target.is_dir():
             fresh = self._directory / _INCOMING / uuid.uuid4().hex
             try:

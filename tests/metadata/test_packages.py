@@ -215,6 +215,34 @@ async def test_a_removed_package_is_fetched_again(tmp_path: Path) -> None:
     assert (await store.fetch(upload.package_id, "f.zip") / "m.py").is_file()
 
 
+@pytest.mark.parametrize("first", ["f.py", "f.zip"])
+async def test_one_content_as_a_module_and_as_an_archive(tmp_path: Path, first: str) -> None:
+    """A worker that knows it as the one must not take it for the other: the next worker could not."""
+    store = new_store(tmp_path)
+    content = zipped(f="x = 1")
+    for name in (first, *{"f.py", "f.zip"}.difference((first,))):
+        upload = await store.receive(chunks(content))
+        place = await store.unpack(upload, name, lambda package: package)
+        await store.discard(upload)
+        if name == "f.py":
+            assert place.read_bytes() == content
+        else:
+            assert [file.read_text() for file in place.iterdir()] == ["x = 1"]
+    assert store.local_ids() == [upload.package_id]
+    store.remove_local(upload.package_id)
+    assert store.local_ids() == []
+    assert os.listdir(tmp_path) == [".incoming"]
+
+
+async def test_a_module_is_no_archive_although_it_is_there(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    upload = await store.receive(chunks(b"x = 1"))
+    await store.unpack(upload, "f.py", lambda package: package)
+    with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
+        await store.unpack(upload, "f.zip", lambda package: package)
+    await store.discard(upload)
+
+
 def test_what_a_crash_left_half_done_is_removed_at_the_start(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     (tmp_path / ".incoming" / "half").mkdir()
