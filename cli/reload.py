@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -26,6 +27,9 @@ POLL_S = 0.1
 STOP_S = 10.0
 """For a child to end by itself; longer than it gives its function."""
 
+_ENVIRONMENT = "pyvenv.cfg"
+"""What is in the directory of a virtual environment."""
+
 Stamp = dict[Path, tuple[int, int]]
 
 
@@ -34,7 +38,7 @@ def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
 
     Args:
         run: the work; returns an exit code. It ends with SIGTERM and SIGINT.
-        watched: files, and directories of which all Python files are watched.
+        watched: files, and directories whose Python files are watched, but for hidden ones and virtual environments.
     """
     is_over = False
 
@@ -65,7 +69,7 @@ def run_reloading(run: Callable[[], int], watched: Sequence[Path]) -> int:
 
 def stamp(watched: Sequence[Path]) -> Stamp:
     """Return time and size of each watched file that is there."""
-    files = [file for path in watched for file in (path.rglob("*.py") if path.is_dir() else (path,))]
+    files = [file for path in watched for file in (_modules_of(path) if path.is_dir() else (path,))]
     stamps: Stamp = {}
     for file in files:
         try:
@@ -74,6 +78,16 @@ def stamp(watched: Sequence[Path]) -> Stamp:
             continue  # it is being replaced
         stamps[file] = (status.st_mtime_ns, status.st_size)
     return stamps
+
+
+def _modules_of(directory: Path) -> Iterator[Path]:
+    """Yield the Python files of a project, without those of its hidden directories and virtual environments."""
+    for root, directories, files in os.walk(directory):  # passes over what is being removed
+        if _ENVIRONMENT in files and root != str(directory):
+            directories.clear()
+            continue
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        yield from (Path(root, name) for name in files if name.endswith(".py"))
 
 
 class _Child:
@@ -124,6 +138,7 @@ def _work(run: Callable[[], int], parent: int) -> None:
     except BaseException as error:  # noqa: BLE001  nothing of it may come back into the parent's frames
         click.echo(f"magnetar: {one_line(f'{type(error).__name__}: {error}')}", err=True)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
