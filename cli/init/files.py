@@ -33,7 +33,7 @@ pytest_plugins = ["magnetar.testing.pytest_plugin"]
 
 CONFIG = """\
 # What `magnetar functions create` and `localrun` are told; flags given beside it replace its fields.
-name: {name}
+name: "{name}"
 className: {module}.process
 py: {module}.py
 inputs: [{name}-in]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import keyword
 import re
 import sys
@@ -13,6 +14,7 @@ from ..failure import Failure
 from .files import FILES
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+_OTHERS = ("magnetar", "pulsar", "pytest", "conftest")
 _HINT = "give letters a to z, digits, - and _, beginning with a letter, such as word-count"
 
 
@@ -54,5 +56,12 @@ def check_name(name: str) -> None:
     module = module_of(name)
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
         raise Failure(f"{name} is a word of Python's own; {_HINT}")
-    if module in sys.stdlib_module_names or module in ("magnetar", "pulsar", "pytest", "conftest"):
+    if module in sys.stdlib_module_names or module in _OTHERS or _is_installed(module):
         raise Failure(f"{name} would hide the module {module} of Python or of a library; {_HINT}")
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether there is such a module beside those of the current directory."""
+    places = [place for place in sys.path if place and Path(place) != Path.cwd()]
+    found = importlib.machinery.PathFinder.find_spec(module, places)
+    return found is not None and found.origin is not None

@@ -40,6 +40,14 @@ def test_the_config_of_a_new_project_is_taken(tmp_path: Path, monkeypatch: pytes
     assert list(local.details.source.inputSpecs) == ["word-count-in"]
 
 
+@pytest.mark.parametrize("name", ["null", "true", "no", "on", "y"])
+def test_a_name_that_means_something_in_yaml_stays_a_name(tmp_path: Path, name: str) -> None:
+    from magnetar.cli.config_flags import read_config_file
+
+    assert main(["init", name, "--directory", str(tmp_path)]) == 0
+    assert read_config_file(str(tmp_path / "function.yaml"))["name"] == name
+
+
 def test_commands_of_its_readme_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "one", "--directory", str(tmp_path)]) == 0
     commands = re.findall(r"^    magnetar (.*)$", (tmp_path / "README.md").read_text(), re.MULTILINE)
@@ -63,6 +71,8 @@ def test_commands_of_its_readme_exist(tmp_path: Path, capsys: pytest.CaptureFixt
         ("..", "is no name for a project"),
         ("class", "is a word of Python's own"),
         ("json", "would hide the module json"),
+        ("click", "would hide the module click"),
+        ("typing-extensions", "would hide the module typing_extensions"),
     ],
 )
 def test_names_that_no_module_can_have_are_refused(
