@@ -179,7 +179,7 @@ def open_session(
         try:
             session.spark  # noqa: B018  made here
         except BaseException:
-            session.stop()
+            session.stop(0)
             raise
     return session
 
@@ -236,7 +236,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         told = first_line(error)  # the JVM has to live to tell
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
-        end_jvm(jvm.process)
+        end_jvm(jvm.process, 0)
         remove_scratch(jvm.scratch)
         if isinstance(error, (Py4JError, OSError)):
             raise SparkFailed(f"no session with master {config.master}: {told}") from error
@@ -336,7 +336,7 @@ def start_jvm(
             time.sleep(_POLL_S)
         data = answer.read_bytes()
     except BaseException:
-        end_jvm(process)
+        end_jvm(process, 0)
         remove_scratch(scratch)
         raise
     port, length = struct.unpack_from(">ii", data)
@@ -386,7 +386,10 @@ def sweep(directory: Path) -> None:
 
 
 def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Close the JVM's standard input, which ends it; kill it when it does not."""
+    """Close the JVM's standard input, which ends it; kill it when it has not ended then, with 0 at once.
+
+    One that does not start is killed: the end of one that is to write an archive of classes takes many seconds.
+    """
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
