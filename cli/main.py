@@ -180,6 +180,8 @@ def describe(error: Exception) -> str:
     """Describe an unexpected error in one line."""
     if isinstance(error, OSError) and error.strerror:
         return one_line(f"{error.filename or 'system'}: {error.strerror}")
+    if isinstance(error, UnicodeEncodeError):  # the shell gave bytes that are no text
+        return f"{ascii(error.object)[:200]} is no UTF-8 at index {error.start}; give it in UTF-8"
     return one_line(f"{type(error).__name__}: {error} (run it again with --debug for the traceback)")
 
 

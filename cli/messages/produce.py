@@ -49,7 +49,11 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
     if files.count("-") > 1:
         raise Failure("--files - is standard input, which can be read once; leave the second one out")
     try:
-        found = [part.encode() for text in messages for part in (re.split(separator, text) if separator else [text])]
+        found = [
+            part.encode(errors="surrogateescape")
+            for text in messages
+            for part in (re.split(separator, text) if separator else [text])
+        ]
     except re.error as exc:
         raise Failure(f"--separator {separator!r} is no regular expression: {exc}") from exc
     for name in files:

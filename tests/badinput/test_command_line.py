@@ -35,6 +35,19 @@ def test_mistyped_command_is_refused(arguments: tuple[str, ...], words: tuple[st
         assert word.lower() in line.lower(), line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "t", "--lines", "/dev/null", "-k", "caf\udce9"),
+        ("packages", "get-metadata", "function://public/default/caf\udce9@1"),
+        ("functions", "get", "--name", "caf\udce9"),
+    ],
+    ids=lambda value: value[0],
+)
+def test_an_argument_that_is_no_utf_8_is_named(arguments: tuple[str, ...]) -> None:
+    call(*arguments).refused("'caf\\udce9", "is no UTF-8", "give it in UTF-8")
+
+
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     with socket.socket() as holder:

@@ -196,3 +196,9 @@ def test_a_second_exclusive_consumer_is_told_who_is_there(
     assert len(error.splitlines()) == 1
     assert f"subscription s of {produce.topic} is taken" in error
     assert "use -t Shared with both" in error
+
+
+def test_bytes_of_the_shell_that_are_no_text_are_sent_as_they_are() -> None:
+    from magnetar.cli.messages.produce import read_payloads
+
+    assert read_payloads(("caf\udce9,b",), (), ",") == [b"caf\xe9", b"b"]
