@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
-WITH_LIBRARIES = ("process",)
+WITH_LIBRARIES = ("process", "thread")
 """The runtimes whose requirements are installed by the manager."""
 NO_PACKAGE = Path()
 """Of an installed connector."""

@@ -8,6 +8,9 @@ every other name to the import system. Loading itself is the import system's, wi
 finder for the prefix only sees to it that each module gets those builtins. What is imported late, or by a function
 called from another thread, takes the same way, because builtins belong to the module and not to the moment.
 
+Installed requirements of the function are modules of its space, too, behind what the process has; so two functions may
+have two versions of one. They are Python alone: an extension module is one for the process.
+
 The limits are those of names: a library that imports user modules by name with its own ``importlib`` does not find
 them. Such functions need a process.
 """
@@ -26,11 +29,13 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
 from ...api.serde import SerDe
+from ...errors import FunctionLoadError
 from .loader import module_root
 from .pulsar_facade import NAME as PULSAR
 from .pulsar_facade import PulsarFacade
@@ -81,16 +86,18 @@ _FINDER = _Finder()
 class ImportSpace:
     """The modules of one instance; `install` before use, `remove` at the end."""
 
-    def __init__(self, key: str, package: Path, output: TextIO | None = None) -> None:
+    def __init__(self, key: str, package: Path, output: TextIO | None = None, libraries: Path | None = None) -> None:
         """Prepare; nothing is imported yet.
 
         Args:
             key: of the instance.
             package: a .py file or the directory of modules.
             output: where ``print`` of its modules writes, None for standard output.
+            libraries: directory of its installed requirements, None without.
         """
         self.prefix = prefix_of(key)
         self._package = package
+        self._libraries = libraries
         self._root = ""
         self._facade = PulsarFacade()
         self._importlib = _Importlib(self)
@@ -104,12 +111,14 @@ class ImportSpace:
         """Make the modules importable.
 
         Raises:
-            FunctionLoadError: the package is not there.
+            FunctionLoadError: the package is not there, or its requirements are not Python alone.
         """
         self._root = str(module_root(self._package))
+        if self._libraries is not None:
+            _check_pure(self._libraries)
         self.remove()
         parent = ModuleType(self.prefix, "The modules of one function.")
-        parent.__path__ = [self._root]
+        parent.__path__ = [self._root] if self._libraries is None else [self._root, str(self._libraries)]
         sys.modules[self.prefix] = parent
         _FINDER.add(self)
 
@@ -132,12 +141,15 @@ class ImportSpace:
             raise
 
     def has(self, name: str) -> bool:
-        """Return whether the package has a top-level module of this name."""
+        """Return whether the package, or what was installed for it, has a top-level module of this name."""
         known = self._known.get(name)
         if known is None:
-            spec = importlib.machinery.PathFinder.find_spec(name, [self._root])
+            find = importlib.machinery.PathFinder.find_spec
+            spec = find(name, [self._root])
             # A directory without __init__.py is a module only if nothing else has the name, as in any program.
             known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
+            if not known and self._libraries is not None and find(name, [str(self._libraries)]) is not None:
+                known = not _is_elsewhere(name)
             self._known[name] = known
         return known
 
@@ -189,6 +201,16 @@ class ImportSpace:
 
 def _is_elsewhere(name: str) -> bool:
     return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+def _check_pure(libraries: Path) -> None:
+    """Refuse requirements with an extension module."""
+    found = next((file for file in libraries.rglob("*") if file.name.endswith(tuple(EXTENSION_SUFFIXES))), None)
+    if found is not None:
+        raise FunctionLoadError(
+            f"the requirements of the package bring the extension module {found.relative_to(libraries)}, and functions"
+            " in threads may have modules of Python alone; give --runtime process, or install it where the worker runs"
+        )
 
 
 class _Importlib(ModuleType):

@@ -40,7 +40,8 @@ class ThreadHome:
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog, router: OutputRouter) -> None:
         """Prepare; nothing is changed before the thread begins."""
         self.loading = Loading()
-        self._space = ImportSpace(spec.key, spec.package, cast(TextIO, LogStream(instance_log, "INFO")))
+        output = cast(TextIO, LogStream(instance_log, "INFO"))
+        self._space = ImportSpace(spec.key, spec.package, output, spec.libraries)
         self._router = router
         self._log = instance_log
         self._handler = LogHandler(instance_log)

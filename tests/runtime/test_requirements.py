@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import sys
 import zipfile
 from collections.abc import AsyncIterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from magnetar.instance.loading.requirements import Installer, digest_of
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.requirements import Installations, lasting_installer
+from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
 
 from tests.support.eventually import until
@@ -62,13 +65,15 @@ async def manager(server: Server, tmp_path: Path) -> AsyncIterator[RuntimeManage
     async def fetch(location: records.PackageLocationMetaData) -> Path:
         return Path(location.packagePath)
 
-    manager = RuntimeManager({"process": ProcessRuntime()}, fetch, around)
+    runtimes = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
+    manager = RuntimeManager(runtimes, fetch, around)
     yield manager
     await manager.close()
 
 
-def assignment(make_spec: MakeSpec, name: str, requirements: str) -> records.Assignment:
+def assignment(make_spec: MakeSpec, name: str, requirements: str, runtime: str = "process") -> records.Assignment:
     spec = make_spec(SAYS, name=name)
+    spec.metadata.functionDetails.customRuntimeOptions = json.dumps({"runtimeEnv": runtime})
     (spec.package / "requirements.txt").write_text(requirements)
     spec.metadata.packageLocation.packagePath = str(spec.package)
     return records.Assignment(instance=records.Instance(functionMetaData=spec.metadata), workerId="w-1")
@@ -117,6 +122,41 @@ async def test_two_functions_share_what_was_installed_once_and_later_without_an_
         return not list(installer.directory.iterdir())
 
     await until(is_removed)
+
+
+async def test_threads_of_one_process_have_versions_of_their_own(
+    manager: RuntimeManager, client: AsyncClient, make_spec: MakeSpec, topic: str, wheels: Path
+) -> None:
+    parts = {"greeting_parts/__init__.py": "from greeting_parts.number import VERSION\n"}
+    for version in ("2.0", "2.1"):
+        number = {"greeting_parts/number.py": f"import json\nVERSION = json.loads('{version}')\n"}
+        wheel(wheels, version, **parts, **number)
+    consumer = await client.subscribe(f"{topic}-out", "test", ConsumerConfig(initial_position="Earliest"))
+    producer = await client.create_producer(f"{topic}-in")
+    await manager.apply(
+        {
+            f"public/default/{name}:0": assignment(make_spec, name, f"greeting-parts=={version}", "thread")
+            for name, version in (("f", "2.0"), ("g", "2.1"))
+        }
+    )
+    await producer.send(b"a")
+    assert sorted([(await consumer.receive(30)).data for _ in "fg"]) == [b"2.0 a", b"2.1 a"]
+    assert "greeting_parts" not in sys.modules
+
+
+async def test_threads_refuse_requirements_that_are_not_python_alone(
+    manager: RuntimeManager, make_spec: MakeSpec, wheels: Path
+) -> None:
+    wheel(wheels, "2.0", **{f"greeting_parts/fast{EXTENSION_SUFFIXES[0]}": "machine code"})
+    await manager.apply({"public/default/f:0": assignment(make_spec, "f", "greeting-parts==2.0", "thread")})
+
+    async def has_failed() -> bool:
+        reason = (await manager.status("public/default/f:0")).failureException
+        return (
+            f"bring the extension module greeting_parts/fast{EXTENSION_SUFFIXES[0]}, and functions in threads" in reason
+        )
+
+    await until(has_failed)
 
 
 async def test_what_cannot_be_installed_is_named_in_status(

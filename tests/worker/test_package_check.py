@@ -84,15 +84,11 @@ def test_requirements_are_refused_where_nothing_installs_them(tmp_path: Path) ->
     (tmp_path / "requirements.txt").write_text("numpy")
     (tmp_path / "src").mkdir()
     file_package(tmp_path / "src", "def f(x): pass")
-    with pytest.raises(
-        PackageError, match=r"requirements\.txt, which is installed for functions in processes and on Spark only"
-    ):
+    with pytest.raises(PackageError, match=r"requirements\.txt, which is installed for functions only"):
         check_package(tmp_path / "src", "m.f")
     check_package(tmp_path / "src", "m.f", installs=True)
-    for runtime in (None, "process", "spark"):
+    for runtime in (None, "process", "spark", "thread"):
         assert check_code(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env=runtime)) == "m.f"
-    with pytest.raises(PackageError, match=r"give --runtime process to a function, or put"):
-        check_code(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env="thread"))
 
 
 def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def check_package(package: Path, class_name: str, *, installs: bool = False) -> 
     Args:
         package: a .py file or the directory of an extracted archive.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
-        installs: the function's runtime installs requirements.
+        installs: its requirements are installed, as those of functions are, but not of a connector's transform.
 
     Raises:
         PackageError: says what is missing or wrong, in one line.
@@ -58,8 +58,8 @@ def check_archive(root: Path, *, installs: bool = False) -> None:
     """
     if requirements_of(root) is not None and not installs:
         raise PackageError(
-            "the package has a requirements.txt, which is installed for functions in processes and on Spark only; give"
-            " --runtime process to a function, or put the modules themselves into the package"
+            "the package has a requirements.txt, which is installed for functions only; put the modules themselves into"
+            " the package, or install them where the worker runs"
         )
 
 

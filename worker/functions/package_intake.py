@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, SourceConfig
 from ...config.conversion import to_details
-from ...config.function_config import PROCESS, SPARK, FunctionConfig
+from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
@@ -163,7 +163,7 @@ def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
         class_name = connector_class(package, class_name, "source")
         check_batching(package, class_name, is_batch=bool(config.batch_source_config))
         return class_name
-    check_package(package, class_name, installs=(config.runtime_env or PROCESS) in (PROCESS, SPARK))
+    check_package(package, class_name, installs=True)
     return class_name
 
 
