@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from ...config.conversion import read_function_config, to_details
 from ...config.function_config import PROCESS, SPARK
 from ...config.rules import check, with_defaults
 from ...runtime.local import LocalRun, unpacked
-from ...worker.functions.package_intake import check_code
+from ...worker.functions.code_check import check_once
+from ...worker.functions.package_intake import check_code, question_of
 from ..failure import Failure
 from ..local_run import Addresses
 from .functions import REMOTE_PREFIXES
@@ -38,12 +40,15 @@ def local_function(content: dict[str, Any], addresses: Addresses, first_instance
     with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
         # A single instance has this process for itself, so requirements are installed for it as for a process.
         home = PROCESS if config.parallelism == 1 else config.runtime_env
-        class_name = check_code(unpacked(code, Path(directory)), replace(config, runtime_env=home))
-        config = replace(config, class_name=class_name)
-    return LocalRun(
-        details=to_details(config), package=code, service_url=addresses.service_url, admin_url=addresses.admin_url,
-        state_url=addresses.state_url, first_instance=first_instance,
-    )  # fmt: skip
+        package = unpacked(code, Path(directory))
+        config = replace(config, class_name=check_code(package, replace(config, runtime_env=home)))
+        local = LocalRun(
+            details=to_details(config), package=code, service_url=addresses.service_url, admin_url=addresses.admin_url,
+            state_url=addresses.state_url, first_instance=first_instance,
+        )  # fmt: skip
+        if not local.is_direct:  # which loads it here at once, and ends with the reason
+            asyncio.run(check_once(question_of(package, config.class_name or "", config)))
+    return local
 
 
 _NAMES = ("tenant", "namespace", "name")

@@ -98,6 +98,23 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["create", "localrun"])
+def test_types_that_contradict_the_config_are_one_line(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "code.py").write_text("def process(order: dict): return\n")
+    names = ("--py", str(tmp_path / "code.py"), "--classname", "code.process", "--name", "contradicting")
+    serdes = ("--custom-serde-inputs", '{"in": "IdentitySerDe"}')
+    addresses = ("--admin-url", server.web_url, "--service-url", server.service_url)
+    more = ("--parallelism", "2") if command == "localrun" else ()
+    assert main((*addresses, "functions", command, *names, *serdes, *more)) == 1
+    said = capsys.readouterr().err
+    assert said.removesuffix(" (HTTP 400)\n").rstrip() == (
+        "magnetar: inputSpecs[in].serdeClassName IdentitySerDe is for bytes, float, int, str, and parameter order of"
+        " code.process is dict; leave one of the two out"
+    )
+
+
 async def test_a_save_begins_it_again_and_loses_nothing(
     server: Server, client: AsyncClient, topic: str, tmp_path: Path
 ) -> None:
