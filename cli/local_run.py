@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +18,12 @@ from .failure import Failure
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from ..runtime.local import LocalRun
+    from ..runtime.local import LocalRun, ReadMetrics
 
 _REFUSED = {
     "--client-auth-plugin --clientAuthPlugin": "authentication is not supported yet",
     "--client-auth-params --clientAuthParams": "authentication is not supported yet",
     "--tls-trust-cert-path --tls_trust_cert_path": "TLS is not supported yet",
-    "--secrets-provider-classname": "secrets are given with --secrets or in the config file",
-    "--secrets-provider-config": "secrets are given with --secrets or in the config file",
-    "--metrics-port-start": "metrics of a local run are not served yet",
 }
 _REFUSED_SWITCHES = {
     "--use-tls --use_tls": "TLS is not supported yet",
@@ -46,6 +45,19 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for names, reason in _REFUSED_SWITCHES.items():
         command = _refused(names, reason, is_flag=True)(command)
     for option in (
+        click.option(
+            "--metrics-port-start", "metrics_port", metavar="PORT", type=click.IntRange(0, 65535),
+            help="Serve /metrics for Prometheus at this port of 127.0.0.1; instances that are processes have a port"
+            " each, counted up from it. 0: any free ones.",
+        ),
+        click.option(
+            "--secrets-provider-config", "secrets_config", metavar="JSON", default="",
+            help="What the provider of secrets is told.",
+        ),
+        click.option(
+            "--secrets-provider-classname", "secrets_provider", metavar="CLASS", default="",
+            help="Class that finds the secrets, such as module.Class; else their entries say where they are.",
+        ),
         click.option(
             "--state-storage-service-url", "--stateStorageServiceUrl", "state_storage_service_url", cls=QuietOption,
             metavar="URL",
@@ -81,28 +93,73 @@ def service_url_of(given: str | None, settings: Settings) -> str:
     return url.rstrip("/")
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """Where the services are that a local run needs; the state store may be none."""
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a local run needs besides code and config.
+
+    Attributes:
+        service_url: of the broker.
+        admin_url: of the broker's REST interface.
+        state_url: of the state store; empty for none.
+        secrets_provider: class that finds secrets; empty for the usual one.
+        secrets_config: what it is told, as JSON; empty for nothing.
+        metrics_port: the first port of /metrics; 0 takes free ones, None: there is no such page.
+    """
 
     service_url: str
     admin_url: str
-    state_url: str
+    state_url: str = ""
+    secrets_provider: str = ""
+    secrets_config: str = ""
+    metrics_port: int | None = None
 
 
-def run_in_foreground(local: LocalRun, what: str) -> int:
+def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings:
+    """Return what the flags of `local_run_options` say, and take them from all flags.
+
+    Raises:
+        Failure: one of them is wrong.
+    """
+    provider, config = given.pop("secrets_provider"), given.pop("secrets_config")
+    if config and not provider:
+        raise Failure("--secrets-provider-config is for a provider; give --secrets-provider-classname, too")
+    if config and not _is_object(config):  # which may hold a password, and is not shown
+        raise Failure('--secrets-provider-config is no JSON object; give one such as \'{"path": "/run/secrets"}\'')
+    return Surroundings(
+        service_url=service_url_of(given.pop("broker_service_url"), settings),
+        admin_url=(given.pop("web_service_url", None) or settings.admin_url).rstrip("/"),
+        state_url=given.pop("state_storage_service_url") or "",
+        secrets_provider=provider,
+        secrets_config=config,
+        metrics_port=given.pop("metrics_port"),
+    )
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def run_in_foreground(local: LocalRun, what: str, metrics_port: int | None) -> int:
     """Run instances until SIGINT or SIGTERM, with their logs on standard output and what is wrong on standard error.
 
     Args:
         local: what to run.
         what: names it, ``source public/default/lines``.
+        metrics_port: of `Surroundings`.
 
     Returns: the exit code: 1 if the only instance ended by itself, which is said.
+
+    Raises:
+        Failure: a port for metrics is taken.
     """
-    prefixes = local.details.parallelism > 1
+    count = local.details.parallelism
+    instances = "1 instance" if count == 1 else f"{count} instances"
 
     def show(number: int, line: str) -> None:
-        click.echo(printable(f"[{number}] {line}" if prefixes else line))
+        click.echo(printable(f"[{number}] {line}" if count > 1 else line))
 
     def warn(number: int, trouble: str) -> None:
         click.echo(f"magnetar: instance {number}: {summary(trouble)}", err=True)
@@ -115,15 +172,28 @@ def run_in_foreground(local: LocalRun, what: str) -> int:
         loop = asyncio.get_running_loop()
         for which in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(which, stop.set)
-        if local.is_direct:
-            return await local.run_direct(stop, say, lambda trouble: warn(local.first_instance, trouble))
-        await local.run(stop, show, warn)
+        async with AsyncExitStack() as stack:
+            offer: Callable[[ReadMetrics], None] = _ignore
+            line = ""
+            if metrics_port is not None:
+                from .local_metrics import LocalMetrics  # with it come the libraries of a web server
+
+                metrics = LocalMetrics(local)
+                stack.push_async_callback(metrics.close)
+                offer, line = metrics.offer, await metrics.open(metrics_port)
+            say(f"{what} runs here with {instances}, until Ctrl-C")
+            if line:
+                say(line)
+            if local.is_direct:
+                return await local.run_direct(stop, say, lambda reason: warn(local.first_instance, reason), offer)
+            await local.run(stop, show, warn, offer)
         return ""
 
-    count = local.details.parallelism
-    instances = "1 instance" if count == 1 else f"{count} instances"
-    click.echo(f"{what} runs here with {instances}, until Ctrl-C", err=True)
     reason = asyncio.run(serve())
     if reason:
         click.echo(f"magnetar: {what} ended: {printable(reason)}", err=True)
     return 1 if reason else 0
+
+
+def _ignore(_: object) -> None:
+    pass

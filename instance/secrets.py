@@ -133,7 +133,7 @@ def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
     except Exception as error:
         raise FunctionLoadError(
             f"secretsProviderClassName {name}: {type(error).__name__}: {error}; correct it in the worker's"
-            " configuration"
+            " configuration, or --secrets-provider-classname of a local run"
         ) from error
     made: SecretsProvider = provider
     return made

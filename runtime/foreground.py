@@ -21,6 +21,7 @@ from ..instance.logs.file import InstanceLog, LogHandler
 from ..instance.pipeline import Pipeline
 from ..instance.spec import InstanceSpec
 from ..tasks import TaskSet, awaited_elsewhere
+from ..wire.functions_pb2 import MetricsData
 
 GRACE_S = 5.0
 """For the function to return from the message at hand when it is to stop; after that the message comes again."""
@@ -28,7 +29,11 @@ _LOOK_S = 0.2
 
 
 async def run_here(
-    spec: InstanceSpec, stop: asyncio.Event, show: Callable[[str], None], warn: Callable[[str], None]
+    spec: InstanceSpec,
+    stop: asyncio.Event,
+    show: Callable[[str], None],
+    warn: Callable[[str], None],
+    offer: Callable[[Callable[[], MetricsData]], None],
 ) -> str:
     """Run an instance until ``stop`` is set or it ends, and return why it ended; empty if it was stopped.
 
@@ -37,6 +42,7 @@ async def run_here(
         stop: ends it.
         show: is given what the instance logs, from any thread.
         warn: is told what keeps the instance from going on, whenever that changes.
+        offer: is given what returns its counters, before it begins.
 
     Cancellation: stops it without waiting for the function.
     """
@@ -54,6 +60,7 @@ async def run_here(
     tasks = TaskSet(f"instance {spec.key}")
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), log)
+        offer(pipeline.stats.metrics)
         running = tasks.start(pipeline.run(), "run", awaited_elsewhere)
         stopping = tasks.start(stop.wait(), "stop", awaited_elsewhere)
         trouble = ""

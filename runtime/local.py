@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ..instance.logs.file import LogFollower
 from ..instance.spec import InstanceSpec
 from ..metadata.packages_extract import SUFFIXES, extract
 from ..tasks import race
-from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance
+from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance, MetricsData
 from .foreground import run_here
 from .interface import Runtime
 from .manager import InstanceEnvironment, RuntimeManager
@@ -37,6 +37,10 @@ _COUNT = re.compile(r"\d+ (try|tries)")
 """What changes in the status of an instance that waits, and is no news."""
 
 
+ReadMetrics = Callable[[int], Awaitable[MetricsData]]
+"""Returns the counters of an instance by its number; raises KeyError for one that does not run here."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
     """What is run, and where.
@@ -48,6 +52,8 @@ class LocalRun:
         admin_url: of the broker's REST interface.
         state_url: of the state store; empty for none.
         first_instance: the number of the first instance.
+        secrets_provider: class that finds secrets; empty for the usual one.
+        secrets_config: what it is told, as JSON; empty for nothing.
     """
 
     details: FunctionDetails
@@ -56,19 +62,35 @@ class LocalRun:
     admin_url: str
     state_url: str = ""
     first_instance: int = 0
+    secrets_provider: str = ""
+    secrets_config: str = ""
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its instances."""
+        return range(self.first_instance, self.first_instance + self.details.parallelism)
 
     @property
     def is_direct(self) -> bool:
         """Whether it is one instance of a function that needs no process of its own, which `run_direct` runs."""
         is_function = self.details.componentType not in (FunctionDetails.SOURCE, FunctionDetails.SINK)
-        return is_function and self.details.parallelism == 1 and not self._has_process
+        return is_function and self.details.parallelism == 1 and not self.has_processes
 
     @property
-    def _has_process(self) -> bool:
+    def has_processes(self) -> bool:
+        """Whether each instance is a process of its own."""
         return '"process"' in self.details.customRuntimeOptions
 
-    async def run_direct(self, stop: asyncio.Event, show: Callable[[str], None], warn: Callable[[str], None]) -> str:
+    async def run_direct(
+        self,
+        stop: asyncio.Event,
+        show: Callable[[str], None],
+        warn: Callable[[str], None],
+        offer: Callable[[ReadMetrics], None],
+    ) -> str:
         """Run the only instance in this process, and return why it ended; empty if it was stopped. See `run_here`.
+
+        ``offer`` is given what returns its counters, before it begins.
 
         Raises:
             PackageError: the package cannot be used.
@@ -86,8 +108,16 @@ class LocalRun:
                 package=package, libraries=libraries, worker_id=WORKER_ID, service_url=self.service_url,
                 admin_url=self.admin_url, state_url=self.state_url, log_file=directory / "log",
                 control_socket=directory / "socket", last_words=directory / "last-words",
+                secrets_provider=self.secrets_provider, secrets_config=self.secrets_config,
             )  # fmt: skip
-            return await run_here(spec, stop, show, warn)
+
+            def take(counters: Callable[[], MetricsData]) -> None:
+                async def read(_: int) -> MetricsData:
+                    return counters()
+
+                offer(read)
+
+            return await run_here(spec, stop, show, warn, take)
         except FunctionLoadError as error:
             return str(error)
         finally:
@@ -102,7 +132,11 @@ class LocalRun:
         return await Installations(Installer(cache_directory())).of(name, package, tell)
 
     async def run(
-        self, stop: asyncio.Event, show: Callable[[int, str], None], warn: Callable[[int, str], None]
+        self,
+        stop: asyncio.Event,
+        show: Callable[[int, str], None],
+        warn: Callable[[int, str], None],
+        offer: Callable[[ReadMetrics], None],
     ) -> None:
         """Run all instances until ``stop`` is set.
 
@@ -110,6 +144,7 @@ class LocalRun:
             stop: ends them.
             show: called with the number of an instance and a line of its log.
             warn: called with the number of an instance and why it does not go on, whenever that changes.
+            offer: called once, before they begin, with what returns their counters.
 
         Raises:
             PackageError: the package cannot be used.
@@ -119,7 +154,7 @@ class LocalRun:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="magnetar-localrun-"))
         try:
             package = await asyncio.to_thread(unpacked, self.package, directory) if self.package else Path()
-            await self._run(package, directory, stop, show, warn)
+            await self._run(package, directory, stop, show, warn, offer)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
@@ -130,12 +165,13 @@ class LocalRun:
         stop: asyncio.Event,
         show: Callable[[int, str], None],
         warn: Callable[[int, str], None],
+        offer: Callable[[ReadMetrics], None],
     ) -> None:
         environment = InstanceEnvironment(
             worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url, state_url=self.state_url,
-            data_dir=directory,
+            data_dir=directory, secrets_provider=self.secrets_provider, secrets_config=self.secrets_config,
         )  # fmt: skip
-        is_process = self._has_process
+        is_process = self.has_processes
         runtime: Runtime = ProcessRuntime() if is_process else ThreadRuntime(self.service_url)
 
         async def fetch(_: object) -> Path:
@@ -149,8 +185,9 @@ class LocalRun:
             f"{name}:{number}": Assignment(
                 instance=Instance(functionMetaData=metadata, instanceId=number), workerId=WORKER_ID
             )
-            for number in range(self.first_instance, self.first_instance + self.details.parallelism)
+            for number in self.numbers
         }
+        offer(lambda number: manager.metrics(f"{name}:{number}"))
         followers = [LogFollower(manager.log_file(key)) for key in assignments]
         troubles = [""] * len(assignments)
 

@@ -122,6 +122,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
             "config_flags",
             "instance_logs",
             "local_run",
+            "local_metrics",
             "pulsar_commands",
             "global_flags",
             "suggestions",

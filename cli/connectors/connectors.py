@@ -15,7 +15,7 @@ from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
 from ..functions.versions import versions_table
 from ..functions.waiting import rollback_option, take_wait, wait_options, wait_until_up
 from ..instance_logs import log_options, print_log
-from ..local_run import local_run_options, run_in_foreground, service_url_of
+from ..local_run import local_run_options, run_in_foreground, take_surroundings
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
 from ..settings import current
@@ -93,17 +93,14 @@ def _add_local_run(group: click.Group, kind: Kind) -> None:
     @kind.options
     @local_run_options
     @click.pass_context
-    def localrun(
-        ctx: click.Context, /, broker_service_url: str | None, state_storage_service_url: str | None, **given: Any
-    ) -> None:
+    def localrun(ctx: click.Context, /, **given: Any) -> None:
         from .local import local_connector  # with it come the libraries of a worker
 
-        settings = current(ctx)
-        service_url = service_url_of(broker_service_url, settings)
-        config = kind.config(given, is_new=True)
-        local = local_connector(kind.name, config, service_url, settings.admin_url, state_storage_service_url or "")
+        surroundings = take_surroundings(given, current(ctx))
+        local = local_connector(kind.name, kind.config(given, is_new=True), surroundings)
         details = local.details
-        run_in_foreground(local, f"{kind.name} {details.tenant}/{details.namespace}/{details.name}")
+        what = f"{kind.name} {details.tenant}/{details.namespace}/{details.name}"
+        run_in_foreground(local, what, surroundings.metrics_port)
 
 
 def _add_lists(group: click.Group, kind: Kind) -> None:

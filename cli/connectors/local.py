@@ -16,17 +16,16 @@ from ...worker.functions.package_intake import check_code
 from ..failure import Failure
 from ..functions.functions import REMOTE_PREFIXES
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
+from ..local_run import Surroundings
 
 
-def local_connector(kind: str, content: dict[str, Any], service_url: str, admin_url: str, state_url: str) -> LocalRun:
+def local_connector(kind: str, content: dict[str, Any], around: Surroundings) -> LocalRun:
     """Return what runs a connector here.
 
     Args:
         kind: ``source`` or ``sink``.
         content: its config, as it would be sent.
-        service_url: of the broker.
-        admin_url: of the broker's REST interface.
-        state_url: of the state store; empty for none.
+        around: what it needs besides.
 
     Raises:
         MagnetarError: the config is refused, or the package cannot be used, as at `create`.
@@ -52,8 +51,9 @@ def local_connector(kind: str, content: dict[str, Any], service_url: str, admin_
             else:
                 config = replace(config, class_name=check_code(package, config))
     return LocalRun(
-        details=component.to_details(config), package=Path(code) if code else None, service_url=service_url,
-        admin_url=admin_url, state_url=state_url,
+        details=component.to_details(config), package=Path(code) if code else None, service_url=around.service_url,
+        admin_url=around.admin_url, state_url=around.state_url, secrets_provider=around.secrets_provider,
+        secrets_config=around.secrets_config,
     )  # fmt: skip
 
 

@@ -15,16 +15,16 @@ from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.code_check import check_once
 from ...worker.functions.package_intake import check_code, question_of
 from ..failure import Failure
-from ..local_run import Addresses
+from ..local_run import Surroundings
 from .functions import REMOTE_PREFIXES
 
 
-def local_function(content: dict[str, Any], addresses: Addresses, first_instance: int = 0) -> LocalRun:
+def local_function(content: dict[str, Any], around: Surroundings, first_instance: int = 0) -> LocalRun:
     """Return what runs a function here.
 
     Args:
         content: its config, as it would be sent.
-        addresses: of broker and state store.
+        around: what it needs besides.
         first_instance: the number of the first instance.
 
     Raises:
@@ -43,8 +43,9 @@ def local_function(content: dict[str, Any], addresses: Addresses, first_instance
         package = unpacked(code, Path(directory))
         config = replace(config, class_name=check_code(package, replace(config, runtime_env=home)))
         local = LocalRun(
-            details=to_details(config), package=code, service_url=addresses.service_url, admin_url=addresses.admin_url,
-            state_url=addresses.state_url, first_instance=first_instance,
+            details=to_details(config), package=code, service_url=around.service_url, admin_url=around.admin_url,
+            state_url=around.state_url, first_instance=first_instance, secrets_provider=around.secrets_provider,
+            secrets_config=around.secrets_config,
         )  # fmt: skip
         if not local.is_direct:  # which loads it here at once, and ends with the reason
             asyncio.run(check_once(question_of(package, config.class_name or "", config)))

@@ -9,7 +9,7 @@ import click
 
 from ..config_flags import QuietOption
 from ..failure import Failure
-from ..local_run import Addresses, local_run_options, run_in_foreground, service_url_of
+from ..local_run import local_run_options, run_in_foreground, take_surroundings
 from ..reload import run_reloading
 from ..settings import current
 from .target import function_options, target_options
@@ -38,9 +38,6 @@ magnetar functions localrun --py exclamation.py --classname exclamation.process 
 def localrun(
     ctx: click.Context,
     /,
-    broker_service_url: str | None,
-    state_storage_service_url: str | None,
-    web_service_url: str | None,
     instance_id_offset: int,
     reloads: bool,
     **given: Any,
@@ -53,9 +50,7 @@ def localrun(
     from .functions import prepare  # has this command in its group
     from .local import code_of, local_function  # with it come the libraries of a worker
 
-    settings = current(ctx)
-    admin_url = (web_service_url or settings.admin_url).rstrip("/")
-    addresses = Addresses(service_url_of(broker_service_url, settings), admin_url, state_storage_service_url or "")
+    surroundings = take_surroundings(given, current(ctx))
     config_file = given["config_file"]
 
     def prepared() -> dict[str, Any]:
@@ -65,9 +60,10 @@ def localrun(
         return config
 
     def run() -> int:
-        local = local_function(prepared(), addresses, instance_id_offset)
+        local = local_function(prepared(), surroundings, instance_id_offset)
         details = local.details
-        return run_in_foreground(local, f"function {details.tenant}/{details.namespace}/{details.name}")
+        what = f"function {details.tenant}/{details.namespace}/{details.name}"
+        return run_in_foreground(local, what, surroundings.metrics_port)
 
     if not reloads:
         return run()

@@ -29,12 +29,12 @@ def test_the_test_of_a_new_project_passes(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_config_of_a_new_project_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from magnetar.cli.config_flags import read_config_file
     from magnetar.cli.functions.local import local_function
-    from magnetar.cli.local_run import Addresses
+    from magnetar.cli.local_run import Surroundings
 
     assert main(["init", "word-count", "--directory", str(tmp_path)]) == 0
     monkeypatch.chdir(tmp_path)
     config = read_config_file("function.yaml") | {"tenant": "public", "namespace": "default"}
-    local = local_function(config, Addresses("pulsar://127.0.0.1:6650", "", ""))
+    local = local_function(config, Surroundings(service_url="pulsar://127.0.0.1:6650", admin_url=""))
     assert local.details.name == "word-count"
     assert local.details.className == "word_count.process"
     assert list(local.details.source.inputSpecs) == ["word-count-in"]
