@@ -249,6 +249,8 @@ class ConsumerConfig:
         key_shared_policy: how keys are shared (Key_Shared only); None leaves it to the broker.
         retry_enable: the consumer has the retry letter topic, too, to which `Consumer.reconsume_later` sends.
         interceptors: see each message before the application does, in this order, and what becomes of it.
+        joins_chunks: `Consumer.receive_entry` and `Consumer.poll_entry` put chunks together, as `Consumer.receive`
+            always does, and give the whole message as one entry.
         max_pending_chunked_message: messages that wait for more chunks at most; beyond it the oldest is dropped.
         auto_ack_oldest_chunked_message_on_queue_full: its chunks are acknowledged then; otherwise they are asked for
             again after ``negative_ack_delay_ms``.
@@ -283,6 +285,7 @@ class ConsumerConfig:
     key_shared_policy: ConsumerKeySharedPolicy | None = None
     retry_enable: bool = False
     interceptors: Sequence[ConsumerInterceptor] = ()
+    joins_chunks: bool = False
     max_pending_chunked_message: int = 10
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
     expire_time_of_incomplete_chunked_message_ms: int = 60_000

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...errors import OperationTimeout
+from ...errors import MessageTooLarge, OperationTimeout
 from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETTERS_SUFFIX, TRACEBACK, TRIES
 from ...wire.topic_name import parse_topic_name
 from ..messages.connecting import connected
@@ -166,7 +166,7 @@ async def replay(letters: Letters, ids: Collection[str], to: str | None, *, is_d
     """
     done, wanted = Replayed(), set(ids)
     async with letters.opened() as (client, own, consumer):
-        producers: dict[str, Any] = {}
+        way_back = _WayBack(client)
         async for letter in own:
             letter_id = str(letter.message_id)
             if ids and letter_id not in wanted:
@@ -178,27 +178,49 @@ async def replay(letters: Letters, ids: Collection[str], to: str | None, *, is_d
                 done.without_topic.append(letter_id)
                 continue
             if not is_dry_run:
-                if target not in producers:
-                    producers[target] = await client.create_producer(target)
-                await _send(producers[target], letter)
+                await way_back.send(target, letter)
                 await consumer.ack(letter)
             done.sent.append(letter_id)
             if ids and not wanted:
                 break
-        for producer in producers.values():
-            await producer.close()
+        await way_back.close()
     done.missing = sorted(wanted)
     return done
 
 
-async def _send(producer: Any, letter: Message) -> None:
-    from ...client.outgoing_message import NO_VALUE, Base64Key
+class _WayBack:
+    """The producers that letters are sent back by."""
 
-    key = letter.key
-    await producer.send(
-        letter.data if letter.has_value else NO_VALUE,
-        key=Base64Key(key) if key is not None and letter.key_is_base64 else key,
-        ordering_key=letter.ordering_key,
-        event_time_ms=letter.event_time_ms,
-        properties={name: value for name, value in letter.properties.items() if name not in _OURS},
-    )
+    def __init__(self, client: AsyncClient) -> None:
+        """Prepare; nothing is opened yet."""
+        self._client = client
+        self._producers: dict[tuple[str, bool], Any] = {}
+
+    async def send(self, topic: str, letter: Message) -> None:
+        """Send a letter as the message that it was; in chunks if it is too large for an entry."""
+        try:
+            await self._send(topic, letter, in_chunks=False)
+        except MessageTooLarge:
+            await self._send(topic, letter, in_chunks=True)
+
+    async def _send(self, topic: str, letter: Message, *, in_chunks: bool) -> None:
+        from ...client.config import ProducerConfig
+        from ...client.outgoing_message import NO_VALUE, Base64Key
+
+        producer = self._producers.get((topic, in_chunks))
+        if producer is None:
+            config = ProducerConfig(batching=False, chunking_enabled=True) if in_chunks else ProducerConfig()
+            producer = self._producers[topic, in_chunks] = await self._client.create_producer(topic, config)
+        key = letter.key
+        await producer.send(
+            letter.data if letter.has_value else NO_VALUE,
+            key=Base64Key(key) if key is not None and letter.key_is_base64 else key,
+            ordering_key=letter.ordering_key,
+            event_time_ms=letter.event_time_ms,
+            properties={name: value for name, value in letter.properties.items() if name not in _OURS},
+        )
+
+    async def close(self) -> None:
+        """Close them."""
+        for producer in self._producers.values():
+            await producer.close()

@@ -197,6 +197,13 @@ class AckTracker:
         found = set(positions)
         return sorted(found.union(*(self.companions.get(position, ()) for position in found)))
 
+    def take_companions(self, positions: Iterable[EntryKey]) -> list[EntryKey]:
+        """Return as `with_companions`, and forget what goes along with what."""
+        found = self.with_companions(positions)
+        for position in found:
+            self.companions.pop(position, None)
+        return found
+
     def clear(self) -> None:
         """Forget everything: the subscription was moved."""
         self.companions.clear()

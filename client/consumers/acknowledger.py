@@ -122,7 +122,7 @@ class Acknowledger:
         """Acknowledge whole entries in one frame, now."""
         tracker = self.tracker
         if tracker.companions:
-            positions = tracker.with_companions(positions)
+            positions = tracker.take_companions(positions)
         if tracker.is_busy or self._negative:
             for position in positions:
                 tracker.forget(position)
@@ -149,6 +149,8 @@ class Acknowledger:
         if connection is None:
             claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
             return claim
+        if self.tracker.companions:
+            positions = self.tracker.with_companions(positions)  # kept, for what is not ours comes again as a whole
         for position in positions:
             self.tracker.forget(position)
             self._negative.discard(position)

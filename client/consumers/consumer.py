@@ -93,6 +93,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._acks = acknowledge(consumer_id, config, self.topic, self._redeliver)
         self._chunked = ChunkedMessages(self.topic, config, self._acks, lambda: self.clock())
         self._queue.join = self._chunked.join
+        self._joins_chunks = config.joins_chunks
         self._resumption = Resumption(start if topic.is_persistent else None, self._acks)
         self._arrivals = Arrivals(topic, self._queue, self._acks, self._resumption, self._release, self._name_damage)
         self._is_rewinding = config.type in ("Exclusive", "Failover")
@@ -120,8 +121,12 @@ class Consumer(Attachable, Receiving[Message]):
             if permits := self._queue.permits.release(entry.permits):
                 self._flow(permits)
             tracker = self._acks.tracker
-            if entry.position > tracker.highest or tracker.mask(entry):
+            if entry.position <= tracker.highest and not tracker.mask(entry):
+                continue
+            if not self._joins_chunks or not entry.is_chunk:
                 return entry
+            if (whole := self._chunked.join(entry)) is not None:
+                return whole
         self._demand()
         return None
 

@@ -56,6 +56,8 @@ class AtLeastOnce:
 
     claims_first = False
     """Whether entries are acknowledged before they are processed."""
+    joins_chunks = True
+    """Whether messages in chunks are given whole."""
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
@@ -109,7 +111,7 @@ class AtLeastOnce:
 
     async def _open_input(self, topic: str) -> Input:
         core = self._core
-        reading = replace(consumer_config(core.spec, topic), guard=core.guard)
+        reading = replace(consumer_config(core.spec, topic), guard=core.guard, joins_chunks=self.joins_chunks)
         if self._failed is not None:
             reading = replace(reading, negative_ack_delay_ms=0)  # the pauses are its own
         if (pattern := patterns_of(core.spec.details).get(topic)) is not None:

@@ -16,6 +16,7 @@ from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import ClosedError, MagnetarError, MessageTooLarge
 from ...tasks import Backoff, TaskSet
+from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.function_letters import EXCEPTION, TRACEBACK
 from ...wire.message_id import MessageId
 from ..core import InstanceCore
@@ -28,14 +29,15 @@ SILENCE_S = 3.0
 
 
 class _Letter(NamedTuple):
-    """A letter, and who is told when it is stored."""
+    """A letter, and who is told when it is stored; in chunks if it is too large for an entry."""
 
     request: PublishRequest
     stored: Callable[[], None]
+    in_chunks: bool = False
 
 
 class LetterBox:
-    """One producer of the dead-letter topic, made for the first letter; used on the event loop.
+    """The producers of the dead-letter topic, each made for the first letter that needs it; used on the event loop.
 
     What is not stored is sent again, after growing pauses, until it is; whoever gives letters bounds how many wait.
     """
@@ -58,7 +60,7 @@ class LetterBox:
         self._is_empty.set()
         self._tasks = TaskSet("dead letters")
         self._task: asyncio.Task[None] | None = None
-        self._producer: Producer | PartitionedProducer | None = None
+        self._producers: dict[bool, Producer | PartitionedProducer] = {}  # by whether they send in chunks
         self._error: MagnetarError | None = None
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._trouble = ""
@@ -110,13 +112,12 @@ class LetterBox:
                 self._wake.set()
 
     async def _send(self) -> None:
-        if self._producer is None:
-            self._producer = await self._core.client.create_producer(self._topic, self._config)
         while self._waiting and self._error is None:
-            await self._producer.ready()
+            producer = await self._opened(self._waiting[0].in_chunks)
+            await producer.ready()
             letter = self._waiting.popleft()
             try:
-                future = self._producer.send_nowait(letter.request.payload, **letter.request.options)
+                future = producer.send_nowait(letter.request.payload, **letter.request.options)
             except MessageTooLarge as error:
                 self._refused(letter, error)
                 continue
@@ -124,6 +125,13 @@ class LetterBox:
                 self._waiting.appendleft(letter)
                 raise
             future.add_done_callback(partial(self._answered, letter))
+
+    async def _opened(self, in_chunks: bool) -> Producer | PartitionedProducer:
+        producer = self._producers.get(in_chunks)
+        if producer is None:
+            config = replace(self._config, batching=False, chunking_enabled=True) if in_chunks else self._config
+            producer = self._producers[in_chunks] = await self._core.client.create_producer(self._topic, config)
+        return producer
 
     def _answered(self, letter: _Letter, future: asyncio.Future[MessageId]) -> None:
         error = ClosedError("the producer was closed") if future.cancelled() else future.exception()
@@ -145,7 +153,7 @@ class LetterBox:
         letter.stored()
 
     def _refused(self, letter: _Letter, error: MessageTooLarge) -> None:
-        """Send a letter that is too large again with less beside the message; the message is what counts."""
+        """Send a letter that is too large again, with less beside the message or in chunks."""
         smaller = _smaller(letter)
         self._waiting.append(smaller or letter)
         if smaller is None:
@@ -159,19 +167,24 @@ class LetterBox:
             self._core.system_failed(f"dead letters are not stored in {self._topic}: {text}")
 
     async def _leave(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
             with contextlib.suppress(MagnetarError):
                 await producer.close()
 
 
 def _smaller(letter: _Letter) -> _Letter | None:
-    """Return a letter without the longest property that tells why, None if it has none of them."""
+    """Return a letter in chunks if its message fits no entry, else without the longest property that tells why.
+
+    Returns: None if it has been all of that.
+    """
     request = letter.request
+    if len(request.payload) > DEFAULT_MAX_MESSAGE_BYTES and not letter.in_chunks:
+        return letter._replace(in_chunks=True)
     properties = request.options.get("properties", {})
     longest = next((name for name in (TRACEBACK, EXCEPTION) if name in properties), None)
     if longest is None:
-        return None
+        return None if letter.in_chunks else letter._replace(in_chunks=True)
     options = request.options.copy()
     options["properties"] = {name: value for name, value in properties.items() if name != longest}
     return letter._replace(request=replace(request, options=options))

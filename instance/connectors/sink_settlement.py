@@ -21,6 +21,7 @@ class SinkSettlement(AtLeastOnce):
     """Writes records to a sink; see `ports.Settlement`."""
 
     maker: SinkMaker
+    joins_chunks = False  # each piece is refused by name
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""

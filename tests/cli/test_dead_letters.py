@@ -101,6 +101,23 @@ def test_letters_are_listed_shown_and_sent_back(server: Server) -> None:
     client.close()
 
 
+def test_a_letter_larger_than_an_entry_is_sent_back_whole(server: Server) -> None:
+    payload = b"bad " + bytes(6 * 1024 * 1024)
+    client = pulsar.Client(server.service_url)
+    inputs = {"inputs": ["in-large"], "output": "out-large", "maxMessageRetries": 0, "deadLetterTopic": "large-letters"}
+    with Functions(server.web_url) as functions:
+        functions.create("large", SOURCE, {"className": "large.process", **inputs}).raise_for_status()
+        wait_for(lambda: functions.status("large")["running"], "running")
+        client.create_producer("in-large", batching_enabled=False, chunking_enabled=True).send(payload)
+        (letter,) = letters(server, "large", 1)
+        reader = client.subscribe("large-elsewhere", "t", initial_position=pulsar.InitialPosition.Earliest)
+        replayed = run(server, "replay", "--name", "large", "--to", "large-elsewhere")["replayed"]
+        assert replayed == [letter["id"]]
+        assert reader.receive(20_000).data() == payload
+        letters(server, "large", 0)
+    client.close()
+
+
 def test_a_function_without_letters_is_told_how_to_get_some(server: Server, tmp_path: Path) -> None:
     with Functions(server.web_url) as functions:
         functions.create("plain", SOURCE, {"className": "plain.process", "inputs": ["plain-in"]}).raise_for_status()
