@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from magnetar.worker.rest.packages import METADATA_BYTES_MAX
 from magnetar.worker.service import WorkerService
 
 from tests.support.pulsar import Broker
@@ -93,6 +94,8 @@ async def test_packages_live_under_names_and_functions_come_from_them(
         ("GET", "/admin/v3/packages/nothing/public/default", 412, "Invalid package domain: 'nothing'"),
         ("GET", f"{BASE}/a@b/1", 412, "Invalid package name 'function://public/default/a@b@1'"),
         ("GET", f"{BASE}/{'x' * 200}/1", 412, "Invalid package name"),
+        ("GET", f"{BASE}/%2e%2e/1", 412, "Invalid package name"),
+        ("GET", f"{BASE}/a/%2e", 412, "Invalid package name"),
         ("GET", f"{BASE}/none/1", 404, "Package 'function://public/default/none@1' does not exist"),
         ("GET", f"{BASE}/none/1/metadata", 404, "does not exist"),
         ("PUT", f"{BASE}/none/1/metadata", 400, "the request is not JSON"),
@@ -115,4 +118,6 @@ async def test_uploads_without_their_parts_are_refused(cluster: Cluster) -> None
         assert (answer.status_code, text in answer.json()["reason"]) == (400, True)
     bad = await upload(cluster.http, "f/1", about={"description": 5})
     assert (bad.status_code, "must be texts" in bad.json()["reason"]) == (400, True)
+    large = await upload(cluster.http, "f/1", about={"description": "x" * METADATA_BYTES_MAX})
+    assert (large.status_code, f"larger than {METADATA_BYTES_MAX}" in large.json()["reason"]) == (400, True)
     assert (await cluster.http.get(f"{BASE}/f")).json() == []

@@ -55,7 +55,7 @@ def package_name_of(kind: str, *parts: str) -> PackageName:
     if not all(part and _is_plain(part) for part in parts):
         raise RequestRefused(
             412, f"Invalid package name '{kind}://{'/'.join(parts[:3])[:120]}@{parts[3][:40]}': each part has 1 to"
-            f" {NAME_BYTES_MAX} printable bytes, without / and @",
+            f" {NAME_BYTES_MAX} printable bytes, without / and @, and is not . or ..",
         )  # fmt: skip
     return PackageName(kind.lower(), *parts)
 
@@ -75,7 +75,8 @@ def _is_plain(part: str) -> bool:
         size = len(part.encode())
     except UnicodeEncodeError:
         return False
-    return size <= NAME_BYTES_MAX and part.isprintable() and not {"/", "@"} & set(part)
+    # Clients take the two out of an address before they send it.
+    return size <= NAME_BYTES_MAX and part.isprintable() and not {"/", "@"} & set(part) and part not in (".", "..")
 
 
 class PackageIndex:

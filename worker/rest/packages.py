@@ -20,6 +20,7 @@ from .app import WorkerCall, WorkerRoutes
 from .multipart import Part, json_part, read_form
 
 METADATA_BYTES_MAX = 256 * 1024
+"""Every worker has the metadata of all packages in memory."""
 _NAMESPACE = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 _ONE = _NAMESPACE + "/{name}/{version}"
 _SHOWN = ("description", "contact", "createTime", "modificationTime", "properties")
@@ -69,7 +70,7 @@ class PackagesRoutes:
         form = await read_form(call.request, "file", self.packages)
         upload = form.get("file", Part()).upload
         try:
-            sent = json_part(form, "metadata")
+            sent = json_part(form, "metadata", max_bytes=METADATA_BYTES_MAX)
             if sent is None or upload is None:
                 missing = "metadata" if sent is None else "file"
                 raise RequestRefused(400, f"the part {missing} is missing; send metadata (JSON) and file")
