@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...config.conversion import read_function_config, to_details
-from ...config.function_config import PROCESS, SPARK
+from ...config.function_config import SPARK
 from ...config.rules import check, with_defaults
 from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.code_check import check_once
@@ -38,10 +38,8 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
         raise Failure("runtimeEnv spark has its driver on a worker; create the function, or give --runtime thread")
     check(config)
     with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
-        # A single instance has this process for itself, so requirements are installed for it as for a process.
-        home = PROCESS if config.parallelism == 1 else config.runtime_env
         package = unpacked(code, Path(directory))
-        config = replace(config, class_name=check_code(package, replace(config, runtime_env=home)))
+        config = replace(config, class_name=check_code(package, config))
         local = LocalRun(
             details=to_details(config), package=code, service_url=around.service_url, admin_url=around.admin_url,
             state_url=around.state_url, first_instance=first_instance, secrets_provider=around.secrets_provider,
