@@ -256,8 +256,12 @@ class AsyncFlow:
             if call.failure is not None:
                 missing = failed.setdefault(call.unit, set())
                 self._maker.note_failure(self._thread, call.unit, 0, call.failure, missing)
-        tickets = [ticket for call in ended for ticket in call.tickets]
-        tickets += [self._parts.pop(call) for call in ended if call in self._parts]
+        waits: dict[Unit, dict[int, list[Ticket]]] = {}
+        for call in ended:
+            if call in self._parts:
+                call.tickets.append(self._parts.pop(call))
+            if call.tickets:
+                waits.setdefault(call.unit, {})[call.position] = call.tickets
         outputs = entries_of(
             batch.payloads, batch.headers or None, batch.size, self._calls.compression, self._maker.bounds
         )
@@ -265,10 +269,12 @@ class AsyncFlow:
         members = []
         for one, begin, end in _runs(ended):
             missing = failed.get(one.unit, set()).intersection(range(begin, end))
-            members.append(Piece(one.source, one.unit, begin, end, missing, [], [], 0, 0))
+            tickets = waits.get(one.unit, {})
+            its = [(at, ticket) for at in range(begin, end) for ticket in tickets.get(at, ())] if tickets else ()
+            members.append(Piece(one.source, one.unit, begin, end, missing, [], [], 0, 0, waits=its))
         messages = len(batch.payloads)
         self._maker.send(
-            Piece(work.source, work.unit, 0, 0, set(), outputs, tickets, messages, batch.size, changes, members=members)
+            Piece(work.source, work.unit, 0, 0, set(), outputs, [], messages, batch.size, changes, members=members)
         )
         busy_s = sum(call.busy_s for call in ended)
         called = sum(not call.is_skipped for call in ended)

@@ -283,6 +283,14 @@ class AtLeastOnce:
             else:
                 piece.waiting_for += 1
                 ticket.on_done = partial(self._answered, piece)
+        for member in piece.members:
+            for position, ticket in member.waits:
+                piece.waiting_for += 1
+                answered = partial(self._published, piece, member, position)
+                if ticket.is_done:
+                    answered(ticket.error)
+                else:
+                    ticket.on_done = answered
         piece.outputs = []
         if piece.changes is not None:
             assert self.maker.state is not None
@@ -292,6 +300,13 @@ class AtLeastOnce:
 
     def _stored(self, piece: Piece, stored: asyncio.Future[MessageId]) -> None:
         self._answered(piece, ClosedError("stopped") if stored.cancelled() else stored.exception())
+
+    def _published(self, piece: Piece, member: Piece, position: int, error: BaseException | None) -> None:
+        """Take the answer to what was published for one message of many that have nothing to do with each other."""
+        if error is not None:
+            member.failed.add(position)
+            self._core.system_failed(f"results of 1 message of {member.source.topic} were not stored: {error}")
+        self._answered(piece, None)
 
     def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         """Take the answer of the state store (on the writer's thread)."""

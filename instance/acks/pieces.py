@@ -69,6 +69,7 @@ class Piece:
         ticket: is told when the outputs are stored, for a piece behind it that must not be settled before; None if
             there is none.
         members: pieces without outputs that are settled in the place of this one, once its outputs are stored.
+        waits: of a member, what was published for which of its positions; if that is not stored, the position fails.
         waiting_for: receipts that are missing; the event loop's.
         error: why an output was not stored; the event loop's.
     """
@@ -85,6 +86,7 @@ class Piece:
     changes: Layer | None = None
     ticket: Ticket | None = None
     members: Sequence[Piece] = ()
+    waits: Sequence[tuple[int, Ticket]] = ()
     waiting_for: int = 0
     error: BaseException | None = None
 

@@ -141,3 +141,31 @@ async def test_a_million_outputs_of_one_message_take_no_memory(
     last = await consumer.last_message_id()
     assert last.entry_id > 0
     await consumer.close()
+
+
+@pytest.mark.parametrize("kind", ["return text", "yield text"])
+async def test_an_async_call_whose_message_cannot_be_published_fails_alone(
+    client: AsyncClient, any_runtime: Runtime, make_spec: MakeSpec, topic: str, kind: str
+) -> None:
+    code = f"""
+import pathlib
+async def process(text, context):
+    with open(pathlib.Path(__file__).parent / "calls", "a") as log:
+        log.write(text + "\\n")
+    if text == "bad":
+        context.publish("persistent://no/such/topic", text)
+    {kind}
+"""
+    spec = make_spec(code, source={"negativeAckRedeliveryDelayMs": 20})
+    await send_batches(client, f"{topic}-in", [[b"a", b"bad", b"b"], [b"c"]])
+    instance = await any_runtime.start(spec)
+    calls = spec.package / "calls"
+
+    async def is_tried_again() -> bool:
+        return calls.exists() and calls.read_text().split().count("bad") > 2
+
+    await until(is_tried_again)
+    counts = Counter(calls.read_text().split())
+    await instance.stop(30)
+    assert counts.pop("bad") > 2
+    assert counts == {"a": 1, "b": 1, "c": 1}
