@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 
 from ..api.metrics import Counter, Gauge, Histogram
 from ..errors import InvalidConfig
+
+_LARGEST = sys.float_info.max
 
 
 class CounterValue(Counter):
@@ -27,7 +30,7 @@ class CounterValue(Counter):
         if not 0 <= amount < math.inf:
             raise InvalidConfig(f"a counter cannot be increased by {amount!r}; give a finite number of at least 0")
         with self._lock:
-            self.value += amount
+            self.value = min(self.value + amount, _LARGEST)
 
 
 class GaugeValue(Gauge):
@@ -48,7 +51,7 @@ class GaugeValue(Gauge):
     def inc(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
         amount = _finite("gauge", amount)
         with self._lock:
-            self.value += amount
+            self.value = _bounded(self.value + amount)
 
     def dec(self, amount: float = 1.0) -> None:  # noqa: D102  documented in the interface
         self.inc(-amount)
@@ -74,7 +77,12 @@ class HistogramValue(Histogram):
         value = _finite("histogram", value)
         with self._lock:
             self.counts[bisect_left(self.bounds, value)] += 1
-            self.sum += value
+            self.sum = _bounded(self.sum + value)
+
+
+def _bounded(total: float) -> float:
+    """Return a sum of finite numbers, which may be infinite, as JSON can carry it."""
+    return max(-_LARGEST, min(total, _LARGEST))
 
 
 def _finite(what: str, value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -175,3 +176,15 @@ async def test_the_worker_is_told(any_runtime: Runtime, client: AsyncClient, mak
         return flat((await instance.metrics()).metrics) == expected
 
     await until(are_told)
+
+
+def test_sums_of_finite_numbers_stay_finite(metrics: UserMetrics) -> None:
+    counter, gauge, histogram = metrics.counter("c"), metrics.gauge("g"), metrics.histogram("h")
+    for _ in range(3):
+        counter.inc(1e308)
+        gauge.dec(1e308)
+        histogram.observe(1e308)
+    largest = sys.float_info.max
+    assert flat(metrics.records()) == {"c": largest, "g": -largest, "h_sum": largest, "h_count": 3.0}
+    gauge.inc(1e308)
+    assert gauge.value == 1e308 - largest
