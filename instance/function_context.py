@@ -42,6 +42,7 @@ from .state.session import NO_THREAD, StateSession, outside_of_call
 from .stats import InstanceStats, reason_of
 from .topic_patterns import takes, topic_pattern
 from .unit import Unit
+from .values.writers import decoder_of
 
 TOPICS_KNOWN_MAX = 10_000
 
@@ -374,7 +375,7 @@ class FunctionContext(RecordedContext, Context):
             publish_time_ms=entry.metadata.publish_time,
             sequence_id=self.get_message_sequence_id(),
             redelivery_count=entry.redelivery_count,
-            _decode=self._serde_of(entry.topic).deserialize,
+            _decode=decoder_of(self._serde_of(entry.topic), entry),
             _ack=self.ack,
         )
 

@@ -8,6 +8,7 @@ the entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count, repeat
 from typing import Any, Protocol
 
@@ -79,7 +80,13 @@ class WriterSerDe(SerDe):
 
     def deserialize(self, input_bytes: bytes) -> Any:
         """Return the value of the next message; raises as `Schema.decode`."""
-        writer = next(self._writers)
+        return self._decode(next(self._writers), input_bytes)
+
+    def decode_of(self, key: tuple[str, bytes], input_bytes: bytes) -> Any:
+        """Return the value of a message of a topic, written with a version of its schema; as `deserialize`."""
+        return self._decode(self._find(*key), input_bytes)
+
+    def _decode(self, writer: Found, input_bytes: bytes) -> Any:
         if isinstance(writer, MagnetarError):
             raise SchemaSerializationError(f"the schema that the message was written with is not to be had: {writer}")
         return self.schema.decode(input_bytes, writer)
@@ -87,6 +94,11 @@ class WriterSerDe(SerDe):
 
 def _key(entry: Entry) -> tuple[str, bytes]:
     return entry.topic, entry.metadata.schema_version
+
+
+def decoder_of(serde: SerDe, entry: Entry) -> Callable[[bytes], Any]:
+    """Return what decodes messages of an entry at any time, whichever messages come next."""
+    return partial(serde.decode_of, _key(entry)) if isinstance(serde, WriterSerDe) else serde.deserialize
 
 
 def follow(serde: SerDe, unit: Unit, position: int) -> None:

@@ -13,15 +13,23 @@ from typing import Any
 import pytest
 from magnetar.api import IdentitySerDe, JsonSerDe, PickleSerDe, SerDe
 from magnetar.client import AutoConsumeSchema, SchemaInfo
+from magnetar.client.consumers.received import ReceivedEntry
+from magnetar.client.producers.outgoing import encode_entry, seal_entry
+from magnetar.client.schemas.schema import Schema
 from magnetar.client.typed.writers import WriterSchemas
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.batch_call import BatchCall
 from magnetar.instance.loading.loader import Loading
 from magnetar.instance.stopping import InstanceStopping
+from magnetar.instance.unit import Unit
 from magnetar.instance.values.annotations import NOTHING, annotations_of
 from magnetar.instance.values.endpoints import SchemaEndpoints
 from magnetar.instance.values.loading import Values, load_values
+from magnetar.instance.values.wanted import Wanted
+from magnetar.instance.values.writers import WriterSerDe, decoder_of
 from magnetar.wire.functions_pb2 import FunctionDetails
+from magnetar.wire.message_id import MessageId
+from magnetar.wire.payload import open_payload
 from magnetar.wire.topic_name import TopicName
 
 HEAD = """
@@ -392,6 +400,32 @@ class Silent:
     async def _fetch(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
         await asyncio.Event().wait()
         raise AssertionError
+
+
+class Versions(Schema[str]):
+    """Values that say by which version of the schema they were read."""
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes, writer: SchemaInfo | None = None) -> str:
+        return f"{data.decode()} by {None if writer is None else writer.name}"
+
+
+def test_value_of_a_record_is_read_by_its_own_writer_and_takes_nothing_from_others() -> None:
+    unit = Unit()
+    for number in range(3):
+        payload = seal_entry(encode_entry([b"m%d" % number]), "p", number, 1, b"v%d" % number)
+        metadata, offset = open_payload(payload)
+        unit.add(ReceivedEntry(MessageId(1, number), "t", metadata, 0, 1, (payload, offset, 1000)))
+    serde = WriterSerDe(Versions(), Wanted(), lambda _, version: SchemaInfo(1, name=version.decode()))
+    serde.follow(unit, 0)
+    assert serde.deserialize(b"m0") == "m0 by v0"
+    read = decoder_of(serde, unit.entries[0])
+    assert [read(b"m0"), read(b"m0")] == ["m0 by v0"] * 2
+    assert serde.deserialize(b"m1") == "m1 by v1"
+    assert read(b"m0") == "m0 by v0"
+    assert serde.deserialize(b"m2") == "m2 by v2"
 
 
 async def test_stop_does_not_wait_for_the_schema_of_a_writer() -> None:
