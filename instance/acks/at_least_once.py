@@ -185,29 +185,35 @@ class AtLeastOnce:
 
     async def _pump(self, source: OpenInput) -> None:
         """Move entries from an input to the function's thread while there is room."""
-        opened, room, void = source.input, self._held.room, self.steering.void
+        opened, room = source.input, self._held.room
         while True:
             await room.wait()
             await self._may_take(source)
             taken = opened.poll_entry()  # not later: what is polled while the input is moved may be from before that
             if taken is None:
                 await opened.arrival()
-                continue
-            entries: list[ReceivedEntry] = []
-            while taken is not None:
-                position = position_of(taken)
-                if position not in self._held:  # it may come again while it is
-                    self._held.add(position, taken)
-                    entries.append(taken)
-                taken = opened.poll_entry() if room.is_set() else None
-            if self.claims_first and entries:
-                claimed = await opened.claim_entries(entries)
-                for entry in entries if not claimed else set(entries).difference(claimed):
-                    self._held.remove(entry)
-                    void.pop(id(entry), None)
-                entries = [entry for entry in claimed if void.pop(id(entry), None) is None]
-            for entry in entries:
-                self._process((source, entry))
+            else:
+                await self._move(source, taken)  # on its own, so that nothing is kept of it while none comes
+                taken = None
+
+    async def _move(self, source: OpenInput, taken: ReceivedEntry | None) -> None:
+        """Move an entry and those that wait behind it to the function's thread."""
+        opened, room, void = source.input, self._held.room, self.steering.void
+        entries: list[ReceivedEntry] = []
+        while taken is not None:
+            position = position_of(taken)
+            if position not in self._held:  # it may come again while it is
+                self._held.add(position, taken)
+                entries.append(taken)
+            taken = opened.poll_entry() if room.is_set() else None
+        if self.claims_first and entries:
+            claimed = await opened.claim_entries(entries)
+            for entry in entries if not claimed else set(entries).difference(claimed):
+                self._held.remove(entry)
+                void.pop(id(entry), None)
+            entries = [entry for entry in claimed if void.pop(id(entry), None) is None]
+        for entry in entries:
+            self._process((source, entry))
 
     async def _may_take(self, source: OpenInput) -> None:
         """Wait until an input may be taken from."""

@@ -148,7 +148,8 @@ class FailedMessages:
         if pause_s is None or self._is_acknowledged:
             self._tries.forget(position_of(entry))
         else:
-            self._core.loop.call_later(pause_s, self._ask_again, opened, entry)
+            # Without its messages: many may wait, and long.
+            self._core.loop.call_later(pause_s, self._ask_again, opened, entry.with_body(b"", 0))
 
     def _ask_again(self, opened: Input, entry: ReceivedEntry) -> None:
         with contextlib.suppress(MagnetarError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.consumers.consumer import Consumer
+from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.client.producers.producer import Producer
 from magnetar.instance.logs.file import InstanceLog
 from magnetar.instance.pipeline import Pipeline
@@ -144,6 +146,25 @@ async def test_a_message_that_fails_comes_again_or_is_lost(make_spec: MakeSpec, 
         number for number in range(12) if number != 4 or is_repeated
     ]
     assert pipeline.stats.total.user_exceptions == 1
+
+
+async def test_what_waits_to_be_tried_again_is_not_held_in_memory(make_spec: MakeSpec) -> None:
+    spec = make_spec(records.ATLEAST_ONCE)
+    spec.details.retryDetails.maxMessageRetries = 1
+    spec.details.source.negativeAckRedeliveryDelayMs = 600_000
+
+    def fail(text: str) -> str:
+        raise ValueError(text[:1])
+
+    def bytes_of_entries() -> int:
+        gc.collect()
+        entries = [found for found in gc.get_objects() if isinstance(found, ReceivedEntry)]
+        return sum(len(payload) for entry in entries for payload in (entry._payload, *(entry._payloads or ())))
+
+    source, sink = ListInput(IN, [[b"x" * 100_000] for _ in range(20)]), ListOutput()
+    async with running(spec, fail, source, sink) as pipeline:
+        await until(lambda: pipeline.stats.total.user_exceptions == 20)
+        await until(lambda: bytes_of_entries() < 200_000)
 
 
 async def test_an_instance_that_begins_again_sends_nothing_twice(make_spec: MakeSpec) -> None:
