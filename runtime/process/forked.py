@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 FIRST_FILE = 3  # behind standard input, output and error
 UNKNOWN_CODE = 255

@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 from . import child, cpu_groups, marks
 from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 from .cpu_groups import NoCpuLimit
-from .forked import LIBC, ForkedProcess, die_with, fork, thread_count
+from .forked import LIBC, PR_SET_CHILD_SUBREAPER, ForkedProcess, die_with, fork, thread_count
 from .memory_watch import MemoryWatch
 from .output import Output, is_readable
 from .proc import is_stopped
@@ -46,7 +46,6 @@ _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
 """How much of what an instance wrote to its standard output just before its end is kept."""
 _OUTGOING_BYTES_MAX = 64 * 1024 * 1024
-_PR_SET_CHILD_SUBREAPER = 36
 _END_S = 2.0
 _LEFTOVERS_S = 0.2
 _LEFTOVERS_PAUSE_S = 0.005
@@ -91,7 +90,7 @@ class Zygote:
     def run(self) -> None:
         """Serve until the worker is gone, and end with all children and what they have started."""
         try:
-            LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
             _allow_files((self._files[1], self._files[1]))  # a pipe for each instance
             self._serve()

@@ -122,3 +122,74 @@ async def test_one_content_is_examined_once_and_a_dead_process_is_replaced(code:
         return await refusal(code, other, "m.f") != ""
 
     await eventually(answers, "answer of the next process")
+
+
+def left_behind(mark: Path) -> str:
+    """A module that starts a process which leaves it."""
+    return (
+        "import os, subprocess\np = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"with open({str(mark)!r} + '-', 'w') as file:\n    file.write(f'{{p.pid}} {{os.getpid()}}')\n"
+        f"os.rename({str(mark)!r} + '-', {str(mark)!r})\n"
+    )
+
+
+async def gone(mark: Path) -> None:
+    """Wait until no process runs that a module has told of."""
+
+    pids = told_by(mark)
+
+    async def is_gone() -> bool:
+        living = (psutil.Process(pid) for pid in pids if psutil.pid_exists(pid))
+        return all(process.status() == psutil.STATUS_ZOMBIE for process in living)
+
+    await eventually(is_gone, "end of what it left", timeout_s=5)
+
+
+def told_by(mark: Path) -> list[int]:
+    return [int(word) for word in mark.read_text().split()] if mark.is_file() else []
+
+
+async def told(mark: Path) -> None:
+    async def is_there() -> bool:
+        return bool(told_by(mark))
+
+    await eventually(is_there, "word of the module")
+
+
+async def test_what_leaves_the_session_of_its_module_ends_with_it(code: CodeCheck, tmp_path: Path) -> None:
+    mark = tmp_path / "pids"
+    place = package(tmp_path / "p", m=left_behind(mark) + "def f(x): pass")
+    assert await refusal(code, place, "m.f") == ""
+    await gone(mark)
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_nothing_is_examined_on_when_the_worker_has_gone(code: CodeCheck, tmp_path: Path, how: str) -> None:
+    mark = tmp_path / "pids"
+    source = left_behind(mark) if how == "closed" else f"import os\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\n"
+    place = package(tmp_path / "p", m=source + "while True: pass")
+    asking = asyncio.create_task(refusal(code, place, "m.f"))
+    await told(mark)
+    if how == "closed":
+        await code.close()
+    else:
+        assert code._channel is not None
+        os.kill(code._channel.pid, 9)
+    await gone(mark)
+    await asyncio.gather(asking, return_exceptions=True)
+
+
+@pytest.mark.parametrize("said", [b"[]", b"{}", b"1", b'"x"', b"[" * 50_000, b"\xff"])
+async def test_a_module_that_writes_into_every_file_is_examined_alone(
+    code: CodeCheck, tmp_path: Path, said: bytes
+) -> None:
+    assert await refusal(code, package(tmp_path / "a", m="def f(x): pass"), "m.f") == ""
+    assert code._channel is not None
+    before = code._channel.pid
+    source = (
+        f"import os\nfor n in range(3, 100):\n    try: os.write(n, {said!r})\n    except OSError: pass\nos._exit(0)"
+    )
+    assert await refusal(code, package(tmp_path / "b", m=source), "m.f") == ""
+    assert await refusal(code, package(tmp_path / "c", m="def f(): pass"), "m.f") != ""
+    assert code._channel is not None
+    assert code._channel.pid == before

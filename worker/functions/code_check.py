@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from ...errors import PackageError
 from ...runtime.process.channel import ProcessChannel, execute
-from ...tasks import TaskSet, settle
+from ...tasks import TaskSet, settle, within
 from .code_host import TIME_LIMIT_S
 
 ANSWER_TIMEOUT_S = TIME_LIMIT_S + 2.0
 """How long a request waits for what is known about its package; then it is taken as it is."""
+END_S = 2.0
+"""How long the process may take to end what it examines when it is not wanted any more."""
 REMEMBERED_MAX = 10_000
 
 _HOST = "magnetar.worker.functions.code_host"
@@ -112,8 +114,7 @@ class CodeCheck:
 
     async def _listen(self, channel: ProcessChannel) -> None:
         await channel.listen(self._take)
-        channel.kill()
-        await channel.wait()
+        await _end(channel)
         if self._channel is channel:
             self._channel = None
             for future in self._waiting.values():
@@ -128,10 +129,16 @@ class CodeCheck:
     async def close(self) -> None:
         """End the process."""
         if self._channel is not None:
-            self._channel.kill()
             self._channel.close()
-            await self._channel.wait()
+            await _end(self._channel)
         await self._tasks.close()
+
+
+async def _end(channel: ProcessChannel) -> None:
+    """Wait for the end of a process whose connection has ended: it ends what it examines first."""
+    if not await within(END_S, channel.wait()):
+        channel.kill()
+        await channel.wait()
 
 
 async def check_once(question: Question) -> None:

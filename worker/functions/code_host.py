@@ -1,8 +1,9 @@
 """Process in which packages are examined: it imports our loader once, then forks a child for each package.
 
 An interpreter with our modules takes a third of a second to start, a fork of one milliseconds; it holds no user code
-and runs one thread, so the fork is sound. A child has `TIME_LIMIT_S`, then it is killed with all that it started, and
-nothing is known about its package. The process ends with its worker, or when nothing was asked for `IDLE_S`.
+and runs one thread, so the fork is sound. A child has `TIME_LIMIT_S`, then nothing is known about its package. In the
+end it is killed with all that it started, which carries its mark (`runtime.process.marks`) and becomes a child of this
+process when it loses its parent. The process ends with its worker, or when nothing was asked for `IDLE_S`.
 
     python -m magnetar.worker.functions.code_host <number of a socket>
 """
@@ -24,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ...instance.loading import pulsar_facade
+from ...runtime.process import marks
 from ...runtime.process.channel import encode, take
+from ...runtime.process.forked import LIBC, PR_SET_CHILD_SUBREAPER, die_with
 from .code_examination import examine
 
 TIME_LIMIT_S = 3.0
@@ -32,6 +35,8 @@ TIME_LIMIT_S = 3.0
 IDLE_S = 60.0
 AT_ONCE_MAX = 2
 ANSWER_BYTES_MAX = 64 * 1024
+_LEFTOVERS_S = 0.2
+_LEFTOVERS_PAUSE_S = 0.005
 MEMORY_BYTES_MAX = 4 * 1024**3
 """Of addresses, for one package."""
 
@@ -57,6 +62,7 @@ class CodeHost:
 
     def run(self) -> None:
         """Serve until the worker is gone, or wants nothing any more."""
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._selector.register(self._commands, selectors.EVENT_READ)
         asked_at_s = time.monotonic()
         while True:
@@ -84,10 +90,11 @@ class CodeHost:
 
     def _start(self, command: dict[str, Any]) -> None:
         reading, writing = os.pipe()
+        parent = os.getpid()
         process_id = os.fork()
         if not process_id:
             os.close(reading)
-            _examine(command, writing)
+            _examine(command, writing, parent)
         os.close(writing)
         child = _Child(command["id"], process_id, time.monotonic() + TIME_LIMIT_S)
         self._children[reading] = child
@@ -104,29 +111,56 @@ class CodeHost:
         child = self._children.pop(pipe)
         self._selector.unregister(pipe)
         os.close(pipe)
-        _kill(child.process_id)
-        answer: dict[str, Any] = {"id": child.number, "isKnown": False, "refusal": ""}
-        with contextlib.suppress(ValueError):  # it ended before it could say anything
-            if is_known:
-                answer.update(isKnown=True, refusal=str(json.loads(child.answer)["refusal"]))
-        self._commands.sendall(encode(answer))
+        _kill(child)
+        refusal = _refusal(child.answer) if is_known else None
+        self._commands.sendall(encode({"id": child.number, "isKnown": refusal is not None, "refusal": refusal or ""}))
 
     def _kill_all(self) -> None:
         for child in self._children.values():
-            _kill(child.process_id)
+            _kill(child)
 
 
-def _kill(process_id: int) -> None:
+def _refusal(answer: bytes) -> str | None:
+    """Return what a child has said; None if it ended before, or something else has written into its pipe."""
+    try:
+        said = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    found = said.get("refusal") if isinstance(said, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _kill(child: _Child) -> None:
+    """Kill a child and all that it has started."""
     for end in (os.killpg, os.kill):  # it may have no group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            end(process_id, signal.SIGKILL)
+            end(child.process_id, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(process_id, 0)
+        os.waitpid(child.process_id, 0)
+    mark, until_s = marks.mark_of(os.getpid(), child.number), time.monotonic() + _LEFTOVERS_S
+    while left := [pid for pid in _own_children() if marks.kill(pid, mark)]:
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() >= until_s:
+            return  # it waits for a disk
+        time.sleep(_LEFTOVERS_PAUSE_S)
 
 
-def _examine(command: dict[str, Any], answers: int) -> None:
+def _own_children() -> list[int]:
+    """Return the children of this process; whatever lost its parent is among them."""
+    own = os.getpid()
+    try:
+        return [int(word) for word in Path(f"/proc/{own}/task/{own}/children").read_bytes().split()]
+    except OSError:  # the kernel does not say; looking at all processes takes longer
+        return list(marks.find(own))
+
+
+def _examine(command: dict[str, Any], answers: int, parent: int) -> None:
     """Examine a package and end this process, whatever the package does."""
     try:
+        die_with(parent)
+        marks.put_on(marks.mark_of(parent, command["id"]))
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
