@@ -33,7 +33,8 @@ def message_id_of(entry: ReceivedEntry, index: int) -> MessageId:
     """Return the id of a message of an entry."""
     if not entry.is_batch:
         return entry.message_id
-    return entry.message_id._replace(batch_index=index, batch_size=entry.num_messages)
+    ledger_id, entry_id, partition, _, _ = entry.message_id
+    return MessageId(ledger_id, entry_id, partition, index, entry.num_messages)
 
 
 def _is_marked(properties: bytes) -> bool:

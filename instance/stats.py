@@ -7,11 +7,9 @@ lock. Readers may see the counters of one run half added, never a wrong total af
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +17,12 @@ from dataclasses import dataclass
 from ..client.checks import check_finite, check_text
 from ..errors import InvalidConfig, MagnetarError
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
+from .logs.tracebacks import traceback_of
 from .stopping import PoisonMessage
 from .user_metrics import UserMetrics
 
 LATEST_MAX = 10  # exceptions kept of each kind, as many as Pulsar keeps
 TRACEBACK_CHARACTERS_MAX = 8 * 1024
-_OWN_FILES = (os.path.dirname(__file__) + os.sep, "<frozen importlib")
 MINUTE_S = 60.0
 USER_METRIC_PREFIX = "user_metric_"
 METRICS_MAX = 1000
@@ -73,9 +71,7 @@ def format_error(error: BaseException) -> str:
     It can be encoded, whatever the error says: what has no UTF-8 form is escaped.
     """
     try:
-        summary = traceback.TracebackException.from_exception(error)
-        _drop_own_frames(summary)
-        text = "".join(summary.format()).rstrip()
+        text = traceback_of(error)
     except Exception as failure:  # noqa: BLE001  an exception of user code may fail at being shown, too
         text = f"{type(error).__name__}, which cannot be shown: {type(failure).__name__}"
     text = encodable(text)
@@ -106,16 +102,6 @@ def reason_of(error: BaseException) -> str:
 def encodable(text: str) -> str:
     """Return a text with what has no UTF-8 form escaped: it goes into records and answers."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def _drop_own_frames(summary: traceback.TracebackException) -> None:
-    """Take out what tells the author of a function nothing, here and in the errors that led to this one."""
-    foreign = [frame for frame in summary.stack if not frame.filename.startswith(_OWN_FILES)]
-    if foreign:
-        summary.stack = traceback.StackSummary.from_list(foreign)
-    for earlier in (summary.__cause__, summary.__context__):
-        if earlier is not None:
-            _drop_own_frames(earlier)
 
 
 class InstanceStats:

@@ -7,6 +7,7 @@ if there is none; it is acknowledged when the letter is durable, and its entry i
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from functools import partial
 
 from ...client.consumers.received import ReceivedEntry
@@ -16,6 +17,7 @@ from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETT
 from ...wire.functions_pb2 import FunctionDetails
 from ..core import InstanceCore
 from ..endpoint_settings import acks_first, subscription_of
+from ..gate import runs_within
 from ..output_headers import message_id_of
 from ..ports import Input
 from ..publish_request import PublishRequest
@@ -23,6 +25,9 @@ from ..unit import HeldEntries, Reason, Unit, position_of
 from .dead_letters import DeadLetters
 from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
+
+REPORT_CHARACTERS_MAX = 16 * 1024
+"""Of one text in the log about letters."""
 
 _Failures = dict[int, tuple[Reason, bytes]]  # by index in the entry, with the payload
 
@@ -92,7 +97,7 @@ class FailedMessages:
         finish = partial(self._finish, opened, entry, sorted(given_up), pause_s)
         if not given_up or self._box is None:
             for index in given_up:
-                self._report(entry, index, given_up[index], failures[index][0])
+                self._report_dropped(entry, index, given_up[index], failures[index][0])
             finish()
             return
         self._held.shrink(entry, len(given_up), sum(len(failures[index][1]) for index in given_up))
@@ -103,9 +108,9 @@ class FailedMessages:
             if not missing:
                 finish()
 
+        self._report_letters(entry, given_up, failures)
         for index, count in given_up.items():
             reason, payload = failures[index]
-            self._report(entry, index, count, reason)
             self._box.put(self._letter(entry, index, payload, reason, count), partial(stored, index))
 
     def _comes_once(self, entry: ReceivedEntry) -> bool:
@@ -125,17 +130,21 @@ class FailedMessages:
         }
         return self._letters.letter(entry, index, payload, why)
 
-    def _report(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
-        """Log what becomes of a message; a dropped one counts as a failure of its own."""
-        name = f"message {message_id_of(entry, index)} of {entry.topic}"
-        tries = f"{count} {'try' if count == 1 else 'tries'}"
-        if self._box is None:
-            self._core.system_failed(
-                f"{name} is dropped after {tries}, as no deadLetterTopic is set: {reason.exception}"
-            )
-        else:
-            topic = self._core.spec.details.retryDetails.deadLetterTopic
-            self._core.log.write("WARNING", f"{name} goes to {topic} after {tries}: {reason.exception}")
+    def _report_dropped(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
+        """Log that a message is dropped, and count that as a failure of its own."""
+        self._core.system_failed(
+            f"{_named(entry, index)} is dropped after {_tries(count)}, as no deadLetterTopic is set: {reason.exception}"
+        )
+
+    def _report_letters(self, entry: ReceivedEntry, counts: Mapping[int, int], failures: _Failures) -> None:
+        """Log which messages become letters, in few texts: an entry may have a thousand of them."""
+        topic = self._core.spec.details.retryDetails.deadLetterTopic
+        lines = [
+            f"{_named(entry, index)} goes to {topic} after {_tries(count)}: {failures[index][0].exception}"
+            for index, count in counts.items()
+        ]
+        for run in runs_within(map(len, lines), len(lines), REPORT_CHARACTERS_MAX):
+            self._core.log.write("WARNING", "\n".join(lines[run]))
 
     def _finish(self, opened: Input, entry: ReceivedEntry, given_up: list[int], pause_s: float | None) -> None:
         """Acknowledge what is given up, let go of the entry, and ask again for what is left of it."""
@@ -173,3 +182,11 @@ class FailedMessages:
         """Give up what is not stored yet."""
         if self._box is not None:
             await self._box.close()
+
+
+def _named(entry: ReceivedEntry, index: int) -> str:
+    return f"message {message_id_of(entry, index)} of {entry.topic}"
+
+
+def _tries(count: int) -> str:
+    return f"{count} {'try' if count == 1 else 'tries'}"

@@ -1,0 +1,75 @@
+"""Tracebacks as text, without the frames that are ours.
+
+Design: a function that fails for many messages fails at few places. What costs is the stack, whose lines are read and
+parsed for the marks below them, a hundred times what raising costs; and it is the same text each time. So it is kept
+by the places that the exception went through, and only the exception's own lines are made anew. Exceptions with a
+cause, a group, or a stack that is deep are formatted as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from types import CodeType
+
+_OWN_FILES = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib")
+KEPT_MAX = 256
+"""Stacks that are kept, of all functions of a process; beyond, they are made anew."""
+KEPT_FRAMES_MAX = 64
+
+_Places = tuple[tuple[int, int], ...]
+_kept: dict[_Places, tuple[str, list[CodeType]]] = {}
+"""By the ids of code objects, which are kept, too: equal ones may be of different files."""
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception; raises what its own code raises when it is shown."""
+    codes: list[CodeType] = []
+    places = _places_of(error, codes)
+    if not places:
+        return "".join(_summary(error).format()).rstrip()
+    kept = _kept.get(places)
+    if kept is None:
+        stack = "".join(["Traceback (most recent call last):\n", *_summary(error).stack.format()])
+        if len(_kept) >= KEPT_MAX:
+            _kept.clear()
+        kept = _kept[places] = (stack, codes)
+    return "".join([kept[0], *traceback.format_exception_only(error)]).rstrip()
+
+
+def _places_of(error: BaseException, codes: list[CodeType]) -> _Places:
+    """Return where an exception went through; empty if that does not say what its traceback looks like.
+
+    Args:
+        error: the exception.
+        codes: takes the code objects.
+    """
+    has_context = error.__context__ is not None and not error.__suppress_context__
+    if has_context or error.__cause__ is not None or isinstance(error, BaseExceptionGroup):
+        return ()
+    places: list[tuple[int, int]] = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        codes.append(code)
+        places.append((id(code), step.tb_lasti))
+        if len(places) > KEPT_FRAMES_MAX:
+            return ()
+        step = step.tb_next
+    return tuple(places)
+
+
+def _summary(error: BaseException) -> traceback.TracebackException:
+    summary = traceback.TracebackException.from_exception(error)
+    _drop_own_frames(summary)
+    return summary
+
+
+def _drop_own_frames(summary: traceback.TracebackException) -> None:
+    """Take out what tells the author of a function nothing, here and in the errors that led to this one."""
+    foreign = [frame for frame in summary.stack if not frame.filename.startswith(_OWN_FILES)]
+    if foreign:
+        summary.stack = traceback.StackSummary.from_list(foreign)
+    for earlier in (summary.__cause__, summary.__context__):
+        if earlier is not None:
+            _drop_own_frames(earlier)
