@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,10 +146,17 @@ def compare_outputs(service_url: str, topic: str, inputs: Sequence[bytes], *, in
 
 @dataclass(frozen=True)
 class Slope:
-    """Messages per second, and where the CPU time went meanwhile."""
+    """Messages per second, and where the CPU time went meanwhile.
+
+    Attributes:
+        rate: messages per second.
+        note: the share of a CPU that each process took.
+        cpu_us: the same in microseconds a message.
+    """
 
     rate: float
     note: str
+    cpu_us: Mapping[str, float]
 
 
 Sample = tuple[float, int]
@@ -174,17 +181,25 @@ class Counter:
         answer = self._http.get(self._url)
         return int(answer.json()["msgInCounter"]) if answer.status_code == 200 else 0
 
-    def slope(self, count: int, server: Server, function: str, rise: float = RISE) -> Slope:
-        """Wait until `count` messages came out; return the slope between a share `rise` of them and 95 %."""
+    def slope(self, count: int, server: Server, function: str, rise: float = RISE, loop_pid: int = 0) -> Slope:
+        """Wait until `count` messages came out; return the slope between a share `rise` of them and 95 %.
+
+        Args:
+            count: how many there will be.
+            server: whose broker has them.
+            function: that makes them; empty if none does.
+            rise: see above.
+            loop_pid: the process of the loop that makes them; 0 if none does, or its CPU time is not asked for.
+        """
         cpu_before: dict[str, float] = {}
         cpu_after: dict[str, float] = {}
 
         def look(seen: int) -> None:
             nonlocal cpu_before, cpu_after
             if seen >= rise * count and not cpu_before:
-                cpu_before = _cpu(server, function)
+                cpu_before = _cpu(server, function, loop_pid)
             if seen < END * count:
-                cpu_after = _cpu(server, function)
+                cpu_after = _cpu(server, function, loop_pid)
 
         try:
             samples = self.samples(count, look)
@@ -192,10 +207,9 @@ class Counter:
             raise TimeoutError(f"{error}:\n{server.log_tail()}") from error
         (t0, n0), (t1, n1) = ends_of(samples, count, rise)
         seconds = t1 - t0
-        used = (
-            f"{name} {(cpu_after[name] - cpu_before[name]) / seconds:.0%}" for name in cpu_before if name in cpu_after
-        )
-        return Slope((n1 - n0) / seconds, "CPU: " + ", ".join(used))
+        used = {name: cpu_after[name] - cpu_before[name] for name in cpu_before if name in cpu_after}
+        note = "CPU: " + ", ".join(f"{name} {used_s / seconds:.0%}" for name, used_s in used.items())
+        return Slope((n1 - n0) / seconds, note, {name: used_s / (n1 - n0) * 1e6 for name, used_s in used.items()})
 
     def samples(self, count: int, look: Callable[[int], None] = lambda seen: None) -> list[Sample]:
         """Wait until `count` messages came out, showing `look` how many there are; return when there were how many.
@@ -217,13 +231,15 @@ class Counter:
 def ends_of(samples: Sequence[Sample], count: int, rise: float) -> tuple[Sample, Sample]:
     """Return the first and the last sample between a share `rise` and `END` of `count` messages."""
     inside = [sample for sample in samples if rise * count <= sample[1] <= END * count]
-    if len(inside) < 2:
+    if not inside or inside[0][1] == inside[-1][1]:
         raise AssertionError(f"too few samples between {rise:.0%} and {END:.0%}: {samples[-5:]}; measure for longer")
     return inside[0], inside[-1]
 
 
-def _cpu(server: Server, function: str) -> dict[str, float]:
+def _cpu(server: Server, function: str, loop_pid: int) -> dict[str, float]:
     found = {"broker": cpu_s(server.pid)}
+    if loop_pid:
+        found["loop"] = cpu_s(loop_pid)
     for process in descendants(server.pid):
         words = " ".join(process.cmdline())
         if function and words.startswith("magnetar instance") and f"/{function}:" in words:

@@ -22,9 +22,12 @@ from .growth_partitions import measure_growth_consumers, measure_growth_partitio
 from .growth_state import measure_growth_state
 from .growth_topics import measure_growth_topics
 from .jdbc_rates import measure_jdbc
+from .json_rates import measure_json
 from .kafka_rates import measure_kafka
 from .latency import measure_latency
+from .letter_rates import measure_letters
 from .plan import Plan
+from .produce_rates import measure_produce
 from .spark_function import measure_spark_function
 from .spark_read import measure_spark
 from .spark_start import measure_spark_start
@@ -37,7 +40,12 @@ Benchmark = Callable[[Plan], Iterator[Figure]]
 MINUTES_MAX = 20
 GROUPS: dict[str, dict[str, Benchmark]] = {
     "functions": {"functions": measure_functions, "latency": measure_latency},
-    "async": {"async": measure_async},
+    "kinds": {
+        "json": measure_json,
+        "async": measure_async,
+        "letters": measure_letters,
+        "produce": measure_produce,
+    },
     "compiled": {"compiled": measure_compiled},
     "exactly": {"exactly": measure_exact},
     "state": {"state": measure_state, "state-size": measure_state_size},

@@ -2,10 +2,11 @@
 
 *Plain* messages are 100 equal bytes each, a letter; *application* messages are JSON of 40 to 110 bytes with a partition
 key, an event time and one property. Two more shapes are application messages for one purpose each: with 10,000 keys
-instead of 1000, and sent under a JSON schema. The official client writes some ten thousand of them once per shape and
-batch size, as many as it does in a second or two; what it sent stays in a file. Topics are then filled by sending those
-entries, checksum, metadata and all, as often as it takes, so every byte that a reader sees is the official client's.
-Beside them stands input of our own client's encoder, under the same interface.
+instead of 1000, and sent under a JSON schema. Those of `json_documents` are for functions that take dicts. The official
+client writes some ten thousand of them once per shape and batch size, as many as it does in a second or two; what it
+sent stays in a file. Topics are then filled by sending those entries, checksum, metadata and all, as often as it takes,
+so every byte that a reader sees is the official client's. Beside them stands input of our own client's encoder, under
+the same interface.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from magnetar.client import (
 )
 from pulsar.schema import BytesSchema, JsonSchema, Long, Record, String
 
+from . import json_documents
 from .figure import Table
 from .load import IN_FLIGHT, Receipts, hold, official, payloads_of, publish_entries
 from .plan import Plan
@@ -48,6 +50,8 @@ SIZE_BYTES = 100
 JSON_BYTES_MIN, JSON_BYTES_MAX = 40, 110
 DISTINCT_MANY_KEYS = 40_000
 """The same of `MANY_KEYS`: at random, all but 2 % of the keys are in so many."""
+DISTINCT_DOCUMENTS = 20_000
+"""The same of the shapes of `json_documents`."""
 KEYS, MANY = 1000, 10_000
 SEED = 14
 FIRST_EVENT_MS = 1_700_000_000_000
@@ -191,6 +195,8 @@ class EncodedJson(JsonSchema):  # type: ignore[misc]
 
 def distinct(shape: str, batch: int) -> int:
     """Return how many messages of a shape the official client writes."""
+    if shape in json_documents.SIZES_BYTES:
+        return DISTINCT_DOCUMENTS
     return DISTINCT_MANY_KEYS if shape == MANY_KEYS else DISTINCT[batch]
 
 
@@ -201,6 +207,8 @@ def messages_of(shape: str, count: int) -> Sequence[Message]:
         letters = [letter.encode() * SIZE_BYTES for letter in string.ascii_letters]
         return [Message(letters[number % len(letters)]) for number in range(count)]
     rng = random.Random(SEED)
+    if (size_bytes := json_documents.SIZES_BYTES.get(shape)) is not None:
+        return [Message(json_documents.document(number, rng, size_bytes)) for number in range(count)]
     keys = MANY if shape == MANY_KEYS else KEYS
     return [_event(number, rng, keys) for number in range(count)]
 

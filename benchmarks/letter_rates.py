@@ -1,0 +1,130 @@
+"""Dead letters: a function that fails for every message, beside loops that send each message on with why.
+
+With `maxMessageRetries: 0` a message that fails is a letter at once, so this is what failing costs: an exception, its
+traceback, two lines of the log, a message published with properties, an acknowledgement. The loops have the exception
+and its message only: neither a traceback nor a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import uvloop
+from magnetar.client import AsyncClient, ConsumerConfig
+
+from tests.support.servers import Server
+
+from .figure import Figure
+from .function_rates import Counter, Slope
+from .json_rates import SOURCE
+from .load import COMPARED, RECEIVER_QUEUE, TIMEOUT_S, hold
+from .loops import OFFICIAL_LOOP, OWN_LOOP, Rate, figures_beside, looping
+from .plan import Plan
+from .real_input import APPLICATION, Message, messages_of, official_input
+from .sample_functions import WHY, refuse
+from .state_rates import deployed
+
+BATCH = 50
+EXPECTED_RATE, OFFICIAL_RATE = 12_000, 6_000
+"""Letters a second; only to choose how many messages a measurement needs."""
+INPUT = "refused"
+
+
+def measure_letters(plan: Plan) -> Iterator[Figure]:
+    """Rates of dead letters."""
+    given = official_input(plan, APPLICATION, BATCH)
+    count = int(EXPECTED_RATE * plan.seconds) // BATCH * BATCH
+    fewer = int(OFFICIAL_RATE * plan.seconds) // BATCH * BATCH
+    sent = messages_of(APPLICATION, count)
+    turns = []
+    with plan.server("standalone") as server:
+        for topic, messages in ((INPUT, count), (f"few-{INPUT}", fewer)):
+            hold(server.service_url, topic, "keep")
+            given.fill(server.service_url, topic, messages)
+        for turn in range(plan.repeats):
+            slope = _function(server, f"f{turn}", sent)
+            own = _loop(server, OWN_LOOP, INPUT, f"loop{turn}", sent)
+            turns.append((Rate(slope.rate, slope.cpu_us["instance"]), own))
+        official = _loop(server, OFFICIAL_LOOP, f"few-{INPUT}", "official", sent[:fewer])
+    yield from figures_beside(
+        f"dead letters of a function that always fails, {APPLICATION}, input batches of {BATCH}",
+        turns,
+        official,
+        unit="letters/s",
+        table=given.table,
+        note=f"maxMessageRetries 0; loops have neither traceback nor log; {slope.note}",
+    )
+
+
+def _function(server: Server, name: str, sent: Sequence[Message]) -> Slope:
+    topic = f"{name}-letters"
+    hold(server.service_url, topic, COMPARED)
+    config = {"inputs": [INPUT], "maxMessageRetries": 0, "deadLetterTopic": topic}
+    with (
+        deployed(server, name, f"{name}.{refuse.__name__}", SOURCE, **config),
+        Counter(server.web_url, topic) as counter,
+    ):
+        slope = counter.slope(len(sent), server, name)
+    check_letters(read_letters(server.service_url, topic, len(sent)), sent, "TRACEBACK")
+    return slope
+
+
+def _loop(server: Server, module: str, source: str, name: str, sent: Sequence[Message]) -> Rate:
+    topic = f"{name}-letters"
+    hold(server.service_url, topic, COMPARED)
+    with (
+        looping(module, "letters", server.service_url, source, topic, name) as pid,
+        Counter(server.web_url, topic) as counter,
+    ):
+        slope = counter.slope(len(sent), server, "", loop_pid=pid)
+    check_letters(read_letters(server.service_url, topic, len(sent)), sent)
+    return Rate(slope.rate, slope.cpu_us["loop"])
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter as it lies in its topic."""
+
+    payload: bytes
+    key: str | None
+    properties: Mapping[str, str]
+
+
+def read_letters(service_url: str, topic: str, count: int) -> list[Letter]:
+    """The first `count` letters of a topic."""
+    return uvloop.run(_read_letters(service_url, topic, count))
+
+
+async def _read_letters(service_url: str, topic: str, count: int) -> list[Letter]:
+    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
+    found: list[Letter] = []
+    async with AsyncClient(service_url) as client, asyncio.timeout(TIMEOUT_S):
+        consumer = await client.subscribe(topic, COMPARED, config)
+        while len(found) < count:
+            entry = await consumer.receive_entry()
+            found += [Letter(message.data, message.key, message.properties) for message in entry.messages()]
+            consumer.ack_entry(entry)
+    return found
+
+
+def check_letters(letters: Sequence[Letter], sent: Sequence[Message], *names: str) -> None:
+    """Check that each message has become one letter with its key and properties, with why, and properties of `names`.
+
+    Raises:
+        AssertionError: one is missing, is there twice, or says something else.
+    """
+    origins = {letter.properties.get("ORIGIN_MESSAGE_ID") for letter in letters}
+    if not len(letters) == len(origins) == len(sent):
+        raise AssertionError(f"{len(letters)} letters of {len(origins)} messages, expected {len(sent)}")
+    found = {letter.payload: letter for letter in letters}
+    for message in sent:
+        letter = found.get(message.payload)
+        if letter is None:
+            raise AssertionError(f"no letter of {message.payload[:120]!r}")
+        expected = {**(message.properties or {}), "EXCEPTION": f"ValueError: {WHY}: {message.payload[:20].decode()}"}
+        properties = letter.properties
+        is_told = expected.items() <= properties.items() and properties.keys() >= set(names)
+        if letter.key != message.key or not is_told:
+            raise AssertionError(f"the letter of {message.payload[:120]!r} has key {letter.key} and {properties}")

@@ -1,0 +1,100 @@
+"""Our function or command beside bare loops that do the same: on our own client, and on the official one.
+
+What is ours may cost something beside a loop, for it does more: it is deployed, counted, logged, restarted. It is to
+keep `SHARE_TARGET` percent of the rate of a loop on our own client; the loop on the official client says what
+somebody has without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .figure import Figure, Table, number
+
+OWN_LOOP, OFFICIAL_LOOP = "benchmarks.own_loops", "benchmarks.official_loops"
+"""The modules of the loops."""
+SHARE_TARGET = 60
+STOP_TIMEOUT_S = 10
+
+
+def command(module: str, kind: str, *arguments: str) -> list[str]:
+    """Return what runs a loop; its arguments are service URL, source, sink, subscription."""
+    return [sys.executable, "-m", module, kind, *arguments]
+
+
+@contextlib.contextmanager
+def looping(module: str, kind: str, *arguments: str) -> Iterator[int]:
+    """A loop as a process of its own, which has to run as long as the context lasts; its process id."""
+    process = subprocess.Popen(command(module, kind, *arguments), cwd=Path(__file__).parent.parent)
+    try:
+        yield process.pid
+        if process.poll() is not None:
+            raise RuntimeError(f"the loop {kind} of {module} ended with {process.returncode}")
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one measurement gave.
+
+    Attributes:
+        rate: messages per second.
+        cpu_us: CPU time a message of the process that made them, in microseconds; 0 if it is not known.
+    """
+
+    rate: float
+    cpu_us: float = 0.0
+
+
+def figures_beside(
+    name: str,
+    turns: Sequence[tuple[Rate, Rate]],
+    official: Rate,
+    *,
+    unit: str,
+    table: Table,
+    note: str = "",
+) -> Iterator[Figure]:
+    """Return the row of our rate beside the official client's loop, and what share of our own loop's it is.
+
+    Args:
+        name: what was measured.
+        turns: ours and that of the loop on our client, measured one right after the other.
+        official: of the loop on the official client.
+        unit: of all of them.
+        table: where the rows stand.
+        note: of the first row.
+    """
+    ours, own = (statistics.median(turn[side].rate for turn in turns) for side in (0, 1))
+    yield Figure(
+        name=name,
+        ours=ours,
+        unit=unit,
+        peer=official.rate,
+        peer_name="loop on the official client, our broker",
+        note=note,
+        table=table,
+    )
+    yield Figure(
+        name=f"{name}, over the same loop on our client",
+        ours=100 * statistics.median(ours.rate / own.rate for ours, own in turns),
+        unit="% of the loop's rate",
+        target=SHARE_TARGET,
+        note=f"{number(ours)} beside {number(own)} {unit}{_cpu_note(turns)}",
+        table=table,
+    )
+
+
+def _cpu_note(turns: Sequence[tuple[Rate, Rate]]) -> str:
+    if not all(one.cpu_us for turn in turns for one in turn):
+        return ""
+    ours, own = (statistics.median(turn[side].cpu_us for turn in turns) for side in (0, 1))
+    return f"; CPU each {ours:.2f} beside {own:.2f} µs"
