@@ -42,6 +42,7 @@ from .limits import (
     check_keys,
     check_put,
 )
+from .names import split_epoch
 from .values import Change, Delete, Increment, Opened, OutboxEntry, Put, Reading, Value
 
 __all__ = [
@@ -88,6 +89,9 @@ class TableClient:
         self._apply = self._unary("Apply", pb.Done.FromString)
         self._commit = self._unary("Commit", pb.Done.FromString)
         self._put = self._unary("Put", pb.PutResponse.FromString)
+        self._keep = self._unary("Keep", pb.Done.FromString)
+        self._restore = self._unary("Restore", pb.RestoreResponse.FromString)
+        self._kept = self._unary("Kept", pb.KeptResponse.FromString)
         self._drop = self._unary("Drop", pb.Done.FromString)
         self._tables = self._unary("Tables", pb.TablesResponse.FromString)
         self._statistics = self._unary("Statistics", pb.StatisticsResponse.FromString)
@@ -109,6 +113,7 @@ class TableClient:
             StateRefused: a key or their number is beyond the limits.
         """
         check_keys(keys)
+        table, _ = split_epoch(table)
         values: list[Value | None] = []
         while len(values) < len(keys):  # an answer has fewer where it would be too large
             request = pb.ReadRequest(table=table, keys=keys[len(values) :] if values else keys)
@@ -133,6 +138,7 @@ class TableClient:
             StateRefused: a key or their number is beyond the limits.
         """
         check_keys(keys)
+        table, _ = split_epoch(table)
         answer = self._call(self._read, pb.ReadRequest(table=table, keys=keys, writer=writer), timeout_s)
         generation, contents = answer.generation, decode_contents(answer)
         while len(contents) < len(keys):
@@ -156,13 +162,15 @@ class TableClient:
             timeout_s: how long to wait.
 
         Raises:
+            FencedByPosition: the table's epoch is later than the one that its name here tells.
             StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed; repeat the call later.
             StateRefused: a change is beyond the limits, or counts on bytes that are no number.
         """
         columns = encode_changes(changes)
         check_changes(columns)
-        request = pb.ApplyRequest(table=table, writer=writer, sequence=sequence, changes=columns)
+        table, epoch = split_epoch(table)
+        request = pb.ApplyRequest(table=table, writer=writer, sequence=sequence, changes=columns, epoch=epoch)
         self._call(self._apply, request, timeout_s)
 
     def open(self, table: str, function_uuid: str, partition: str, timeout_s: float = 10.0) -> Opened:
@@ -172,6 +180,7 @@ class TableClient:
             StateStoreUnavailable: no answer within ``timeout_s``; ask again.
             StateStoreFailed: the database cannot be read.
         """
+        table, _ = split_epoch(table)
         request = pb.OpenRequest(table=table, function_uuid=function_uuid, partition=partition)
         parts = self._call(lambda message, **how: list(self._open(message, **how)), request, timeout_s)
         position = next((decode_position(part.position) for part in parts if part.HasField("position")), None)
@@ -207,13 +216,14 @@ class TableClient:
             writer: whose `look` does not tell of these changes; empty: everybody's does.
 
         Raises:
-            FencedByPosition: the stored position is neither ``expected`` nor ``new``.
+            FencedByPosition: the stored position is neither ``expected`` nor ``new``, or the table's epoch is later.
             StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed; repeat the call later.
             StateRefused: as `apply`.
         """
         columns, entries = encode_changes(changes), encode_outbox(outbox)
         check_changes(columns, entries, (expected, new), COMMIT_CHANGES_MAX)
+        table, epoch = split_epoch(table)
         request = pb.CommitRequest(
             table=table,
             function_uuid=function_uuid,
@@ -224,6 +234,7 @@ class TableClient:
             outbox=entries,
             published=encode_position(published),
             writer=writer,
+            epoch=epoch,
         )
         self._call(self._commit, request, timeout_s)
 
@@ -242,22 +253,66 @@ class TableClient:
         Raises:
             BadVersion: the key has another version; nothing was changed. Also the answer to a repeated call whose
                 first answer was lost: read the key to tell.
+            FencedByPosition: the table's epoch is later than the one that its name here tells.
             StateStoreUnavailable: no answer within ``timeout_s``; whether it was written is not known.
             StateStoreFailed: the disk is full or failed.
             StateRefused: the key or the value is too long.
         """
         check_put(key, data)
-        request = pb.PutRequest(table=table, key=key, data=data, expected_version=expected_version)
+        table, epoch = split_epoch(table)
+        request = pb.PutRequest(table=table, key=key, data=data, expected_version=expected_version, epoch=epoch)
         return self._call(self._put, request, timeout_s).version
 
+    def keep(self, table: str, version: int, timeout_s: float = 10.0) -> None:
+        """Keep a copy of what a table holds under the number of a version; durable when it returns.
+
+        There is one copy of a version, and a call that is repeated, or comes after that of a later version, makes none.
+
+        Raises:
+            StateStoreUnavailable: no answer within ``timeout_s``, though the copy may still be made; repeat the call.
+            StateStoreFailed: the disk is full or failed, or another copy is being made; repeat the call later.
+        """
+        table, _ = split_epoch(table)
+        self._call(self._keep, pb.KeepRequest(table=table, version=version), timeout_s)
+
+    def restore(self, table: str, version: int, epoch: int, timeout_s: float = 10.0) -> bool:
+        """Put the copy of a version in the place of what a table holds; durable when it returns.
+
+        From then on the table is changed only by those who know this epoch, or a later one, by `names.with_epoch`.
+
+        Args:
+            table: its name; an epoch in it does not count.
+            version: of which a copy was kept.
+            epoch: grows from one restoration of the table to the next; one that is repeated is not made again.
+            timeout_s: how long to wait.
+
+        Returns:
+            whether there is a copy of that version; if not, nothing was changed.
+
+        Raises:
+            StateStoreUnavailable, StateStoreFailed: as `keep`.
+        """
+        table, _ = split_epoch(table)
+        request = pb.RestoreRequest(table=table, version=version, epoch=epoch)
+        return self._call(self._restore, request, timeout_s).is_kept
+
+    def kept(self, table: str, timeout_s: float = 5.0) -> list[int]:
+        """Return of which versions of a table there are copies, the newest first.
+
+        Raises:
+            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+        """
+        table, _ = split_epoch(table)
+        return list(self._call(self._kept, pb.KeptRequest(table=table), timeout_s).versions)
+
     def drop(self, table: str, timeout_s: float = 10.0) -> None:
-        """Remove a table, if it is there, with the positions and outputs of its function.
+        """Remove a table, if it is there, with its copies and the positions and outputs of its function.
 
         Raises:
             StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed.
         """
-        self._call(self._drop, pb.DropRequest(table=table), timeout_s)
+        self._call(self._drop, pb.DropRequest(table=split_epoch(table)[0]), timeout_s)
 
     def tables(self, prefix: str = "", timeout_s: float = 5.0) -> list[str]:
         """Return the names of the tables that begin with ``prefix``, sorted.

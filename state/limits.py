@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..errors import InvalidConfig, StateRefused
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
+from .names import is_copy
 
 PUT, DELETE, INCREMENT = b"PDI"
 """The kinds of changes in the columns of ``state.proto``."""
@@ -106,7 +107,7 @@ def check_keys(keys: Sequence[bytes]) -> None:
 def check_table(table: str) -> None:
     """Refuse a table name that is not ``tenant/namespace/name``."""
     parts = table.split("/")
-    if len(parts) != 3 or not all(parts) or len(table) > 1024:
+    if len(parts) != 3 or not all(parts) or len(table) > 1024 or is_copy(table):
         raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
 
 

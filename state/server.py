@@ -90,7 +90,8 @@ class TableServer:
 def _handlers(store: TableStore) -> dict[str, Any]:
     def put(request: pb.PutRequest) -> pb.PutResponse:
         expected = request.expected_version if request.HasField("expected_version") else None
-        return pb.PutResponse(version=store.put(request.table, request.key, request.data, expected))
+        version = store.put(request.table, request.key, request.data, expected, request.epoch)
+        return pb.PutResponse(version=version)
 
     def read(request: pb.ReadRequest) -> pb.ReadResponse:
         # Before the values: a change between the two is then told of by the next answer.
@@ -99,11 +100,17 @@ def _handlers(store: TableStore) -> dict[str, Any]:
         answer.generation = generation
         return answer
 
+    def restore(request: pb.RestoreRequest) -> pb.RestoreResponse:
+        return pb.RestoreResponse(is_kept=store.restore(request.table, request.version, request.epoch))
+
     return {
         "Read": _unary(read, pb.ReadRequest),
         "Apply": _unary(store.apply, pb.ApplyRequest),
         "Commit": _unary(store.commit, pb.CommitRequest),
         "Put": _unary(put, pb.PutRequest),
+        "Keep": _unary(lambda request: store.keep(request.table, request.version), pb.KeepRequest),
+        "Restore": _unary(restore, pb.RestoreRequest),
+        "Kept": _unary(lambda request: pb.KeptResponse(versions=store.kept(request.table)), pb.KeptRequest),
         "Drop": _unary(lambda request: store.drop(request.table), pb.DropRequest),
         "Tables": _unary(
             lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from ..errors import ClosedError, MagnetarError, StateStoreFailed
 from ..wire import state_pb2 as pb
-from . import tables
+from . import copies, tables
 from .codec import decode_position
+from .copies import Copies
 from .database import FILE, explain, open_reader, open_writer
 from .generations import Generations
 from .limits import (
@@ -38,20 +39,20 @@ from .limits import (
     check_table,
     check_writer,
 )
+from .names import is_copy, is_useless, kept_versions
+from .transaction import Transaction
 from .values import Opened, Value
 
 TRANSACTION_S = 0.005
 TRANSACTION_ROWS = 2_000
 READERS = 4
-VERSIONS_RESERVED = 1 << 20
-"""Versions are set aside by so many at once: the database then need not write the last one with each commit."""
 WRITER_KEPT_MINUTES = 7 * 24 * 60
 """A writer that was silent for so long, while the service ran, will not repeat its last call."""
 SWEEP_S = 600.0
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[["_Transaction"], int]
+Work = Callable[[Transaction], int]
 """Makes the changes of one request and returns what it answers: a version, or nothing of interest."""
 
 
@@ -69,58 +70,6 @@ class _Request:
         self.answered.acquire()
 
 
-class _Transaction:
-    """The writer thread's connection and counters, for the work of a request."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.tables = tables.tables(connection)
-        self.minute, self._version = _read_meta(connection)
-        self._reserved = self._version
-        self.is_changed = False  # whether `tables` differs from what readers see
-        self.written: dict[tuple[str, bytes], None] = {}  # tables with their writers; also those of undone requests
-
-    def note(self, table: str, writer: bytes) -> None:
-        """Remember that a writer changes a table; empty: nobody in particular."""
-        self.written[table, writer] = None
-
-    def table_id(self, name: str) -> int:
-        """Return the number of a table, which is made if it is missing."""
-        found = self.tables.get(name)
-        if found is None:
-            found = self.tables[name] = tables.create_table(self.connection, name)
-            self.is_changed = True
-        return found
-
-    def drop_table(self, name: str) -> None:
-        """Remove a table, if there is one of that name."""
-        found = self.tables.pop(name, None)
-        if found is not None:
-            self.is_changed = True
-            tables.drop_table(self.connection, found)
-
-    def next_version(self) -> int:
-        """Return a version that was never given before."""
-        if self._version == self._reserved:
-            self._reserved += VERSIONS_RESERVED
-            _set_meta(self.connection, "version", self._reserved)
-        self._version += 1
-        return self._version
-
-    def set_minute(self, minute: int) -> None:
-        """Store how many minutes the service has run, all its processes together."""
-        self.minute = minute
-        _set_meta(self.connection, "minute", minute)
-
-    def forget(self) -> None:
-        """Read again what a rollback may have undone."""
-        if self.is_changed:
-            self.tables = tables.tables(self.connection)
-        # The rollback may have undone the reservation in the database, so the next version reserves anew. A version
-        # that an undone request had is skipped, never given twice.
-        self._reserved = self._version
-
-
 class TableStore:
     """The tables below one directory; made by `open`."""
 
@@ -129,7 +78,8 @@ class TableStore:
         self._file = directory / FILE
         self._connection = open_writer(directory)
         try:
-            self._transaction = _Transaction(self._connection)
+            self._transaction = Transaction(self._connection)
+            self._remove_useless_copies()
             # Replaced, never changed: readers look a table up without a lock.
             self._tables = dict(self._transaction.tables)
             self._generations = Generations()
@@ -146,6 +96,7 @@ class TableStore:
         self._is_closed = False
         self._transactions = self._rows = 0
         self._failure = ""
+        self._copies = Copies(self._submit, lambda: open_reader(directory))
         self._thread = threading.Thread(target=self._run, name="state-writer", daemon=True)
 
     @classmethod
@@ -166,15 +117,22 @@ class TableStore:
     def __repr__(self) -> str:
         return f"TableStore({str(self._file)!r})"
 
+    def _remove_useless_copies(self) -> None:
+        """Remove what a process that was killed has begun, and what an older version left of a function deleted."""
+        transaction = self._transaction
+        self._connection.execute("BEGIN IMMEDIATE")
+        for name in [name for name in transaction.tables if is_useless(name, transaction.tables)]:
+            transaction.drop_table(name)
+        self._connection.execute("COMMIT")
+        transaction.is_changed = False
+
     def read(self, table: str, keys: Sequence[bytes]) -> list[Value | None]:
         """Return what the first keys hold, in their order: of as many as fit an answer, of one at least."""
         check_table(table)
         check_keys(keys)
-        table_id = self._tables.get(table)
-        if table_id is None or not keys:
-            return [None] * len(keys)
-        with self._reader(table) as connection:
-            return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
+        while keys and (table_id := self._tables.get(table)) is not None:
+            with self._reader(table, table_id) as connection:
+                return tables.read(connection, table_id, keys, READ_ANSWER_BYTES)
         return [None] * len(keys)
 
     def generation(self, table: str, writer: bytes) -> int:
@@ -186,7 +144,8 @@ class TableStore:
 
     def names(self, prefix: str, after: str) -> list[str]:
         """Return the first names of tables that begin with ``prefix`` and stand behind ``after``, sorted."""
-        found = (name for name in self._tables if name.startswith(prefix) and name > after)
+        tables = self._tables
+        found = (name for name in tables if name.startswith(prefix) and name > after and not is_copy(name))
         return heapq.nsmallest(NAMES_PER_ANSWER, found)
 
     def open_partition(self, table: str, function_uuid: str, partition: str) -> Opened:
@@ -195,7 +154,7 @@ class TableStore:
         table_id = self._tables.get(table)
         if table_id is None:
             return Opened(None, [])
-        with self._reader(table) as connection:
+        with self._reader(table, table_id) as connection:
             return tables.opened(connection, table_id, function_uuid, partition)
         return Opened(None, [])
 
@@ -206,7 +165,8 @@ class TableStore:
         check_changes(request.changes)
         changes = request.changes
 
-        def work(transaction: _Transaction) -> int:
+        def work(transaction: Transaction) -> int:
+            transaction.check_epoch(request.table, request.epoch)
             connection, table_id = transaction.connection, transaction.table_id(request.table)
             if not tables.is_repeated(connection, table_id, request.writer, request.sequence, transaction.minute):
                 transaction.note(request.table, request.writer)
@@ -224,7 +184,8 @@ class TableStore:
             check_writer(request.writer, 1)
         check_changes(request.changes, request.outbox, (expected, new), COMMIT_CHANGES_MAX)
 
-        def work(transaction: _Transaction) -> int:
+        def work(transaction: Transaction) -> int:
+            transaction.check_epoch(request.table, request.epoch)
             connection, table_id = transaction.connection, transaction.table_id(request.table)
             partition_id, is_repeated = tables.move_position(connection, table_id, request, expected, new)
             if request.HasField("published"):
@@ -237,12 +198,13 @@ class TableStore:
 
         self._submit(work, len(request.changes.kinds) + len(request.outbox))
 
-    def put(self, table: str, key: bytes, data: bytes, expected_version: int | None) -> int:
+    def put(self, table: str, key: bytes, data: bytes, expected_version: int | None, epoch: int = 0) -> int:
         """Set a key if it is at the expected version, and return the new one."""
         check_table(table)
         check_put(key, data)
 
-        def work(transaction: _Transaction) -> int:
+        def work(transaction: Transaction) -> int:
+            transaction.check_epoch(table, epoch)
             version = transaction.next_version()
             table_id = transaction.table_id(table)
             transaction.note(table, b"")
@@ -251,13 +213,27 @@ class TableStore:
 
         return self._submit(work, 1)
 
+    def keep(self, table: str, version: int) -> None:
+        """Keep what a table holds under the number of a version; see `Copies.keep`."""
+        check_table(table)
+        self._copies.keep(table, version)
+
+    def restore(self, table: str, version: int, epoch: int) -> bool:
+        """Put back what was kept of a version; see `Copies.restore`."""
+        check_table(table)
+        return self._copies.restore(table, version, epoch)
+
+    def kept(self, table: str) -> list[int]:
+        """Return of which versions of a table there are copies; the newest first."""
+        check_table(table)
+        return kept_versions(table, self._tables)
+
     def drop(self, table: str) -> None:
         """Remove a table with everything that belongs to it."""
         check_table(table)
 
-        def work(transaction: _Transaction) -> int:
-            transaction.note(table, b"")
-            transaction.drop_table(table)
+        def work(transaction: Transaction) -> int:
+            copies.drop(transaction, table)
             return 0
 
         self._submit(work, 1)
@@ -265,7 +241,7 @@ class TableStore:
     def statistics(self) -> pb.StatisticsResponse:
         """Return figures; the counters begin with the process."""
         return pb.StatisticsResponse(
-            tables=len(self._tables),
+            tables=sum(not is_copy(name) for name in self._tables),
             database_bytes=self._file.stat().st_size,
             requests_queued=self._queue.qsize(),
             transactions=self._transactions,
@@ -285,19 +261,24 @@ class TableStore:
         self._connection.close()  # the last connection of a database empties its log
 
     @contextlib.contextmanager
-    def _reader(self, table: str) -> Iterator[sqlite3.Connection]:
-        """Give a connection for reading; what a table held that is dropped meanwhile is nothing."""
+    def _reader(self, table: str, table_id: int) -> Iterator[sqlite3.Connection]:
+        """Give a connection for reading; a table that is dropped or replaced meanwhile is passed over in silence."""
         if self._is_closed:
             raise ClosedError(f"the state database {self._file} is closed")
         connection = self._readers.get()
         try:
             yield connection
         except sqlite3.Error as error:
-            if "no such table" in str(error) and table not in self._tables:
+            if "no such table" in str(error) and self._is_gone(table, table_id):
                 return
             raise StateStoreFailed(explain(error, self._file)) from error
         finally:
             self._readers.put(connection)
+
+    def _is_gone(self, table: str, table_id: int) -> bool:
+        """Return whether a table has another number, or none, by the end of the transaction under way."""
+        self._submit(lambda _: 0, 0)  # what the database shows already is published at that transaction's end
+        return self._tables.get(table) != table_id
 
     def _submit(self, work: Work, rows: int) -> int:
         if self._is_closed:
@@ -398,15 +379,3 @@ class TableStore:
         self._swept_s = now_s
         self._transaction.set_minute(self._first_minute + int((now_s - self._started_s) / 60))
         tables.sweep_writers(self._connection, self._transaction.minute - WRITER_KEPT_MINUTES)
-
-
-def _read_meta(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return for how many minutes the service has run in all, and the last version that was reserved."""
-    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-    return meta.get("minute", 0), meta.get("version", 0)
-
-
-def _set_meta(connection: sqlite3.Connection, name: str, value: int) -> None:
-    connection.execute(
-        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
-    )

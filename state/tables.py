@@ -40,6 +40,8 @@ LARGE_BYTES = 700
 """With its key a row should stay below a quarter of a page, about 1,000 bytes; more would overflow it."""
 _VALUE = "CASE typeof(value) WHEN 'text' THEN (SELECT data FROM large WHERE id = CAST(value AS INTEGER)) ELSE value END"
 """What a row holds, wherever it stands; in the same statement, for the writer goes on between two."""
+Row = tuple[bytes, int | bytes, int]
+"""Key, what it holds, version."""
 READ_KEYS = 128
 """Keys of one SELECT; a fixed number, so that SQLite compiles it once."""
 
@@ -64,6 +66,29 @@ def drop_table(connection: sqlite3.Connection, table_id: int) -> None:
     for name in ("large", "partition", "writer"):
         connection.execute(f"DELETE FROM {name} WHERE table_id = ?", (table_id,))
     connection.execute("DELETE FROM state_table WHERE id = ?", (table_id,))
+
+
+def move_belongings(connection: sqlite3.Connection, table_id: int, new_id: int) -> None:
+    """Give another table what belongs to one beside its rows: positions, so outputs, and the numbers of calls."""
+    for name in ("partition", "writer"):
+        connection.execute(f"UPDATE {name} SET table_id = ? WHERE table_id = ?", (new_id, table_id))
+
+
+def rows(connection: sqlite3.Connection, table_id: int) -> sqlite3.Cursor:
+    """Return all rows of a table, each a `Row`, in the order of their keys."""
+    return connection.execute(f"SELECT key, {_VALUE}, version FROM state_{table_id} ORDER BY key")
+
+
+def insert_rows(connection: sqlite3.Connection, table_id: int, rows: Iterable[Row]) -> None:
+    """Add rows whose keys the table does not have."""
+    put = "INSERT INTO large (table_id, data) VALUES (?, ?)"
+    stored = [
+        (key, value, version)
+        if isinstance(value, int) or len(value) <= LARGE_BYTES
+        else (key, str(connection.execute(put, (table_id, value)).lastrowid), version)
+        for key, value, version in rows
+    ]
+    connection.executemany(f"INSERT INTO state_{table_id} VALUES (?, ?, ?)", stored)
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, int]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0bstate.proto\x12\x0emagnetar.state\"\x06\n\x04\x44one\"/\n\x08Position\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x12\"E\n\x07\x43hanges\x12\r\n\x05kinds\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x03(\x0c\x12\x0f\n\x07\x61mounts\x18\x04 \x03(\x12\":\n\x0bReadRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0e\n\x06writer\x18\x03 \x01(\x0c\"b\n\x0cReadResponse\x12\r\n\x05kinds\x18\x01 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x02 \x03(\x0c\x12\x0f\n\x07numbers\x18\x03 \x03(\x12\x12\x10\n\x08versions\x18\x04 \x03(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\"i\n\x0c\x41pplyRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06writer\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12(\n\x07\x63hanges\x18\x04 \x01(\x0b\x32\x17.magnetar.state.Changes\"\x80\x01\n\x0bOutboxEntry\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bsequence_id\x18\x02 \x01(\x04\x12\x10\n\x08messages\x18\x03 \x01(\r\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12*\n\x08position\x18\x05 \x01(\x0b\x32\x18.magnetar.state.Position\"F\n\x0bOpenRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x15\n\rfunction_uuid\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\"g\n\x0cOpenResponse\x12*\n\x08position\x18\x01 \x01(\x0b\x32\x18.magnetar.state.Position\x12+\n\x06outbox\x18\x02 \x03(\x0b\x32\x1b.magnetar.state.OutboxEntry\"\xaf\x02\n\rCommitRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x15\n\rfunction_uuid\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\x12*\n\x08\x65xpected\x18\x04 \x01(\x0b\x32\x18.magnetar.state.Position\x12%\n\x03new\x18\x05 \x01(\x0b\x32\x18.magnetar.state.Position\x12(\n\x07\x63hanges\x18\x06 \x01(\x0b\x32\x17.magnetar.state.Changes\x12+\n\x06outbox\x18\x07 \x03(\x0b\x32\x1b.magnetar.state.OutboxEntry\x12+\n\tpublished\x18\x08 \x01(\x0b\x32\x18.magnetar.state.Position\x12\x0e\n\x06writer\x18\t \x01(\x0c\"j\n\nPutRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x1d\n\x10\x65xpected_version\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x13\n\x11_expected_version\"\x1e\n\x0bPutResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\"\x1c\n\x0b\x44ropRequest\x12\r\n\x05table\x18\x01 \x01(\t\".\n\rTablesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\x1f\n\x0eTablesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"\x13\n\x11StatisticsRequest\"\x92\x01\n\x12StatisticsResponse\x12\x0e\n\x06tables\x18\x01 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x02 \x01(\x04\x12\x17\n\x0frequests_queued\x18\x03 \x01(\x04\x12\x14\n\x0ctransactions\x18\x04 \x01(\x04\x12\x14\n\x0crows_written\x18\x05 \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x06 \x01(\t2\xab\x04\n\x0cTableService\x12\x41\n\x04Read\x12\x1b.magnetar.state.ReadRequest\x1a\x1c.magnetar.state.ReadResponse\x12;\n\x05\x41pply\x12\x1c.magnetar.state.ApplyRequest\x1a\x14.magnetar.state.Done\x12\x43\n\x04Open\x12\x1b.magnetar.state.OpenRequest\x1a\x1c.magnetar.state.OpenResponse0\x01\x12=\n\x06\x43ommit\x12\x1d.magnetar.state.CommitRequest\x1a\x14.magnetar.state.Done\x12>\n\x03Put\x12\x1a.magnetar.state.PutRequest\x1a\x1b.magnetar.state.PutResponse\x12\x39\n\x04\x44rop\x12\x1b.magnetar.state.DropRequest\x1a\x14.magnetar.state.Done\x12G\n\x06Tables\x12\x1d.magnetar.state.TablesRequest\x1a\x1e.magnetar.state.TablesResponse\x12S\n\nStatistics\x12!.magnetar.state.StatisticsRequest\x1a\".magnetar.state.StatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0bstate.proto\x12\x0emagnetar.state\"\x06\n\x04\x44one\"/\n\x08Position\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x12\"E\n\x07\x43hanges\x12\r\n\x05kinds\x18\x01 \x01(\x0c\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x03(\x0c\x12\x0f\n\x07\x61mounts\x18\x04 \x03(\x12\":\n\x0bReadRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04keys\x18\x02 \x03(\x0c\x12\x0e\n\x06writer\x18\x03 \x01(\x0c\"b\n\x0cReadResponse\x12\r\n\x05kinds\x18\x01 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x02 \x03(\x0c\x12\x0f\n\x07numbers\x18\x03 \x03(\x12\x12\x10\n\x08versions\x18\x04 \x03(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\"x\n\x0c\x41pplyRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06writer\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12(\n\x07\x63hanges\x18\x04 \x01(\x0b\x32\x17.magnetar.state.Changes\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"\x80\x01\n\x0bOutboxEntry\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bsequence_id\x18\x02 \x01(\x04\x12\x10\n\x08messages\x18\x03 \x01(\r\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12*\n\x08position\x18\x05 \x01(\x0b\x32\x18.magnetar.state.Position\"F\n\x0bOpenRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x15\n\rfunction_uuid\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\"g\n\x0cOpenResponse\x12*\n\x08position\x18\x01 \x01(\x0b\x32\x18.magnetar.state.Position\x12+\n\x06outbox\x18\x02 \x03(\x0b\x32\x1b.magnetar.state.OutboxEntry\"\xbe\x02\n\rCommitRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x15\n\rfunction_uuid\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\t\x12*\n\x08\x65xpected\x18\x04 \x01(\x0b\x32\x18.magnetar.state.Position\x12%\n\x03new\x18\x05 \x01(\x0b\x32\x18.magnetar.state.Position\x12(\n\x07\x63hanges\x18\x06 \x01(\x0b\x32\x17.magnetar.state.Changes\x12+\n\x06outbox\x18\x07 \x03(\x0b\x32\x1b.magnetar.state.OutboxEntry\x12+\n\tpublished\x18\x08 \x01(\x0b\x32\x18.magnetar.state.Position\x12\x0e\n\x06writer\x18\t \x01(\x0c\x12\r\n\x05\x65poch\x18\n \x01(\x04\"y\n\nPutRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x1d\n\x10\x65xpected_version\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x42\x13\n\x11_expected_version\"\x1e\n\x0bPutResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\"-\n\x0bKeepRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"?\n\x0eRestoreRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"\"\n\x0fRestoreResponse\x12\x0f\n\x07is_kept\x18\x01 \x01(\x08\"\x1c\n\x0bKeptRequest\x12\r\n\x05table\x18\x01 \x01(\t\" \n\x0cKeptResponse\x12\x10\n\x08versions\x18\x01 \x03(\x04\"\x1c\n\x0b\x44ropRequest\x12\r\n\x05table\x18\x01 \x01(\t\".\n\rTablesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\x1f\n\x0eTablesResponse\x12\r\n\x05names\x18\x01 \x03(\t\"\x13\n\x11StatisticsRequest\"\x92\x01\n\x12StatisticsResponse\x12\x0e\n\x06tables\x18\x01 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x02 \x01(\x04\x12\x17\n\x0frequests_queued\x18\x03 \x01(\x04\x12\x14\n\x0ctransactions\x18\x04 \x01(\x04\x12\x14\n\x0crows_written\x18\x05 \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x06 \x01(\t2\xf5\x05\n\x0cTableService\x12\x41\n\x04Read\x12\x1b.magnetar.state.ReadRequest\x1a\x1c.magnetar.state.ReadResponse\x12;\n\x05\x41pply\x12\x1c.magnetar.state.ApplyRequest\x1a\x14.magnetar.state.Done\x12\x43\n\x04Open\x12\x1b.magnetar.state.OpenRequest\x1a\x1c.magnetar.state.OpenResponse0\x01\x12=\n\x06\x43ommit\x12\x1d.magnetar.state.CommitRequest\x1a\x14.magnetar.state.Done\x12>\n\x03Put\x12\x1a.magnetar.state.PutRequest\x1a\x1b.magnetar.state.PutResponse\x12\x39\n\x04Keep\x12\x1b.magnetar.state.KeepRequest\x1a\x14.magnetar.state.Done\x12J\n\x07Restore\x12\x1e.magnetar.state.RestoreRequest\x1a\x1f.magnetar.state.RestoreResponse\x12\x41\n\x04Kept\x12\x1b.magnetar.state.KeptRequest\x1a\x1c.magnetar.state.KeptResponse\x12\x39\n\x04\x44rop\x12\x1b.magnetar.state.DropRequest\x1a\x14.magnetar.state.Done\x12G\n\x06Tables\x12\x1d.magnetar.state.TablesRequest\x1a\x1e.magnetar.state.TablesResponse\x12S\n\nStatistics\x12!.magnetar.state.StatisticsRequest\x1a\".magnetar.state.StatisticsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,29 +42,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READRESPONSE']._serialized_start=219
   _globals['_READRESPONSE']._serialized_end=317
   _globals['_APPLYREQUEST']._serialized_start=319
-  _globals['_APPLYREQUEST']._serialized_end=424
-  _globals['_OUTBOXENTRY']._serialized_start=427
-  _globals['_OUTBOXENTRY']._serialized_end=555
-  _globals['_OPENREQUEST']._serialized_start=557
-  _globals['_OPENREQUEST']._serialized_end=627
-  _globals['_OPENRESPONSE']._serialized_start=629
-  _globals['_OPENRESPONSE']._serialized_end=732
-  _globals['_COMMITREQUEST']._serialized_start=735
-  _globals['_COMMITREQUEST']._serialized_end=1038
-  _globals['_PUTREQUEST']._serialized_start=1040
-  _globals['_PUTREQUEST']._serialized_end=1146
-  _globals['_PUTRESPONSE']._serialized_start=1148
-  _globals['_PUTRESPONSE']._serialized_end=1178
-  _globals['_DROPREQUEST']._serialized_start=1180
-  _globals['_DROPREQUEST']._serialized_end=1208
-  _globals['_TABLESREQUEST']._serialized_start=1210
-  _globals['_TABLESREQUEST']._serialized_end=1256
-  _globals['_TABLESRESPONSE']._serialized_start=1258
-  _globals['_TABLESRESPONSE']._serialized_end=1289
-  _globals['_STATISTICSREQUEST']._serialized_start=1291
-  _globals['_STATISTICSREQUEST']._serialized_end=1310
-  _globals['_STATISTICSRESPONSE']._serialized_start=1313
-  _globals['_STATISTICSRESPONSE']._serialized_end=1459
-  _globals['_TABLESERVICE']._serialized_start=1462
-  _globals['_TABLESERVICE']._serialized_end=2017
+  _globals['_APPLYREQUEST']._serialized_end=439
+  _globals['_OUTBOXENTRY']._serialized_start=442
+  _globals['_OUTBOXENTRY']._serialized_end=570
+  _globals['_OPENREQUEST']._serialized_start=572
+  _globals['_OPENREQUEST']._serialized_end=642
+  _globals['_OPENRESPONSE']._serialized_start=644
+  _globals['_OPENRESPONSE']._serialized_end=747
+  _globals['_COMMITREQUEST']._serialized_start=750
+  _globals['_COMMITREQUEST']._serialized_end=1068
+  _globals['_PUTREQUEST']._serialized_start=1070
+  _globals['_PUTREQUEST']._serialized_end=1191
+  _globals['_PUTRESPONSE']._serialized_start=1193
+  _globals['_PUTRESPONSE']._serialized_end=1223
+  _globals['_KEEPREQUEST']._serialized_start=1225
+  _globals['_KEEPREQUEST']._serialized_end=1270
+  _globals['_RESTOREREQUEST']._serialized_start=1272
+  _globals['_RESTOREREQUEST']._serialized_end=1335
+  _globals['_RESTORERESPONSE']._serialized_start=1337
+  _globals['_RESTORERESPONSE']._serialized_end=1371
+  _globals['_KEPTREQUEST']._serialized_start=1373
+  _globals['_KEPTREQUEST']._serialized_end=1401
+  _globals['_KEPTRESPONSE']._serialized_start=1403
+  _globals['_KEPTRESPONSE']._serialized_end=1435
+  _globals['_DROPREQUEST']._serialized_start=1437
+  _globals['_DROPREQUEST']._serialized_end=1465
+  _globals['_TABLESREQUEST']._serialized_start=1467
+  _globals['_TABLESREQUEST']._serialized_end=1513
+  _globals['_TABLESRESPONSE']._serialized_start=1515
+  _globals['_TABLESRESPONSE']._serialized_end=1546
+  _globals['_STATISTICSREQUEST']._serialized_start=1548
+  _globals['_STATISTICSREQUEST']._serialized_end=1567
+  _globals['_STATISTICSRESPONSE']._serialized_start=1570
+  _globals['_STATISTICSRESPONSE']._serialized_end=1716
+  _globals['_TABLESERVICE']._serialized_start=1719
+  _globals['_TABLESERVICE']._serialized_end=2476
 # @@protoc_insertion_point(module_scope)

@@ -55,16 +55,18 @@ class ReadResponse(_message.Message):
     def __init__(self, kinds: _Optional[bytes] = ..., data: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Iterable[int]] = ..., versions: _Optional[_Iterable[int]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("table", "writer", "sequence", "changes")
+    __slots__ = ("table", "writer", "sequence", "changes", "epoch")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     table: str
     writer: bytes
     sequence: int
     changes: Changes
-    def __init__(self, table: _Optional[str] = ..., writer: _Optional[bytes] = ..., sequence: _Optional[int] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, table: _Optional[str] = ..., writer: _Optional[bytes] = ..., sequence: _Optional[int] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class OutboxEntry(_message.Message):
     __slots__ = ("topic", "sequence_id", "messages", "payload", "position")
@@ -99,7 +101,7 @@ class OpenResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("table", "function_uuid", "partition", "expected", "new", "changes", "outbox", "published", "writer")
+    __slots__ = ("table", "function_uuid", "partition", "expected", "new", "changes", "outbox", "published", "writer", "epoch")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +111,7 @@ class CommitRequest(_message.Message):
     OUTBOX_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     table: str
     function_uuid: str
     partition: str
@@ -118,25 +121,64 @@ class CommitRequest(_message.Message):
     outbox: _containers.RepeatedCompositeFieldContainer[OutboxEntry]
     published: Position
     writer: bytes
-    def __init__(self, table: _Optional[str] = ..., function_uuid: _Optional[str] = ..., partition: _Optional[str] = ..., expected: _Optional[_Union[Position, _Mapping]] = ..., new: _Optional[_Union[Position, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ..., published: _Optional[_Union[Position, _Mapping]] = ..., writer: _Optional[bytes] = ...) -> None: ...
+    epoch: int
+    def __init__(self, table: _Optional[str] = ..., function_uuid: _Optional[str] = ..., partition: _Optional[str] = ..., expected: _Optional[_Union[Position, _Mapping]] = ..., new: _Optional[_Union[Position, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., outbox: _Optional[_Iterable[_Union[OutboxEntry, _Mapping]]] = ..., published: _Optional[_Union[Position, _Mapping]] = ..., writer: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class PutRequest(_message.Message):
-    __slots__ = ("table", "key", "data", "expected_version")
+    __slots__ = ("table", "key", "data", "expected_version", "epoch")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     table: str
     key: bytes
     data: bytes
     expected_version: int
-    def __init__(self, table: _Optional[str] = ..., key: _Optional[bytes] = ..., data: _Optional[bytes] = ..., expected_version: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, table: _Optional[str] = ..., key: _Optional[bytes] = ..., data: _Optional[bytes] = ..., expected_version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class PutResponse(_message.Message):
     __slots__ = ("version",)
     VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class KeepRequest(_message.Message):
+    __slots__ = ("table", "version")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    version: int
+    def __init__(self, table: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RestoreRequest(_message.Message):
+    __slots__ = ("table", "version", "epoch")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    version: int
+    epoch: int
+    def __init__(self, table: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class RestoreResponse(_message.Message):
+    __slots__ = ("is_kept",)
+    IS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    is_kept: bool
+    def __init__(self, is_kept: _Optional[bool] = ...) -> None: ...
+
+class KeptRequest(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    def __init__(self, table: _Optional[str] = ...) -> None: ...
+
+class KeptResponse(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DropRequest(_message.Message):
     __slots__ = ("table",)

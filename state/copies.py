@@ -1,0 +1,184 @@
+"""Copies of tables: what a table held when a version of its function was replaced, kept under that version's number.
+
+Design: a copy is a table like any other, under a name that no function has, so the database's format stays the same. It
+is made in pieces: a snapshot of the database is read by a connection of its own, and what it holds is written by the
+writer thread, some thousand rows in a transaction, between the requests of others. As long as it is unfinished it has
+another name; the last transaction gives it its own, or puts it in the place of the table. What a process that was
+killed has begun is removed by the next start.
+
+Invariants:
+- A copy is what the table held at one moment, and is never changed.
+- `keep` makes a copy of a version once, and none of a version before one of which there is a copy. A call that comes
+  late, of a leader that was frozen, so finds its work done and cannot overwrite it with what the table holds by then.
+- `restore` is made once for an epoch. It first raises the table's epoch, so that nobody who began before can change the
+  table any more, then builds the new contents, then swaps them for the old ones, in one transaction. Positions, outputs
+  and the numbers of calls go over to the new contents as they are.
+
+Rejected: one `INSERT … SELECT`. With a million keys it takes two seconds, during which all functions wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+
+from ..errors import MagnetarError, StateRefused, StateStoreFailed
+from . import tables
+from .names import copies_of, kept_name, kept_versions, unfinished_name
+from .transaction import Transaction
+
+KEPT_VERSIONS_MAX = 3
+"""Copies of a table; each is as large as the table was."""
+PIECE_ROWS = 10_000
+PIECE_BYTES = 4 * 1024 * 1024
+TURN_WAIT_S = 5.0
+"""How long a call waits for the copy that another one makes."""
+_FETCHED_ROWS = 100
+
+Submit = Callable[[Callable[[Transaction], int], int], int]
+"""Runs work in the writer thread; takes it and its number of rows, returns what it returns once that is on disk."""
+
+
+class Copies:
+    """Makes copies and puts them back, one at a time; in the threads that ask for it."""
+
+    def __init__(self, submit: Submit, open_reader: Callable[[], sqlite3.Connection]) -> None:
+        """Prepare; `open_reader` returns a connection for reading, which is closed here."""
+        self._submit = submit
+        self._open_reader = open_reader
+        self._turn = threading.Lock()
+
+    def keep(self, table: str, version: int) -> None:
+        """Keep what a table holds under the number of a version, unless there is a copy of it or of a later one.
+
+        Raises:
+            StateStoreFailed: another copy is being made, or the disk is full or failed; ask again.
+        """
+        source = copy = 0
+
+        def begin(transaction: Transaction) -> int:
+            nonlocal source, copy
+            if any(kept >= version for kept in kept_versions(table, transaction.tables)):
+                return 0
+            source = transaction.table_id(table)
+            copy = self._begin(transaction, table)
+            return copy
+
+        def finish(transaction: Transaction) -> int:
+            _check_there(transaction, table, copy)
+            transaction.rename_table(unfinished_name(table), kept_name(table, version))
+            for old in kept_versions(table, transaction.tables)[KEPT_VERSIONS_MAX:]:
+                transaction.drop_table(kept_name(table, old))
+            return 0
+
+        with self._one_at_a_time():
+            if self._submit(begin, 1):
+                self._fill(table, source, copy, None)
+                self._submit(finish, 1)
+
+    def restore(self, table: str, version: int, epoch: int) -> bool:
+        """Put the copy of a version in the place of what a table holds, once for an epoch.
+
+        Returns:
+            whether there is such a copy; without one nothing is changed.
+
+        Raises:
+            StateStoreFailed: another copy is being made, or the disk is full or failed; ask again.
+        """
+        source = copy = new_version = 0
+        is_kept = True
+
+        def begin(transaction: Transaction) -> int:
+            nonlocal source, copy, new_version, is_kept
+            source = transaction.tables.get(kept_name(table, version), 0)
+            is_kept = source > 0
+            if not is_kept or epoch <= transaction.restored(table) or epoch < transaction.epoch(table):
+                return 0
+            transaction.begin_epoch(table, epoch)
+            new_version = transaction.next_version()  # the last that a key of the contents before can have had is older
+            copy = self._begin(transaction, table)
+            return copy
+
+        def finish(transaction: Transaction) -> int:
+            _check_there(transaction, table, copy)
+            tables.move_belongings(transaction.connection, transaction.table_id(table), copy)
+            transaction.drop_table(table)
+            transaction.rename_table(unfinished_name(table), table)
+            transaction.end_restoration(table, epoch)
+            transaction.note(table, b"")
+            return 0
+
+        with self._one_at_a_time():
+            if self._submit(begin, 1):
+                self._fill(table, source, copy, new_version)
+                self._submit(finish, 1)
+        return is_kept
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if not self._turn.acquire(timeout=TURN_WAIT_S):
+            raise StateStoreFailed("a copy of a state is being made, and there is one at a time; ask again")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _begin(self, transaction: Transaction, table: str) -> int:
+        transaction.drop_table(unfinished_name(table))
+        return transaction.table_id(unfinished_name(table))
+
+    def _fill(self, table: str, source: int, copy: int, version: int | None) -> None:
+        """Copy all rows of a table, with their versions or all with one; what fails is removed."""
+
+        def discard(transaction: Transaction) -> int:
+            transaction.drop_table(unfinished_name(table))
+            return 0
+
+        connection = self._open_reader()
+        try:
+            connection.execute("BEGIN")  # one moment's picture, from the first statement to the last
+            for rows in _pieces(connection, source):
+                if version is not None:
+                    rows = [(key, value, version) for key, value, _ in rows]
+
+                def insert(transaction: Transaction, rows: list[tables.Row] = rows) -> int:
+                    _check_there(transaction, table, copy)
+                    tables.insert_rows(transaction.connection, copy, rows)
+                    return 0
+
+                self._submit(insert, len(rows))
+        except BaseException:
+            with contextlib.suppress(MagnetarError):  # else the next call, or the next start, removes it
+                self._submit(discard, 1)
+            raise
+        finally:
+            connection.close()
+
+
+def drop(transaction: Transaction, table: str) -> None:
+    """Remove a table with its copies."""
+    transaction.note(table, b"")
+    for name in (table, *copies_of(table, transaction.tables)):
+        transaction.drop_table(name)
+    transaction.forget_table(table)
+
+
+def _check_there(transaction: Transaction, table: str, copy: int) -> None:
+    """Refuse to go on with a copy whose table was removed meanwhile, for SQLite would fail the whole transaction."""
+    if transaction.tables.get(unfinished_name(table)) != copy:
+        raise StateRefused(f"the state table {table} was removed while it was copied")
+
+
+def _pieces(connection: sqlite3.Connection, table_id: int) -> Iterator[list[tables.Row]]:
+    """Yield the rows of a table, in the order of their keys, some at a time."""
+    found, piece, size = tables.rows(connection, table_id), [], 0
+    while some := found.fetchmany(_FETCHED_ROWS):
+        piece += some
+        size += sum(len(key) + (len(value) if isinstance(value, bytes) else 0) for key, value, _ in some)
+        if len(piece) >= PIECE_ROWS or size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

@@ -1,0 +1,135 @@
+"""Transaction: the writer thread's connection, and what it knows of the tables without asking the database.
+
+What a rollback may have undone is read again (`forget`): names, marks and the versions that were set aside.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ..errors import FencedByPosition
+from . import tables
+
+VERSIONS_RESERVED = 1 << 20
+"""Versions are set aside by so many at once: the database then need not write the last one with each commit."""
+_EPOCH, _RESTORED = "epoch ", "restored "
+
+
+class Transaction:
+    """Connection and counters, for the work of a request.
+
+    Attributes:
+        connection: that writes.
+        tables: numbers of all tables by their names, copies among them.
+        minute: how many minutes the service has run, all its processes together.
+        is_changed: whether `tables` differs from what readers see.
+        written: tables with their writers, also those of requests that were undone.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.tables = tables.tables(connection)
+        self.is_changed = False
+        self.written: dict[tuple[str, bytes], None] = {}
+        self._marks = _read_meta(connection)
+        self.minute = self._marks.get("minute", 0)
+        self._reserved = self._version = self._marks.get("version", 0)
+
+    def note(self, table: str, writer: bytes) -> None:
+        """Remember that a writer changes a table; empty: nobody in particular."""
+        self.written[table, writer] = None
+
+    def table_id(self, name: str) -> int:
+        """Return the number of a table, which is made if it is missing."""
+        found = self.tables.get(name)
+        if found is None:
+            found = self.tables[name] = tables.create_table(self.connection, name)
+            self.is_changed = True
+        return found
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name, which is free."""
+        table_id = self.tables[new_name] = self.tables.pop(name)
+        self.is_changed = True
+        self.connection.execute("UPDATE state_table SET name = ? WHERE id = ?", (new_name, table_id))
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table, if there is one of that name."""
+        found = self.tables.pop(name, None)
+        if found is not None:
+            self.is_changed = True
+            tables.drop_table(self.connection, found)
+
+    def epoch(self, table: str) -> int:
+        """Return how often, in a way, the state was put back: by which record last; 0: never."""
+        return self._marks.get(_EPOCH + table, 0)
+
+    def restored(self, table: str) -> int:
+        """Return the epoch of the last restoration that came to its end; 0: of none."""
+        return self._marks.get(_RESTORED + table, 0)
+
+    def begin_epoch(self, table: str, epoch: int) -> None:
+        """Refuse from now on who knows an earlier epoch only."""
+        self._mark(_EPOCH + table, epoch)
+
+    def end_restoration(self, table: str, epoch: int) -> None:
+        """Note that a restoration came to its end."""
+        self._mark(_RESTORED + table, epoch)
+
+    def check_epoch(self, table: str, epoch: int) -> None:
+        """Refuse a change by an instance of before a restoration.
+
+        Raises:
+            FencedByPosition: the table has a later epoch.
+        """
+        held = self.epoch(table)
+        if epoch < held:
+            raise FencedByPosition(
+                f"the state {table} is put back to that of an earlier version, by version {held} of the function;"
+                " who began before that cannot change it any more"
+            )
+
+    def forget_table(self, table: str) -> None:
+        """Remove what is noted of a table."""
+        for name in (_EPOCH + table, _RESTORED + table):
+            if self._marks.pop(name, None) is not None:
+                self.is_changed = True
+                self.connection.execute("DELETE FROM meta WHERE name = ?", (name,))
+
+    def _mark(self, name: str, value: int) -> None:
+        self._marks[name] = value
+        self.is_changed = True  # a rollback has the marks read again
+        _set_meta(self.connection, name, value)
+
+    def next_version(self) -> int:
+        """Return a version that was never given before."""
+        if self._version == self._reserved:
+            self._reserved += VERSIONS_RESERVED
+            _set_meta(self.connection, "version", self._reserved)
+        self._version += 1
+        return self._version
+
+    def set_minute(self, minute: int) -> None:
+        """Store how many minutes the service has run, all its processes together."""
+        self.minute = minute
+        _set_meta(self.connection, "minute", minute)
+
+    def forget(self) -> None:
+        """Read again what a rollback may have undone."""
+        if self.is_changed:
+            self.tables = tables.tables(self.connection)
+            self._marks = _read_meta(self.connection)
+        # The rollback may have undone the reservation in the database, so the next version reserves anew. A version
+        # that an undone request had is skipped, never given twice.
+        self._reserved = self._version
+
+
+def _read_meta(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return for how long the service has run, the last version that was reserved, and the marks of tables."""
+    return dict(connection.execute("SELECT name, value FROM meta").fetchall())
+
+
+def _set_meta(connection: sqlite3.Connection, name: str, value: int) -> None:
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
+    )
