@@ -7,6 +7,7 @@ it would find what that has left, and what it makes would be dropped as made alr
 
 from __future__ import annotations
 
+from ..state.names import with_epoch
 from ..wire.functions_pb2 import FunctionMetaData
 from .spec import InstanceSpec
 
@@ -15,9 +16,10 @@ def table_of(metadata: FunctionMetaData) -> str:
     """Return the name of the table that keeps the function's state.
 
     It names the uuid of the function's creation: one that is deleted and created again finds nothing of the old one,
-    however late an instance of that still writes.
+    however late an instance of that still writes. And it tells the epoch of the state, so that no instance of before an
+    earlier state was put back can change what is there since.
     """
-    return _of_creation(metadata, "")
+    return with_epoch(_of_creation(metadata, ""), metadata.stateEpoch)
 
 
 def lock_name(metadata: FunctionMetaData, instance_id: int) -> str:

@@ -24,7 +24,7 @@ from types import MappingProxyType
 
 from ..errors import NotLeader
 from ..metadata.replicated_log import LogRecord, LogStorage, ReplicatedLog
-from ..wire.functions_pb2 import Assignment, FunctionMetaData, Instance
+from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, Instance
 from .assignments import Assignments, InstanceKey
 
 DRAINED = "drained worker:"
@@ -141,7 +141,7 @@ def plan(
     for metadata in functions:
         details = metadata.functionDetails
         name = f"{details.tenant}/{details.namespace}/{details.name}"
-        record = _without_history(metadata)
+        record = _to_assign(metadata)
         for instance_id in range(details.parallelism):
             wanted[InstanceKey(name, instance_id)] = record
     held_by = {key: assignment.workerId for key, assignment in current.items()}
@@ -160,13 +160,20 @@ def plan(
     return records
 
 
-def _without_history(metadata: FunctionMetaData) -> FunctionMetaData:
-    """Return a record as instances need it: what was deployed before would only make assignments larger."""
-    if not metadata.HasField("deployments"):
+def _to_assign(metadata: FunctionMetaData) -> FunctionMetaData:
+    """Return a record as instances need it: what was deployed before would only make assignments larger.
+
+    None of them runs before the leader has done with the state what is to be done.
+    """
+    if not metadata.HasField("deployments") and not metadata.HasField("stateChange"):
         return metadata
     record = FunctionMetaData()
     record.CopyFrom(metadata)
     record.ClearField("deployments")
+    if metadata.HasField("stateChange"):
+        record.ClearField("stateChange")
+        for instance_id in range(metadata.functionDetails.parallelism):
+            record.instanceStates[instance_id] = STOPPED
     return record
 
 

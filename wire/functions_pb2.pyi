@@ -363,7 +363,7 @@ class PackageLocationMetaData(_message.Message):
     def __init__(self, packagePath: _Optional[str] = ..., originalFileName: _Optional[str] = ...) -> None: ...
 
 class FunctionMetaData(_message.Message):
-    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation", "functionUuid", "cursorIncarnation", "deployments")
+    __slots__ = ("functionDetails", "packageLocation", "version", "createTime", "instanceStates", "functionAuthSpec", "transformFunctionPackageLocation", "functionUuid", "cursorIncarnation", "deployments", "stateEpoch", "stateChange")
     class InstanceStatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -381,6 +381,8 @@ class FunctionMetaData(_message.Message):
     FUNCTIONUUID_FIELD_NUMBER: _ClassVar[int]
     CURSORINCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    STATEEPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATECHANGE_FIELD_NUMBER: _ClassVar[int]
     functionDetails: FunctionDetails
     packageLocation: PackageLocationMetaData
     version: int
@@ -391,7 +393,19 @@ class FunctionMetaData(_message.Message):
     functionUuid: str
     cursorIncarnation: int
     deployments: Deployments
-    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., functionUuid: _Optional[str] = ..., cursorIncarnation: _Optional[int] = ..., deployments: _Optional[_Union[Deployments, _Mapping]] = ...) -> None: ...
+    stateEpoch: int
+    stateChange: StateChange
+    def __init__(self, functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., version: _Optional[int] = ..., createTime: _Optional[int] = ..., instanceStates: _Optional[_Mapping[int, FunctionState]] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., functionUuid: _Optional[str] = ..., cursorIncarnation: _Optional[int] = ..., deployments: _Optional[_Union[Deployments, _Mapping]] = ..., stateEpoch: _Optional[int] = ..., stateChange: _Optional[_Union[StateChange, _Mapping]] = ...) -> None: ...
+
+class StateChange(_message.Message):
+    __slots__ = ("version", "isRestore", "askedBy")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ISRESTORE_FIELD_NUMBER: _ClassVar[int]
+    ASKEDBY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    isRestore: bool
+    askedBy: int
+    def __init__(self, version: _Optional[int] = ..., isRestore: _Optional[bool] = ..., askedBy: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
     __slots__ = ("version", "timeMs", "functionDetails", "packageLocation", "transformFunctionPackageLocation", "failure", "restoredVersion", "isRestored")

@@ -53,6 +53,8 @@ from .functions.package_urls import PackageUrls
 from .functions.prerequisites import Prerequisites
 from .functions.runs import Runs
 from .functions.service import FunctionName, Functions
+from .functions.state_changes import InstancesEnded, StateChanges
+from .functions.state_plan import StatePlan
 from .functions.state_tables import StateTables
 from .functions.trials import Trials
 from .functions.trigger import Trigger
@@ -155,8 +157,10 @@ class Parts:
         self.tables = StateTables(config.state_url)
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
         self.functions = Functions(
-            self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version
-        )
+            self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,
+            StatePlan(self.tables),
+        )  # fmt: skip
+        self.state_changes = StateChanges(self.metadata, self._what_runs, self.tables)
 
     def _package_named(self, package_ids: Iterable[str]) -> None:
         self.package_cleanup.notice(package_ids)
@@ -166,6 +170,7 @@ class Parts:
             self.package_cleanup.notice(path.removeprefix(PACKAGE_PREFIX) for path in package_paths(change.before))
         self.scheduling.reschedule(change.fqfn)
         self.trials.notice(change)
+        self.state_changes.notice(change)
         if change.after is None:
             self._deleted.set()
 
@@ -174,6 +179,12 @@ class Parts:
             raise MagnetarError("this worker does not serve yet; try again")
         locks = self._config.topic(self._config.locks_topic)
         await Termination(self._instances, self._admin, locks).run(name, metadata)
+
+    async def _what_runs(self, name: FunctionName, metadata: FunctionMetaData) -> str:
+        if self._instances is None:
+            return "this worker does not serve yet"
+        locks = self._config.topic(self._config.locks_topic)
+        return await InstancesEnded(self._instances, self._admin, locks).what_runs(name, metadata)
 
     async def _progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
         if self._instances is None:
@@ -277,7 +288,8 @@ class Parts:
             Runs(instances),
             CursorReset(self.functions, instances, self._admin),
         )
-        deployments = DeploymentRoutes(self.functions, instances, DeploymentStates(self.metadata, instances))
+        states = DeploymentStates(self.metadata, instances, self.state_changes.waits_for)
+        deployments = DeploymentRoutes(self.functions, instances, states, self.tables)
         state = StateRoutes(self.functions, self.tables)
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 

@@ -128,6 +128,7 @@ class WorkerService:
         self._spawn("election", lambda: parts.leadership.run_election(self.worker_id))
         self._keep("schedule", parts.scheduling.run)
         self._keep("trials of new versions", parts.trials.run)
+        self._keep("states of versions", parts.state_changes.run)
         self._keep("cleanup of packages", parts.package_cleanup.run)
         self._keep("compaction of the logs", parts.keep_compacted)
         # A leader that is leaving answers until it has left; then others ask the next one.

@@ -113,18 +113,20 @@ def create(rest: Admin, /, **flags: Any) -> str:
 @target_options
 @function_options
 @click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
+@click.option("--keep-state", is_flag=True, help="Keep the state of the version before, for rollback --with-state.")
 @rollback_option
 @wait_options
 def update(rest: Admin, /, **flags: Any) -> str:
     """Change a function, and wait until all its instances run; options that are not given stay unchanged."""
-    wait, rolls_back = take_wait(flags), flags.pop("rolls_back")
+    wait, rolls_back, keeps_state = take_wait(flags), flags.pop("rolls_back"), flags.pop("keep_state")
     options = {"updateAuthData": flags.pop("update_auth_data")}
     config = prepare(flags)
     package = config.get("py")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     parts["updateOptions"] = (None, json.dumps(options), "application/json")
     path = _path(config)
-    version = rest.deploy("PUT", path, parts, **{ROLLBACK_PARAMETER: rolls_back or None})
+    query = {ROLLBACK_PARAMETER: rolls_back or None, "keepState": keeps_state or None}
+    version = rest.deploy("PUT", path, parts, **query)
     wait_until_up(rest, path, version, wait)
     return "Updated successfully"
 

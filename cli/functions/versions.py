@@ -23,11 +23,15 @@ def versions_table(found: list[dict[str, Any]]) -> Table:
         state = _STATES.get(one["state"], one["state"])
         if one["restoredVersion"] is not None:
             state += f", again as {one['restoredVersion']}"
+        if one.get("stateKept"):
+            state += ", state kept"
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["timeMs"] / 1000)) if one["timeMs"] else ""
         identity = one["package"].removeprefix("package-")[:12]
         rows.append((one["version"], state, when, one["className"], one["parallelism"], one["packageName"], identity))
         if one["failure"]:
             failures.append(f"{one['version']}: {summary(one['failure'])}")
+    if any(one.get("stateKept", False) is None for one in found):
+        failures.append("the state store does not answer, so whose state is kept is not known")
     columns = ("version", "state", "deployed at", "class", "instances", "package", "content")
     return Table(columns, rows, "", failures)
 
@@ -38,7 +42,7 @@ def versions(rest: Admin, /, **target: str | None) -> Record:
     """List the versions of a function that were deployed, the newest first.
 
     The newest and up to ten before it are kept, with their packages. Starting and stopping raise the version, too, and
-    are not listed.
+    are not listed. "state kept" says which of them `functions rollback --with-state` can go back to.
     """
     return Record(rest.get(f"{find_target(**target).path}/versions"), versions_table)
 
@@ -46,12 +50,15 @@ def versions(rest: Admin, /, **target: str | None) -> Record:
 @rest_command(None, has_output=False, epilog="\b\nmagnetar functions rollback --name exclamation --to-version 3")
 @target_options
 @click.option("--to-version", type=click.IntRange(min=0), required=True, help="One that `functions versions` lists.")
-@click.option("--with-state", is_flag=True, help="Go back to its state, too (refused: earlier states are not kept).")
+@click.option(
+    "--with-state", is_flag=True, help="Go back to its state, too, as `functions update --keep-state` kept it."
+)
 @wait_options
 def rollback(rest: Admin, /, to_version: int, with_state: bool, **flags: Any) -> str:
     """Deploy an earlier version of a function again: its code and its settings, as a new version.
 
-    State and cursors stay as they are.
+    Cursors stay as they are, and so does the state without --with-state. With it the keys are those of the moment when
+    that version was replaced, if its state was kept then; `functions versions` shows of which it is.
     """
     wait = take_wait(flags)
     path = find_target(**flags).path

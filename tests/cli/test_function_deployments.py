@@ -94,6 +94,8 @@ def test_update_asks_for_a_rollback_unless_told_otherwise(
     assert magnetar(*update).code == 0
     assert magnetar(*update, "--no-rollback-on-failure").code == 0
     assert [one.query for one in rest.requests if one.method == "PUT"] == [{"rollbackOnFailure": "true"}, {}]
+    assert magnetar(*update, "--keep-state").code == 0
+    assert rest.requests[-2].query == {"rollbackOnFailure": "true", "keepState": "true"}
 
 
 def test_versions_are_a_table_and_a_rollback_names_one(
@@ -110,11 +112,18 @@ def test_versions_are_a_table_and_a_rollback_names_one(
     assert "a" * 12 in table
     assert "a" * 13 not in table
     assert "2: ValueError: no good" in table
+    found = versions_table([{**one, "stateKept": True}, {**one, "stateKept": False}])
+    assert [row[1] for row in found.rows] == ["rolled back, state kept", "rolled back"]
+    print_table(versions_table([{**one, "stateKept": None}]))
+    assert "the state store does not answer, so whose state is kept is not known" in capsys.readouterr().out
     rest.answers[f"POST {FUNCTION}/rollback"] = (204, b"", {VERSION_HEADER: "4"})
     rest.answer(f"GET {FUNCTION}/deployment", progress("running"))
     back = magnetar("functions", "rollback", "--name", "f", "--to-version", "1")
     assert (back.code, back.out) == (0, "Rolled back to version 1 successfully\n"), back.err
-    assert [one.query for one in rest.requests if one.method == "POST"] == [{"toVersion": "1"}]
+    assert magnetar("functions", "rollback", "--name", "f", "--to-version", "1", "--with-state").code == 0
+    assert [one.query for one in rest.requests if one.method == "POST"] == [
+        {"toVersion": "1"}, {"toVersion": "1", "withState": "true"},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["sinks", "sources"])

@@ -89,7 +89,12 @@ async def test_refusals_of_a_rollback_say_why(cluster: Cluster) -> None:
     ):
         answer = await cluster.post(path)
         assert (answer.status_code, answer.json()["reason"]) == (status, reason)
-    answer = await cluster.post("f/rollback?toVersion=0&withState=true")
-    assert "withState: the state store keeps no earlier versions" in answer.json()["reason"]
+    (await update(cluster, "f", GOOD % "second")).raise_for_status()
+    for answer in (
+        await cluster.post("f/rollback?toVersion=0&withState=true"),
+        await update(cluster, "f", GOOD % "third", keepState="true"),
+    ):
+        assert answer.status_code == 503
+        assert "This worker has no state store; set stateStorageServiceUrl" in answer.json()["reason"]
     asked = await cluster.http.get("/admin/v3/functions/public/default/f/deployment?version=3")
-    assert (asked.status_code, asked.json()["reason"]) == (400, "there is no version 3; the newest is 0")
+    assert (asked.status_code, asked.json()["reason"]) == (400, "there is no version 3; the newest is 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +40,18 @@ class Progress:
     restarts: tuple[int, ...] = ()
 
 
-def judge(metadata: FunctionMetaData, found: Mapping[int, Json]) -> Progress:
+def judge(metadata: FunctionMetaData, found: Mapping[int, Json], waits: str = "") -> Progress:
     """Return how far the version of a record is; pure.
 
     Args:
         metadata: the record.
         found: what the workers tell of each instance. Of another version, or of a function of that name that was
             deleted, it says nothing about this one.
+        waits: what its instances wait for while the state is kept or put back.
     """
     wanted = to_run(metadata)
+    if metadata.HasField("stateChange"):
+        return Progress(STARTING, len(wanted), 0, waits)
     if not wanted:
         return Progress(STOPPED, 0, 0)
     own = [_of_version(metadata, found.get(number)) for number in wanted]
@@ -72,13 +75,21 @@ def _of_version(metadata: FunctionMetaData, one: Json | None) -> Json:
 class DeploymentStates:
     """Looks how far versions are."""
 
-    def __init__(self, metadata: FunctionMetadataManager, instances: Instances) -> None:
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        instances: Instances,
+        waits_for: Callable[[FunctionMetaData], str] = lambda _: "",
+    ) -> None:
+        """Look at these; `waits_for` says why no instance of a function runs yet, empty if that is not known."""
         self._metadata = metadata
         self._instances = instances
+        self._waits_for = waits_for
 
     async def progress(self, name: FunctionName, metadata: FunctionMetaData) -> Progress:
         """Return how far the version of a record is. Cancellation: safe."""
-        return judge(metadata, await self._instances.deployed(name) if to_run(metadata) else {})
+        found = await self._instances.deployed(name) if to_run(metadata) else {}
+        return judge(metadata, found, self._waits_for(metadata))
 
     async def of_version(self, name: FunctionName, version: int) -> Json:
         """Return how far a version is that somebody deployed.

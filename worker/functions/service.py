@@ -23,6 +23,7 @@ from .components import FUNCTION, Component
 from .history import begin, code_location, fallback_of, replace_version, restored
 from .package_intake import PackageIntake, built_in_location
 from .prerequisites import Prerequisites
+from .state_plan import StatePlan
 
 LOOK_TIMEOUT_S = 5.0
 """How long a request for a function that is not known here may look for it at the end of the log."""
@@ -50,6 +51,7 @@ class Deployment:
         file_name: the name that came with `data`.
         url: what came as `url`.
         rolls_back: of an update: the version before is restored if this one does not come up.
+        keeps_state: of an update: the state of the version before is kept under its number.
     """
 
     config: Mapping[str, Any]
@@ -57,6 +59,7 @@ class Deployment:
     file_name: str | None = None
     url: str | None = None
     rolls_back: bool = False
+    keeps_state: bool = False
 
 
 MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMetaData]]
@@ -75,6 +78,7 @@ class Functions:
         prerequisites: what has to be there before a function is.
         end_instances: returns when nothing of a stopped function runs any more.
         state_of_version: returns how far the version of a record is, of `web.deployments`.
+        state_plan: says in records that a state is to be kept or put back.
         component: which kind they are of.
     """
 
@@ -85,6 +89,7 @@ class Functions:
     prerequisites: Prerequisites
     end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
     state_of_version: Callable[[FunctionName, FunctionMetaData], Awaitable[str]]
+    state_plan: StatePlan
     component: Component = FUNCTION
 
     def of(self, component: Component) -> Functions:
@@ -210,6 +215,8 @@ class Functions:
             status = 400 if self.metadata.get(str(name)) is None else 404
             raise RequestRefused(status, f"{component.title} {name.name} doesn't exist")
         before = component.from_details(existing.functionDetails)
+        if deployment.keeps_state:
+            await self.state_plan.check_keep(existing)
         try:
             sent = _named(component.read(deployment.config), name)
             config = component.merge(before, sent)
@@ -237,19 +244,26 @@ class Functions:
         if deployment.rolls_back:
             fallback = fallback_of(existing, await self.state_of_version(name, existing))
         replace_version(existing, metadata, now_ms(), fallback)
+        if deployment.keeps_state:
+            self.state_plan.keep(existing, metadata)
         self.prerequisites.check_patterns(metadata.functionDetails)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         return metadata
 
-    async def restore(self, name: FunctionName, version: int) -> int:
-        """Deploy an earlier version again, as a new version, which is returned.
+    async def restore(self, name: FunctionName, version: int, *, with_state: bool = False) -> int:
+        """Deploy an earlier version again, as a new version, which is returned; perhaps with the state kept of it.
 
         Raises:
-            RequestRefused: 404, there is no such function; 400, the version is not kept, or deployed already.
+            RequestRefused: 404, there is no such function; 400, the version or its state is not kept, or it is deployed
+                already; 409, the state is just being changed; 503, the state store does not answer.
         """
         await self.newest(name)
         await self._look()
-        metadata = restored(self.find(name), version, now_ms())
+        existing = self.find(name)
+        metadata = restored(existing, version, now_ms())
+        if with_state:
+            await self.state_plan.check_put_back(existing, version)
+            self.state_plan.put_back(metadata, version)
         await self._submit(metadata)
         return metadata.version
 

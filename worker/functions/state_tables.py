@@ -12,7 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from ...errors import MagnetarError, RequestRefused, StateRefused, StateStoreFailed, StateStoreUnavailable
+from ...errors import (
+    FencedByPosition,
+    MagnetarError,
+    RequestRefused,
+    StateRefused,
+    StateStoreFailed,
+    StateStoreUnavailable,
+)
 from ...tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -21,8 +28,10 @@ if TYPE_CHECKING:
 NO_STATE_STORE = "State storage client is not done initializing. Please try again in a little while."
 _THREADS = 4
 _TIMEOUT_S = 5.0
+_COPY_TIMEOUT_S = 20.0
+"""For copying a state; a larger one goes on being copied, and the next call waits for the rest."""
 _DROP_DELAYS_S = (0.0, 1.0, 5.0, 20.0)
-_STATUS = {StateRefused: 400, StateStoreUnavailable: 503, StateStoreFailed: 500}
+_STATUS = {StateRefused: 400, FencedByPosition: 409, StateStoreUnavailable: 503, StateStoreFailed: 500}
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -36,6 +45,11 @@ class StateTables:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state")
         self._client: TableClient | None = None
         self._drops = TaskSet("state tables")
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is a state store."""
+        return bool(self._url)
 
     def check_configured(self) -> None:
         """Refuse a request for state where there is none.
@@ -64,9 +78,35 @@ class StateTables:
 
         Raises:
             RequestRefused: there is no state store, it does not answer, so that nobody knows whether the key was set
-                (503), it cannot write (500), or key or value is too long (400).
+                (503), it cannot write (500), key or value is too long (400), or the state is being put back (409).
         """
         return await self._call(lambda client: client.put(table, key, data, timeout_s=_TIMEOUT_S))
+
+    async def kept(self, table: str) -> list[int]:
+        """Return of which versions the state is kept, the newest first.
+
+        Raises:
+            RequestRefused: there is no state store, or it does not answer (503).
+        """
+        return await self._call(lambda client: client.kept(table, _TIMEOUT_S))
+
+    async def keep(self, table: str, version: int) -> None:
+        """Keep the state under the number of a version. Cancellation: it may be kept.
+
+        Raises:
+            RequestRefused: there is no state store, it does not answer, or its disk is full or failed; try again.
+        """
+        await self._call(lambda client: client.keep(table, version, _COPY_TIMEOUT_S))
+
+    async def restore(self, table: str, version: int, epoch: int) -> bool:
+        """Put back the state that was kept of a version; returns whether there is one.
+
+        Cancellation: it may be put back.
+
+        Raises:
+            RequestRefused: as `keep`.
+        """
+        return await self._call(lambda client: client.restore(table, version, epoch, _COPY_TIMEOUT_S))
 
     def drop(self, table: str) -> None:
         """Remove a table in the background, as soon as the state store answers.
@@ -92,7 +132,7 @@ class StateTables:
         self.check_configured()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(self._connected()))
-        except (StateRefused, StateStoreUnavailable, StateStoreFailed) as error:
+        except (StateRefused, FencedByPosition, StateStoreUnavailable, StateStoreFailed) as error:
             raise RequestRefused(_STATUS[type(error)], str(error)) from error
 
     def _connected(self) -> TableClient:

@@ -117,6 +117,15 @@ def function_status(instances: Mapping[int, Json]) -> Json:
     }
 
 
+def with_reason(status: Json, reason: str) -> Json:
+    """Return a status with a reason at each instance that does not run and says none; empty leaves it as it is."""
+    for instance in status["instances"]:
+        found = instance["status"]
+        if not found["running"] and not found["error"]:
+            found["error"] = reason
+    return status
+
+
 def instance_stats(metrics: MetricsData) -> Json:
     """Return FunctionInstanceStatsData; a latency or time of 0 means that there is none."""
     return {

@@ -101,8 +101,8 @@ class Trials:
 
     async def _look_at(self, name: str) -> None:
         metadata = self._metadata.get(name)
-        if metadata is None or not metadata.deployments.HasField("trial"):
-            return
+        if metadata is None or not metadata.deployments.HasField("trial") or metadata.HasField("stateChange"):
+            return  # until the leader has done with the state what is to be done no instance can run
         found = await self._progress(FunctionName(*name.split("/")), metadata)
         # From here on the record may be old: the request says which it is about, and the table refuses another.
         if self._has_come_up(name, metadata.version, found):

@@ -9,19 +9,23 @@ from typing import Any
 from starlette.responses import Response
 
 from ...errors import RequestRefused
+from ...instance.identity import table_of
 from ...web.answers import as_json
 from ...web.call import Query, takes
-from ..functions.components import FUNCTION, SINK, SOURCE
+from ...wire.functions_pb2 import FunctionMetaData
+from ..functions.components import FUNCTION, SINK, SOURCE, component_of
 from ..functions.deployments import DeploymentStates
 from ..functions.history import listed
 from ..functions.instances import Instances
 from ..functions.service import Functions
+from ..functions.state_plan import WITH_PARAMETER
+from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
 from .functions import deployed
 
 _VERSION = Query("version", int)
 _TO_VERSION = Query("toVersion", int)
-_WITH_STATE = Query("withState", bool, False)
+_WITH_STATE = Query(WITH_PARAMETER, bool, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,33 @@ class DeploymentRoutes:
     functions: Functions
     instances: Instances
     states: DeploymentStates
+    tables: StateTables
 
     def routes(self) -> WorkerRoutes:
         """Return the routes."""
         return tuple(row for kind in (FUNCTION, SOURCE, SINK) for row in self._routes_of(self.functions.of(kind)))
 
+    async def _kept(self, metadata: FunctionMetaData) -> list[int] | None:
+        if not self.tables.is_configured or component_of(metadata.functionDetails) is not FUNCTION:
+            return []
+        try:
+            return await self.tables.kept(table_of(metadata))
+        except RequestRefused:
+            return None
+
     def _routes_of(self, functions: Functions) -> Iterator[Any]:
         one = f"{functions.component.path}/{{tenant}}/{{namespace}}/{{name}}"
 
         async def versions(call: WorkerCall) -> Response:
-            """Return the versions that were deployed and are kept, the newest first."""
-            return as_json(listed(await functions.newest(call.function)))
+            """Return the versions that were deployed and are kept, the newest first.
+
+            `stateKept` says whether the state of one is kept; it is null if the state store does not answer.
+            """
+            metadata = await functions.newest(call.function)
+            kept = await self._kept(metadata)
+            return as_json(
+                [{**one, "stateKept": None if kept is None else one["version"] in kept} for one in listed(metadata)]
+            )
 
         @takes(_VERSION)
         async def deployment(call: WorkerCall) -> Response:
@@ -51,15 +71,10 @@ class DeploymentRoutes:
 
         @takes(_TO_VERSION, _WITH_STATE)
         async def rollback(call: WorkerCall) -> Response:
-            """Deploy an earlier version again, as a new version."""
+            """Deploy an earlier version again, as a new version; with `withState` its state, too, if that was kept."""
             version = _TO_VERSION.of(call)
-            if _WITH_STATE.of(call):
-                raise RequestRefused(
-                    400, "withState: the state store keeps no earlier versions of a function's state, so there is"
-                    " nothing to go back to; leave it out, and the state stays as it is",
-                )  # fmt: skip
             name = call.function
-            restored = await functions.restore(name, version)
+            restored = await functions.restore(name, version, with_state=_WITH_STATE.of(call))
             await self.instances.settle(name, functions.find(name))
             return deployed(restored)
 

@@ -31,7 +31,9 @@ from ..functions.package_intake import package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
 from ..functions.service import Deployment, FunctionName, Functions
+from ..functions.state_plan import KEEP_PARAMETER, waits_for
 from ..functions.state_tables import StateTables
+from ..functions.status_json import with_reason
 from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .logs import FOLLOW, TAIL, stream_logs
@@ -44,6 +46,7 @@ TARGET_BYTES_MAX = 4096
 _TRIGGER_PARTS = {"data", "dataStream", "topic"}
 _BASE = "/admin/v3/functions"
 _NO_WAIT = Query("noWait", bool, False)
+_KEEP_STATE = Query(KEEP_PARAMETER, bool, False)
 _RUN_ID = Query("runId", str)
 _PATH = Query("path", str, "")
 _STATES = Query("states", bool, False)
@@ -100,11 +103,12 @@ class FunctionsRoutes:
         """Create a function from the parts functionConfig (JSON) and data (its package)."""
         return await self._deploy(call, self.functions.register)
 
-    @takes(ROLLBACK)
+    @takes(ROLLBACK, _KEEP_STATE)
     async def update(self, call: WorkerCall) -> Response:
         """Change a function; parts as at its creation, plus updateOptions.
 
-        With `rollbackOnFailure` the version before is restored if the new one does not come up.
+        With `rollbackOnFailure` the version before is restored if the new one does not come up. With `keepState` the
+        state of the version before is kept, for a rollback with `withState`.
         """
         return await self._deploy(call, self.functions.update, has_options=True)
 
@@ -115,7 +119,9 @@ class FunctionsRoutes:
             if has_options:
                 check_options(json_part(form, "updateOptions") or {})
             deployment = deployment_of(form, "functionConfig", "Function")
-            version = await deploy(function, replace(deployment, rolls_back=has_options and ROLLBACK.of(call)))
+            if has_options:
+                deployment = replace(deployment, rolls_back=ROLLBACK.of(call), keeps_state=_KEEP_STATE.of(call))
+            version = await deploy(function, deployment)
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:
@@ -168,7 +174,8 @@ class FunctionsRoutes:
 
     async def status(self, call: WorkerCall) -> Response:
         """Return the status of all instances."""
-        return as_json(await self.instances.status(self._existing(call)))
+        name = self._existing(call)
+        return as_json(with_reason(await self.instances.status(name), waits_for(self.functions.find(name))))
 
     async def stats(self, call: WorkerCall) -> Response:
         """Return the statistics of all instances."""

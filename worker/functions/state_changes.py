@@ -1,0 +1,155 @@
+"""Changes of a function's whole state, on the leader: kept for the version that is replaced, or put back from that.
+
+Design: what is to be done is in the function's record (`stateChange`), written with the version that it belongs to. As
+long as it stands there the scheduler has every instance stopped (`scheduler.manager.plan`), whoever starts the function
+or deploys something else. The leader waits until all instances have ended, has the state store do it, and writes the
+record without it; with that the instances of the new version start. So a leader may be killed at any moment: the next
+one finds the record, and the state store makes each change once (`state.copies`), also for a leader that was frozen.
+
+An instance has ended when its worker says so, having read its assignments to the end, or, where that worker does not
+answer, when the broker has no connection that holds the instance's lock. Of a frozen one, which the broker has given
+up, the state store refuses what it still writes once the state is put back: its epoch is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+
+from ...errors import FunctionExists, MagnetarError, NotLeader, OutOfDate
+from ...instance.identity import lock_name, table_of
+from ...metadata.functions import Change, FunctionMetadataManager, FunctionRequest, fqfn
+from ...wire.functions_pb2 import FunctionMetaData
+from ...wire.printable import summary
+from ..cluster.broker_admin import BrokerAdmin
+from .instances import Instances
+from .service import FunctionName
+from .state_plan import given_up, made, waits_for
+from .state_tables import StateTables
+
+_PAUSE_S = 0.2
+_LOOKS_AT_ONCE = 16
+_CHANGES_AT_ONCE = 2  # of the few threads that wait for the state store
+
+_log = logging.getLogger(__name__)
+
+
+class InstancesEnded:
+    """Tells whether all instances of a function have ended that are to be stopped."""
+
+    def __init__(self, instances: Instances, admin: BrokerAdmin, locks_topic: str) -> None:
+        self._instances = instances
+        self._admin = admin
+        self._locks_topic = locks_topic
+
+    async def what_runs(self, name: FunctionName, metadata: FunctionMetaData) -> str:
+        """Return what may still run, by one look; empty if nothing does.
+
+        Raises:
+            MagnetarError: the broker does not answer, or a worker has been told to start one meanwhile.
+        """
+        if not await self._instances.settle(name, metadata):
+            return "its instances are not told to stop yet"
+        silent = await self._instances.not_ended(name)
+        start, end = lock_name(metadata, 0).rsplit(":0", 1)
+        locks = (await self._admin.topic_stats(self._locks_topic)).get("subscriptions", {})
+        for lock, found in locks.items():
+            if lock.startswith(f"{start}:") and lock.endswith(end) and found.get("consumers"):
+                where = f", perhaps on {', '.join(sorted(silent))}, which does not answer" if silent else ""
+                return f"{lock.split('@')[0]} still holds its lock{where}"
+        return ""
+
+
+class StateChanges:
+    """Makes the changes that records ask for."""
+
+    def __init__(
+        self,
+        metadata: FunctionMetadataManager,
+        what_runs: Callable[[FunctionName, FunctionMetaData], Awaitable[str]],
+        tables: StateTables,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Have nothing to do yet; `what_runs` is that of `InstancesEnded`."""
+        self._metadata = metadata
+        self._what_runs = what_runs
+        self._tables = tables
+        self._now_ms = now_ms
+        self._reasons: dict[str, str] = {}  # of all functions with something to do; empty: nothing holds it up
+        self._begun = asyncio.Event()
+        self._some = asyncio.Semaphore(_CHANGES_AT_ONCE)
+
+    def notice(self, change: Change) -> None:
+        """Take note of a record that changed a function."""
+        if change.after is not None and change.after.HasField("stateChange"):
+            self._reasons.setdefault(change.fqfn, "")
+            self._begun.set()
+        else:
+            self._reasons.pop(change.fqfn, None)
+
+    def waits_for(self, metadata: FunctionMetaData) -> str:
+        """Return in a line what the instances of a function wait for, and why if this worker knows."""
+        return waits_for(metadata, self._reasons.get(fqfn(metadata), ""))
+
+    async def run(self) -> None:
+        """Make changes while this worker leads, until cancelled."""
+        while True:
+            await self._begun.wait()
+            if not self._reasons:
+                self._begun.clear()
+                continue
+            if self._metadata.log.is_leading:
+                await self.look()
+            await asyncio.sleep(_PAUSE_S)
+
+    async def look(self) -> None:
+        """Make every change that can be made now."""
+        some = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with some:
+                try:
+                    self._wait(name, await self._look_at(name))
+                except (OutOfDate, FunctionExists, NotLeader) as exc:
+                    _log.info("the state of %s is looked at anew: %s", name, exc)
+                except MagnetarError as exc:
+                    self._wait(name, str(exc))
+
+        await asyncio.gather(*map(one, sorted(self._reasons)))
+
+    def _wait(self, name: str, reason: str) -> None:
+        if name not in self._reasons:
+            return
+        if reason and reason != self._reasons[name]:
+            _log.warning("the state of %s is kept or put back later: %s", name, summary(reason))
+        self._reasons[name] = reason
+
+    async def _look_at(self, name: str) -> str:
+        """Make the change of a function; returns what holds it up, empty if nothing does."""
+        metadata = self._metadata.get(name)
+        if metadata is None or not metadata.HasField("stateChange"):
+            return ""
+        # From here on the record may be old. Whatever comes after it has the change to be made, too, until a record
+        # says that it is made; and that is decided against the one that was looked at.
+        if what_runs := await self._what_runs(FunctionName(*name.split("/")), metadata):
+            return what_runs
+        await self._submit(await self._change(name, metadata))
+        return ""
+
+    async def _change(self, name: str, metadata: FunctionMetaData) -> FunctionMetaData:
+        table, change = table_of(metadata), metadata.stateChange
+        async with self._some:
+            if not change.isRestore:
+                await self._tables.keep(table, change.version)
+            elif not await self._tables.restore(table, change.version, change.askedBy):
+                reason = f"the state store has no state of version {change.version} any more, so none was put back"
+                _log.error("rollback of %s: %s", name, reason)
+                return given_up(metadata, reason, self._now_ms())
+        _log.info("state of version %d of %s: %s", change.version, name, "put back" if change.isRestore else "kept")
+        return made(metadata, self._now_ms())
+
+    async def _submit(self, metadata: FunctionMetaData) -> None:
+        await self._metadata.submit(FunctionRequest(metadata, uuid.uuid4().hex))
