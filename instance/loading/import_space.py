@@ -28,10 +28,11 @@ import pickle
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder, PackageNotFoundError
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, TextIO
 
 from ...api.serde import SerDe
@@ -79,12 +80,37 @@ class _Finder(importlib.abc.MetaPathFinder):
         space = self._spaces.get(prefix) if dot else None
         return None if space is None else space.find_spec(fullname, path)
 
+    def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
+        """See importlib.metadata: find what was installed for the space whose code asks; by plain or prefixed names."""
+        space = self._asking()
+        if space is None or space.libraries is None or "path" in vars(context):  # a path: somebody knows where to look
+            return ()
+        name = None if context.name is None else context.name.removeprefix(space.prefix + ".")
+        where = DistributionFinder.Context(name=name, path=[str(space.libraries)])
+        return MetadataPathFinder.find_distributions(where)
+
+    def _asking(self) -> ImportSpace | None:
+        """Return the space of the code that has led to this call."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            module = frame.f_globals.get("__name__")
+            space = self._spaces.get(module.partition(".")[0]) if isinstance(module, str) else None
+            if space is not None:
+                return space
+            frame = frame.f_back
+        return None
+
 
 _FINDER = _Finder()
 
 
 class ImportSpace:
-    """The modules of one instance; `install` before use, `remove` at the end."""
+    """The modules of one instance; `install` before use, `remove` at the end.
+
+    Attributes:
+        prefix: of the names under which they are registered.
+        libraries: directory of what was installed for the function, None without.
+    """
 
     def __init__(self, key: str, package: Path, output: TextIO | None = None, libraries: Path | None = None) -> None:
         """Prepare; nothing is imported yet.
@@ -97,7 +123,7 @@ class ImportSpace:
         """
         self.prefix = prefix_of(key)
         self._package = package
-        self._libraries = libraries
+        self.libraries = libraries
         self._root = ""
         self._facade = PulsarFacade()
         self._importlib = _Importlib(self)
@@ -114,11 +140,11 @@ class ImportSpace:
             FunctionLoadError: the package is not there, or its requirements are not Python alone.
         """
         self._root = str(module_root(self._package))
-        if self._libraries is not None:
-            _check_pure(self._libraries)
+        if self.libraries is not None:
+            _check_pure(self.libraries)
         self.remove()
         parent = ModuleType(self.prefix, "The modules of one function.")
-        parent.__path__ = [self._root] if self._libraries is None else [self._root, str(self._libraries)]
+        parent.__path__ = [self._root] if self.libraries is None else [self._root, str(self.libraries)]
         sys.modules[self.prefix] = parent
         _FINDER.add(self)
 
@@ -135,8 +161,9 @@ class ImportSpace:
         try:
             return importlib.import_module(f"{self.prefix}.{name}")
         except ModuleNotFoundError as error:
-            if error.name is not None and error.name.startswith(self.prefix + "."):
-                own = error.name.removeprefix(self.prefix + ".")
+            name = "" if isinstance(error, PackageNotFoundError) else error.name or ""
+            if name.startswith(self.prefix + "."):
+                own = name.removeprefix(self.prefix + ".")
                 raise ModuleNotFoundError(f"No module named {own!r}", name=own) from None
             raise
 
@@ -148,7 +175,7 @@ class ImportSpace:
             spec = find(name, [self._root])
             # A directory without __init__.py is a module only if nothing else has the name, as in any program.
             known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
-            if not known and self._libraries is not None and find(name, [str(self._libraries)]) is not None:
+            if not known and self.libraries is not None and find(name, [str(self.libraries)]) is not None:
                 known = not _is_elsewhere(name)
             self._known[name] = known
         return known

@@ -286,8 +286,8 @@ def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
             ) from None
         if error.name is not None and "." not in error.name:
             error.msg = (
-                f"{error}; put it into the package, of a process function into its requirements.txt,"
-                " or install it where the function runs"
+                f"{error}; put it into the package or name it in its requirements.txt, or install it where the"
+                " function runs"
             )
         raise
     if hasattr(module, attribute):

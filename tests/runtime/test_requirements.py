@@ -19,6 +19,7 @@ from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import FunctionLoadError
 from magnetar.instance.loading.requirements import Installer, digest_of
+from magnetar.runtime.interface import Runtime
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.requirements import Installations, lasting_installer
@@ -65,7 +66,7 @@ async def manager(server: Server, tmp_path: Path) -> AsyncIterator[RuntimeManage
     async def fetch(location: records.PackageLocationMetaData) -> Path:
         return Path(location.packagePath)
 
-    runtimes = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
+    runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "thread": ThreadRuntime(server.service_url)}
     manager = RuntimeManager(runtimes, fetch, around)
     yield manager
     await manager.close()
@@ -127,9 +128,12 @@ async def test_two_functions_share_what_was_installed_once_and_later_without_an_
 async def test_threads_of_one_process_have_versions_of_their_own(
     manager: RuntimeManager, client: AsyncClient, make_spec: MakeSpec, topic: str, wheels: Path
 ) -> None:
-    parts = {"greeting_parts/__init__.py": "from greeting_parts.number import VERSION\n"}
+    # As libraries do it: by their own names, and what they say of themselves is found by either name.
+    text = "import importlib.metadata\nfrom greeting_parts.number import VERSION\n"
+    text += "assert VERSION == importlib.metadata.version('greeting-parts') == importlib.metadata.version(__name__)\n"
+    parts = {"greeting_parts/__init__.py": text}
     for version in ("2.0", "2.1"):
-        number = {"greeting_parts/number.py": f"import json\nVERSION = json.loads('{version}')\n"}
+        number = {"greeting_parts/number.py": f"import json\nVERSION = str(json.loads('{version}'))\n"}
         wheel(wheels, version, **parts, **number)
     consumer = await client.subscribe(f"{topic}-out", "test", ConsumerConfig(initial_position="Earliest"))
     producer = await client.create_producer(f"{topic}-in")
