@@ -13,6 +13,7 @@ from .connector_rates import measure_connectors
 from .delayed_rates import measure_delayed
 from .exact_rates import measure_exact
 from .failover import measure_failover
+from .fault_rates import measure_faults
 from .figure import Figure
 from .footprint import measure_idle, measure_start, measure_threads
 from .function_rates import measure_functions
@@ -45,6 +46,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
         "async": measure_async,
         "letters": measure_letters,
         "produce": measure_produce,
+        "faults": measure_faults,
     },
     "compiled": {"compiled": measure_compiled},
     "exactly": {"exactly": measure_exact},
