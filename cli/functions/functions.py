@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from operator import itemgetter
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..instance_logs import log_options, print_log
 from ..output import Table, wants_table
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
+from ..settings import current
 from .dead_letters import dead_letters
 from .localrun import localrun
 from .state import putstate, querystate
@@ -231,9 +233,36 @@ Subject(find_path, [instance_options]).commands(
 @rest_command(functions, has_output=False)
 @instance_options
 @log_options
-def logs(rest: Admin, /, instance_id: int | None, tail: int, follow: bool, **target: str | None) -> None:
+@click.option(
+    "--from-topic",
+    is_flag=True,
+    help="Read the function's log topic, also for what was logged on workers that are gone.",
+)
+def logs(
+    rest: Admin, /, instance_id: int | None, tail: int, follow: bool, from_topic: bool, **target: str | None
+) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
-    print_log(rest, find_path(instance_id, **target), tail, follow=follow)
+    if from_topic:
+        _print_topic_log(rest, instance_id, tail, follow, target)
+    else:
+        print_log(rest, find_path(instance_id, **target), tail, follow=follow)
+
+
+def _print_topic_log(
+    rest: Admin, instance_id: int | None, tail: int, follow: bool, target: dict[str, str | None]
+) -> None:
+    from .topic_logs import TopicLogs  # with it come the client's libraries
+
+    found = find_target(**target)
+    topic = (rest.get(found.path) or {}).get("logTopic")
+    if not topic:
+        raise Failure(
+            f"function {found.name} has no log topic; give it one for what it logs from now on:"
+            f" functions update --name {found.name} --log-topic TOPIC"
+        )
+    service_url = current(click.get_current_context()).service_url
+    logs = TopicLogs(service_url, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id)
+    asyncio.run(logs.read(tail, click.echo, follow=follow))
 
 
 @rest_command(functions)

@@ -1,0 +1,86 @@
+"""What a function has logged, read from its log topic: also what instances said on workers that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...wire.message_id import EARLIEST
+from ..messages.connecting import connected
+
+if TYPE_CHECKING:
+    from ...client.consumers.reader import Reader
+    from ...client.consumers.received import Message
+
+FUNCTION, INSTANCE, LEVEL = "fqn", "instance", "loglevel"
+"""Properties of the messages on a log topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLogs:
+    """Which lines are wanted.
+
+    Attributes:
+        service_url: of the broker.
+        topic: the log topic, which several functions may share.
+        function: ``tenant/namespace/name``.
+        instance_id: only of this one; None for all.
+    """
+
+    service_url: str
+    topic: str
+    function: str
+    instance_id: int | None = None
+
+    async def read(self, tail: int, show: Callable[[str], None], *, follow: bool) -> None:
+        """Show the last lines that the topic has kept, the oldest first, and if following those that come.
+
+        Args:
+            tail: how many.
+            show: takes a line.
+            follow: go on until cancelled.
+
+        Raises:
+            Failure: the broker cannot be reached.
+            MagnetarError: the topic cannot be read.
+        """
+        async with connected(self.service_url) as client, AsyncExitStack() as stack:
+            last: deque[tuple[int, int, str]] = deque(maxlen=tail)
+            readers, order = [], itertools.count()
+            for part in await client.partitions(self.topic):
+                reader = await client.create_reader(part, EARLIEST)
+                stack.push_async_callback(reader.close)
+                readers.append(reader)
+                while await reader.has_message_available():
+                    message = await reader.read_next()
+                    last.extend((message.publish_time_ms, next(order), line) for line in self._lines(message))
+                # Partitions one after the other, and of each no more than is wanted of all.
+                last = deque(sorted(last), maxlen=tail)
+            for _, _, line in last:
+                show(line)
+            if follow:
+                await asyncio.gather(*(self._follow(reader, show) for reader in readers))
+
+    async def _follow(self, reader: Reader, show: Callable[[str], None]) -> None:
+        while True:
+            for line in self._lines(await reader.read_next()):
+                show(line)
+
+    def _lines(self, message: Message) -> list[str]:
+        """Return the lines of a message as a log file has them; none if it is of another function or instance."""
+        properties = message.properties
+        instance = properties.get(INSTANCE, "")
+        if properties.get(FUNCTION) != self.function or (
+            self.instance_id is not None and instance != str(self.instance_id)
+        ):
+            return []
+        when = datetime.fromtimestamp(message.publish_time_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6]
+        prefix = f"[{instance}] " if self.instance_id is None else ""
+        level = properties.get(LEVEL, "INFO")
+        return [f"{prefix}{when}Z {level} {line}" for line in message.data.decode(errors="replace").split("\n")]
