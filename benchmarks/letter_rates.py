@@ -27,7 +27,7 @@ from .sample_functions import WHY, refuse
 from .state_rates import deployed
 
 BATCH = 50
-EXPECTED_RATE, OFFICIAL_RATE = 12_000, 6_000
+EXPECTED_RATE, OFFICIAL_RATE = 40_000, 6_000
 """Letters a second; only to choose how many messages a measurement needs."""
 INPUT = "refused"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -109,8 +109,8 @@ class Listener(Protocol):
     def loaded(self, calls: Calls) -> None:
         """The function is loaded; entries may come."""
 
-    def reported(self, text: str) -> None:
-        """Write a line about a failure to the log."""
+    def reported(self, texts: Sequence[str]) -> None:
+        """Write texts about failures to the log."""
 
     def ended(self, error: BaseException | None) -> None:
         """The thread ends; with an error if the function cannot go on."""
@@ -265,7 +265,7 @@ class FunctionThread(threading.Thread):
     def damaged(self, text: str, shown: str) -> None:
         """Count an entry that cannot be read, and log ``shown``."""
         self.stats.system_exception(text, now_ms())
-        self._listener.reported(shown)
+        self._listener.reported((shown,))
 
     def steps(self, calls: Calls, source: Source, unit: Unit) -> Steps:
         """Call the function on the messages of a unit until all are done or the thread must stop.
@@ -300,24 +300,30 @@ class FunctionThread(threading.Thread):
     def refused(self, text: str, count: int = 1) -> None:
         """Count and log that messages were not taken."""
         self.stats.system_exception(text, now_ms(), count)
-        self._listener.reported(text)
+        self._listener.reported((text,))
 
-    def failed(self, failure: Failure, message: str, known: str = "") -> str:
-        """Count and log the failure of a message, named as ``message``; return its traceback.
+    def failed(self, failure: Failure, message: str) -> str:
+        """Count and log the failure of a message, named as ``message``; return its traceback."""
+        return self.all_failed((failure,), (message,))[0]
 
-        Args:
-            failure: of the message.
-            message: names it.
-            known: the traceback, if the same error was logged for another message of the call just now.
-        """
-        text = known or format_error(failure.error)
-        if failure.blame is Blame.USER:
-            self.stats.user_exception(text, now_ms())
-        else:
-            self.stats.system_exception(text, now_ms())
-        shown = f" by the same {type(failure.error).__name__}" if known else f": {text}"
-        self._listener.reported(f"{message} failed{shown}")
-        return text
+    def all_failed(self, failures: Sequence[Failure], messages: Iterable[str]) -> list[str]:
+        """Count and log the failures of messages, of which each is named; return their tracebacks."""
+        error: Exception | None = None
+        text, time_ms = "", now_ms()
+        tracebacks: list[str] = []
+        reports: list[str] = []
+        for failure, message in zip(failures, messages, strict=True):
+            if failure.error is error:  # a call with many messages has failed
+                shown = f" by the same {type(error).__name__}"
+            else:
+                error, text = failure.error, format_error(failure.error)
+                shown = f": {text}"
+            count = self.stats.user_exception if failure.blame is Blame.USER else self.stats.system_exception
+            count(text, time_ms)
+            tracebacks.append(text)
+            reports.append(f"{message} failed{shown}")
+        self._listener.reported(reports)
+        return tracebacks
 
 
 def collect(results: Results, outputs: list[bytes], headers: list[bytes], made: list[bytes] | None, base: int) -> None:

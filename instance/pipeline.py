@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
 
@@ -298,9 +299,9 @@ class Pipeline:
         """See `function_thread.Listener`."""
         self.core.mailbox.post(partial(self._calls.set_result, calls))
 
-    def reported(self, text: str) -> None:
+    def reported(self, texts: Sequence[str]) -> None:
         """See `function_thread.Listener`."""
-        self.core.log.write("ERROR", text)
+        self.core.log.write_all("ERROR", texts)
 
     def ended(self, error: BaseException | None) -> None:
         """See `function_thread.Listener`."""

@@ -128,8 +128,8 @@ class InstanceStats:
         self._minute_start_s = now_s
         self._user: dict[str, tuple[float, int]] = {}
         self._has_refused_metrics = False
-        self._latest_user: deque[FunctionStatus.ExceptionInformation] = deque(maxlen=LATEST_MAX)
-        self._latest_system: deque[FunctionStatus.ExceptionInformation] = deque(maxlen=LATEST_MAX)
+        self._latest_user: deque[tuple[str, int]] = deque(maxlen=LATEST_MAX)
+        self._latest_system: deque[tuple[str, int]] = deque(maxlen=LATEST_MAX)
         self._lock = threading.Lock()
 
     def count_run(self, messages: int, failed: int, busy_s: float, now_ms: int) -> None:
@@ -144,13 +144,13 @@ class InstanceStats:
         """Count an exception of the function."""
         with self._lock:
             self.total.user_exceptions += 1
-            self._latest_user.append(occurrence(self._hiding(encodable(text)), now_ms))
+            self._latest_user.append((text, now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
         """Count a failure around the function: decoding, sending."""
         with self._lock:
             self.total.system_exceptions += count
-            self._latest_system.append(occurrence(self._hiding(encodable(text)), now_ms))
+            self._latest_system.append((text, now_ms))
 
     def _refused_metric(self, text: str) -> None:
         self.user_exception(text, now_ms())
@@ -184,7 +184,7 @@ class InstanceStats:
                     " names are not recorded. Use fewer names: for values such as user ids, publish them to a topic"
                 )
                 self.total.user_exceptions += 1
-                self._latest_user.append(occurrence(text, now_ms()))
+                self._latest_user.append((text, now_ms()))
                 return text
             sum_before, count_before = known or (0.0, 0)
             # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.
@@ -232,12 +232,16 @@ class InstanceStats:
             numReceived=total.received,
             numSuccessfullyProcessed=total.processed,
             numUserExceptions=total.user_exceptions,
-            latestUserExceptions=latest_user,
+            latestUserExceptions=self._shown(latest_user),
             numSystemExceptions=total.system_exceptions,
-            latestSystemExceptions=latest_system,
+            latestSystemExceptions=self._shown(latest_system),
             averageLatency=total.latency_ms,
             lastInvocationTime=self.last_invocation_ms,
         )
+
+    def _shown(self, latest: list[tuple[str, int]]) -> list[FunctionStatus.ExceptionInformation]:
+        """Return exceptions as a status has them."""
+        return [occurrence(self._hiding(encodable(text)), time_ms) for text, time_ms in latest]
 
     def metrics(self) -> MetricsData:
         """Return the counters as Pulsar's record."""

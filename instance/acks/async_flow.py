@@ -255,7 +255,7 @@ class AsyncFlow:
         for call in ended:
             if call.failure is not None:
                 missing = failed.setdefault(call.unit, set())
-                self._maker.note_failure(self._thread, call.unit, 0, call.failure, missing)
+                self._maker.note_failures(self._thread, call.unit, 0, (call.failure,), missing)
         waits: dict[Unit, dict[int, list[Ticket]]] = {}
         for call in ended:
             if call in self._parts:

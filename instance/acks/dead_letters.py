@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ...client.consumers.received import ReceivedEntry
 from ...client.outgoing_message import NO_VALUE, Base64Key
 from ...errors import InvalidTopicName
+from ...wire.batch import encode_attributes
+from ...wire.bulk import varint
 from ...wire.function_letters import EXCEPTION
+from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
 from ..output_headers import message_id_of
 from ..publish_request import MessageOptions, PublishRequest
@@ -25,6 +29,46 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 EXCEPTION_CHARS_MAX = 4000
 """Of the property that says why a message was given up."""
+
+
+class Letter(NamedTuple):
+    """A letter as it lies in a batch.
+
+    Attributes:
+        payload: of the message.
+        attributes: what it has beside its payload; see `encode_attributes`.
+    """
+
+    payload: bytes
+    attributes: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in an entry, but for a few."""
+        return len(self.payload) + len(self.attributes)
+
+    def options(self) -> tuple[bytes, MessageOptions]:
+        """Return payload and options of the letter as a message that is sent by itself, with no text but UTF-8."""
+        header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
+        options = MessageOptions(properties={_text(pair.key): _text(pair.value) for pair in header.properties})
+        if header.HasField("partition_key"):
+            key = _text(header.partition_key)
+            options["key"] = Base64Key(key) if header.partition_key_b64_encoded else key
+        if header.HasField("ordering_key"):
+            options["ordering_key"] = header.ordering_key
+        if header.event_time:
+            options["event_time_ms"] = header.event_time
+        return NO_VALUE if header.null_value else self.payload, options
+
+    def without(self, name: str) -> Letter | None:
+        """Return the letter without a property; None if it has none of that name."""
+        header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
+        kept = [pair for pair in header.properties if pair.key != name]
+        if len(kept) == len(header.properties):
+            return None
+        del header.properties[:]
+        header.properties.extend(kept)
+        return Letter(self.payload, encode_attributes(header))
 
 
 class DeadLetters:
@@ -55,30 +99,73 @@ class DeadLetters:
         return f"{topic}-{self._name}-DLQ"
 
     def request(self, entry: ReceivedEntry, index: int, payload: bytes, error: BaseException) -> PublishRequest:
-        """Return the letter of a message that was refused for an error."""
-        return self.letter(entry, index, payload, {EXCEPTION: text_of(error)[:EXCEPTION_CHARS_MAX]})
-
-    def letter(self, entry: ReceivedEntry, index: int, payload: bytes, why: Mapping[str, str]) -> PublishRequest:
-        """Return the letter of a message; ``why`` are further properties."""
-        header: Any = entry.metadata if entry.headers is None else entry.headers[index]
-        properties = {pair.key: pair.value for pair in header.properties}
-        properties |= {
-            REAL_TOPIC: entry.topic,
-            REAL_SUBSCRIPTION: self._subscription,
-            ORIGIN_MESSAGE_ID: str(message_id_of(entry, index)),
-            **why,
-        }
-        options = MessageOptions(properties=properties)
-        if header.HasField("partition_key"):
-            is_base64 = header.partition_key_b64_encoded
-            options["key"] = Base64Key(header.partition_key) if is_base64 else header.partition_key
-        if header.HasField("ordering_key"):
-            options["ordering_key"] = header.ordering_key
-        if header.event_time:
-            options["event_time_ms"] = header.event_time
-        if header.null_value:
-            payload = NO_VALUE
+        """Return the letter of a message that was refused for an error, to be sent by itself."""
+        letter = self.letter(entry, index, payload, {EXCEPTION: text_of(error)[:EXCEPTION_CHARS_MAX]})
+        payload, options = letter.options()
         return PublishRequest(self.topic_of(entry.topic), payload, options=options)
+
+    def letter(
+        self,
+        entry: ReceivedEntry,
+        index: int,
+        payload: bytes,
+        why: Mapping[str, str],
+        common: Mapping[str, str] | None = None,
+    ) -> Letter:
+        """Return the letter of a message.
+
+        Args:
+            entry: of the message.
+            index: of the message in it.
+            payload: of the message.
+            why: further properties.
+            common: those that letters have in common; a process keeps what it has made of them.
+        """
+        common = {REAL_TOPIC: entry.topic, REAL_SUBSCRIPTION: self._subscription, **(common or {})}
+        own = {ORIGIN_MESSAGE_ID: str(message_id_of(entry, index)), **why}
+        parts = [_own_attributes(entry, index, {*common, *own})]
+        parts += [_kept_property(name, value) for name, value in common.items()]
+        parts += [_property(name, value) for name, value in own.items()]
+        return Letter(payload, b"".join(parts))
+
+
+def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
+    """Return what a message has beside its payload but for its number and the properties of some names."""
+    header = SingleMessageMetadata()
+    if entry.headers is None:
+        alone: Any = entry.metadata
+        header.properties.extend(KeyValue(key=pair.key, value=pair.value) for pair in alone.properties)
+        for name in _OWN_FIELDS:
+            if alone.HasField(name):
+                setattr(header, name, getattr(alone, name))
+    else:
+        header.MergeFromString(entry.headers.encoded[index])
+        header.ClearField("sequence_id")
+    if any(pair.key in ours for pair in header.properties):
+        kept = [pair for pair in header.properties if pair.key not in ours]
+        del header.properties[:]
+        header.properties.extend(kept)
+    return encode_attributes(header)
+
+
+_OWN_FIELDS = ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value")
+"""What the metadata of a message that came alone and of one of a batch have in common, beside the properties."""
+_NO_SIZE = SingleMessageMetadata(payload_size=0).SerializeToString()
+
+
+def _text(value: str | bytes) -> str:
+    """Return a text of a message, which protobuf gives as bytes where it is no UTF-8."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def _property(name: str, value: str) -> bytes:
+    """Return a property as one of the attributes of a message."""
+    key, text = name.encode(), value.encode()
+    pair = b"\x0a%b%b\x12%b%b" % (varint(len(key)), key, varint(len(text)), text)  # KeyValue: key, value
+    return b"\x0a%b%b" % (varint(len(pair)), pair)  # SingleMessageMetadata.properties
+
+
+_kept_property = lru_cache(maxsize=256)(_property)
 
 
 def reason(error: BaseException, traceback: str) -> Reason:

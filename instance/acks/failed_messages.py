@@ -20,9 +20,8 @@ from ..endpoint_settings import acks_first, subscription_of
 from ..gate import runs_within
 from ..output_headers import message_id_of
 from ..ports import Input
-from ..publish_request import PublishRequest
 from ..unit import HeldEntries, Reason, Unit, position_of
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, Letter
 from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
 
@@ -57,6 +56,7 @@ class FailedMessages:
         topic = core.spec.details.retryDetails.deadLetterTopic
         if topic:
             self._box = LetterBox(core, topic, core.spec.function_name + LETTERS_SUFFIX)
+        self._of_function = {FUNCTION: core.spec.function_name, FUNCTION_VERSION: str(core.spec.metadata.version)}
         self._letters = DeadLetters(topic, core.spec.details.name, subscription_of(core.spec))
 
     @classmethod
@@ -101,17 +101,8 @@ class FailedMessages:
             finish()
             return
         self._held.shrink(entry, len(given_up), sum(len(failures[index][1]) for index in given_up))
-        missing = set(given_up)
-
-        def stored(index: int) -> None:
-            missing.discard(index)
-            if not missing:
-                finish()
-
         self._report_letters(entry, given_up, failures)
-        for index, count in given_up.items():
-            reason, payload = failures[index]
-            self._box.put(self._letter(entry, index, payload, reason, count), partial(stored, index))
+        self._box.put([self._letter(entry, index, given_up[index], *failures[index]) for index in given_up], finish)
 
     def _comes_once(self, entry: ReceivedEntry) -> bool:
         """Return whether a message of an entry fails here only once it has no tries left."""
@@ -119,16 +110,10 @@ class FailedMessages:
             return True
         return self.in_place is not None and self.in_place.concerns_entry(entry)
 
-    def _letter(self, entry: ReceivedEntry, index: int, payload: bytes, reason: Reason, count: int) -> PublishRequest:
-        hiding, spec = self._core.hiding, self._core.spec
-        why = {
-            EXCEPTION: hiding(reason.exception),
-            TRACEBACK: hiding(reason.traceback),
-            TRIES: str(count),
-            FUNCTION: spec.function_name,
-            FUNCTION_VERSION: str(spec.metadata.version),
-        }
-        return self._letters.letter(entry, index, payload, why)
+    def _letter(self, entry: ReceivedEntry, index: int, count: int, reason: Reason, payload: bytes) -> Letter:
+        hiding = self._core.hiding
+        why = {EXCEPTION: hiding(reason.exception), TRACEBACK: hiding(reason.traceback)}
+        return self._letters.letter(entry, index, payload, why, {TRIES: str(count), **self._of_function})
 
     def _report_dropped(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
         """Log that a message is dropped, and count that as a failure of its own."""

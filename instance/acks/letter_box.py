@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from ...client.config import ProducerConfig
+from ...client.outgoing_message import Base64Key
+from ...client.producers.outgoing import encode_entry
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import ClosedError, MagnetarError, MessageTooLarge
@@ -20,7 +22,7 @@ from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
 from ...wire.function_letters import EXCEPTION, TRACEBACK
 from ...wire.message_id import MessageId
 from ..core import InstanceCore
-from ..publish_request import PublishRequest
+from .dead_letters import Letter
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
@@ -28,11 +30,16 @@ SILENCE_S = 3.0
 """How long nothing may be stored before the status says so."""
 
 
-class _Letter(NamedTuple):
-    """A letter, and who is told when it is stored; in chunks if it is too large for an entry."""
+ENTRY_MESSAGES_MAX = 1000
+ENTRY_BYTES_MAX = 512 * 1024
 
-    request: PublishRequest
+
+class _Waiting(NamedTuple):
+    """A letter, and who is told when it is stored; by itself, in chunks or not, if it is too large beside others."""
+
+    letter: Letter
     stored: Callable[[], None]
+    is_alone: bool = False
     in_chunks: bool = False
 
 
@@ -53,7 +60,7 @@ class LetterBox:
         self._core = core
         self._topic = topic
         self._config = ProducerConfig(send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription)
-        self._waiting: deque[_Letter] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._count = 0  # that are not stored
         self._wake = asyncio.Event()
         self._is_empty = asyncio.Event()
@@ -66,13 +73,21 @@ class LetterBox:
         self._trouble = ""
         self._quiet_since_s = 0.0
 
-    def put(self, request: PublishRequest, stored: Callable[[], None]) -> None:
-        """Take a letter; ``stored`` is called once it is durable."""
+    def put(self, letters: Sequence[Letter], stored: Callable[[], None]) -> None:
+        """Take letters, at least one; ``stored`` is called once all are durable."""
+        left = len(letters)
+
+        def one_stored() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                stored()
+
         if not self._count:
             self._quiet_since_s = time.monotonic()
-        self._count += 1
+        self._count += len(letters)
         self._is_empty.clear()
-        self._waiting.append(_Letter(request, stored))
+        self._waiting += [_Waiting(letter, one_stored) for letter in letters]
         self._wake.set()
         if self._task is None:
             self._task = self._tasks.start(self._serve(), f"letters to {self._topic}", self._core.failed)
@@ -115,16 +130,29 @@ class LetterBox:
         while self._waiting and self._error is None:
             producer = await self._opened(self._waiting[0].in_chunks)
             await producer.ready()
-            letter = self._waiting.popleft()
+            # Keys say which partition each letter goes to.
+            run = self._take_run() if isinstance(producer, Producer) else [self._waiting.popleft()]
             try:
-                future = producer.send_nowait(letter.request.payload, **letter.request.options)
+                future = _hand_over(producer, [waiting.letter for waiting in run])
             except MessageTooLarge as error:
-                self._refused(letter, error)
+                self._refused(run, error)
                 continue
             except MagnetarError:
-                self._waiting.appendleft(letter)
+                self._waiting.extendleft(reversed(run))
                 raise
-            future.add_done_callback(partial(self._answered, letter))
+            future.add_done_callback(partial(self._answered, run))
+
+    def _take_run(self) -> list[_Waiting]:
+        """Take the letters that go out as one entry, at least one."""
+        waiting = self._waiting
+        run = [waiting.popleft()]
+        size = run[0].letter.size
+        while waiting and not (run[-1].is_alone or waiting[0].is_alone) and len(run) < ENTRY_MESSAGES_MAX:
+            size += waiting[0].letter.size
+            if size > ENTRY_BYTES_MAX:
+                break
+            run.append(waiting.popleft())
+        return run
 
     async def _opened(self, in_chunks: bool) -> Producer | PartitionedProducer:
         producer = self._producers.get(in_chunks)
@@ -133,29 +161,33 @@ class LetterBox:
             producer = self._producers[in_chunks] = await self._core.client.create_producer(self._topic, config)
         return producer
 
-    def _answered(self, letter: _Letter, future: asyncio.Future[MessageId]) -> None:
+    def _answered(self, run: list[_Waiting], future: asyncio.Future[MessageId]) -> None:
         error = ClosedError("the producer was closed") if future.cancelled() else future.exception()
         if isinstance(error, MessageTooLarge):
-            self._refused(letter, error)
+            self._refused(run, error)
             self._wake.set()
             return
         if error is not None:
-            self._waiting.append(letter)
+            self._waiting += run
             self._failed(error if isinstance(error, MagnetarError) else MagnetarError(repr(error)))
             self._wake.set()
             return
         self._trouble = ""
         self._backoff.reset()
         self._quiet_since_s = time.monotonic()
-        self._count -= 1
+        self._count -= len(run)
         if not self._count:
             self._is_empty.set()
-        letter.stored()
+        for waiting in run:
+            waiting.stored()
 
-    def _refused(self, letter: _Letter, error: MessageTooLarge) -> None:
-        """Send a letter that is too large again, with less beside the message or in chunks."""
-        smaller = _smaller(letter)
-        self._waiting.append(smaller or letter)
+    def _refused(self, run: list[_Waiting], error: MessageTooLarge) -> None:
+        """Send what is too large again: letters one by one, and one with less beside the message or in chunks."""
+        if len(run) > 1:
+            self._waiting += [waiting._replace(is_alone=True) for waiting in run]
+            return
+        smaller = _smaller(run[0])
+        self._waiting.append(smaller or run[0])
         if smaller is None:
             self._failed(error)
 
@@ -173,18 +205,24 @@ class LetterBox:
                 await producer.close()
 
 
-def _smaller(letter: _Letter) -> _Letter | None:
+def _hand_over(producer: Producer | PartitionedProducer, letters: Sequence[Letter]) -> asyncio.Future[MessageId]:
+    """Send a letter, or several as one entry, which has the key of the first for subscriptions that go by keys."""
+    payload, options = letters[0].options()
+    if len(letters) == 1:
+        return producer.send_nowait(payload, **options)
+    key = options.get("key")
+    payloads, attributes = zip(*letters, strict=True)
+    return producer.send_entry(encode_entry(payloads, attributes, key=None if isinstance(key, Base64Key) else key))
+
+
+def _smaller(waiting: _Waiting) -> _Waiting | None:
     """Return a letter in chunks if its message fits no entry, else without the longest property that tells why.
 
     Returns: None if it has been all of that.
     """
-    request = letter.request
-    if len(request.payload) > DEFAULT_MAX_MESSAGE_BYTES and not letter.in_chunks:
-        return letter._replace(in_chunks=True)
-    properties = request.options.get("properties", {})
-    longest = next((name for name in (TRACEBACK, EXCEPTION) if name in properties), None)
-    if longest is None:
-        return None if letter.in_chunks else letter._replace(in_chunks=True)
-    options = request.options.copy()
-    options["properties"] = {name: value for name, value in properties.items() if name != longest}
-    return letter._replace(request=replace(request, options=options))
+    if len(waiting.letter.payload) > DEFAULT_MAX_MESSAGE_BYTES and not waiting.in_chunks:
+        return waiting._replace(is_alone=True, in_chunks=True)
+    for name in (TRACEBACK, EXCEPTION):
+        if (shorter := waiting.letter.without(name)) is not None:
+            return waiting._replace(letter=shorter, is_alone=True)
+    return None if waiting.in_chunks else waiting._replace(is_alone=True, in_chunks=True)

@@ -244,33 +244,30 @@ class PieceMaker:
     ) -> None:
         if calls.has_output and sum(map(len, filter(None, results.outputs))) > MESSAGE_BYTES_MAX:
             _refuse_large_outputs(results)
-        error, text = None, ""
-        for failure in results.failures:
-            known = text if failure.error is error else ""  # a call of many messages has failed
-            error, text = failure.error, self.note_failure(thread, unit, base, failure, building.failed, known)
+        if results.failures:
+            self.note_failures(thread, unit, base, results.failures, building.failed)
         if calls.has_output:
             collect(results, building.outputs, building.headers, building.made, base)
 
-    def note_failure(
-        self, thread: FunctionThread, unit: Unit, base: int, failure: Failure, failed: set[int], known: str = ""
-    ) -> str:
-        """Count and log the failure of a message, whose position is added to ``failed``; return its traceback.
+    def note_failures(
+        self, thread: FunctionThread, unit: Unit, base: int, failures: Sequence[Failure], failed: set[int]
+    ) -> None:
+        """Count and log the failures of messages, whose positions are added to ``failed``.
 
         Args:
             thread: counts.
-            unit: of the message.
-            base: the position that the failure's is counted from.
-            failure: of the message.
-            failed: takes its position.
-            known: see `FunctionThread.failed`.
+            unit: of the messages.
+            base: the position that the failures' are counted from.
+            failures: of the messages.
+            failed: takes the positions.
         """
-        position = base + failure.position
-        failed.add(position)
-        entry, index = unit.locate(position)
-        text = thread.failed(failure, f"message {entry.message_id}:{index} of {entry.topic}", known)
+        positions = [base + failure.position for failure in failures]
+        failed.update(positions)
+        names = (f"message {entry.message_id}:{index} of {entry.topic}" for entry, index in map(unit.locate, positions))
+        tracebacks = thread.all_failed(failures, names)
         if self.keeps_reasons:
-            unit.reasons[position] = reason(failure.error, text)
-        return text
+            for position, failure, text in zip(positions, failures, tracebacks, strict=True):
+                unit.reasons[position] = reason(failure.error, text)
 
     def _keep(self, ticket: Ticket) -> bool:
         self.tickets.append(ticket)

@@ -184,7 +184,7 @@ class _Stream:
         del self._headers[mark:]
 
     def _fail(self, position: int, failure: Failure) -> None:
-        self._maker.note_failure(self._thread, self._unit, position, failure, self._failed)
+        self._maker.note_failures(self._thread, self._unit, position, (failure,), self._failed)
 
     # -- shipping -------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,11 @@ import io
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+from ..gate import runs_within
 
 FILE_BYTES_MAX = 10 * 1024 * 1024
 TAIL_BYTES_MAX = 4 * 1024 * 1024
@@ -69,10 +71,23 @@ class InstanceLog:
             text: of any length; see `bounded_lines` for the bounds.
             to_file_only: observers are not told, for it is about them.
         """
-        lines = bounded_lines(self.hiding(text))
+        self.write_all(level, (text,), to_file_only=to_file_only)
+
+    def write_all(self, level: str, texts: Sequence[str], *, to_file_only: bool = False) -> None:
+        """Append texts, each as `write` does."""
+        shown = [bounded_lines(self.hiding(text)) for text in texts]
         now = datetime.now(UTC).isoformat(timespec="milliseconds")[:-6]
-        block = "".join([f"{now}Z {level} {line}\n" for line in lines])
-        data = block.encode("utf-8", "backslashreplace")
+        begin = f"{now}Z {level} "
+        blocks = ["".join([f"{begin}{line}\n" for line in lines]) for lines in shown]
+        for run in runs_within(map(len, blocks), len(blocks), TEXT_CHARACTERS_MAX):
+            self._append("".join(blocks[run]).encode("utf-8", "backslashreplace"))
+        if self.observers and not to_file_only:
+            for lines in shown:
+                text = "\n".join(lines)
+                for observer in list(self.observers):
+                    observer(level, text)
+
+    def _append(self, data: bytes) -> None:
         with self._lock:
             if self._descriptor < 0:
                 return
@@ -81,10 +96,6 @@ class InstanceLog:
                     self._rotate()
                 os.write(self._descriptor, data)
             self._bytes += len(data)
-        if self.observers and not to_file_only:
-            text = "\n".join(lines)
-            for observer in list(self.observers):
-                observer(level, text)
 
     def forked(self) -> None:
         """Go on in a process that the function has forked, whatever other threads were doing at that moment."""

@@ -13,6 +13,7 @@ import traceback
 from types import CodeType
 
 _OWN_FILES = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib")
+_EXPLAINED = (SyntaxError, NameError, AttributeError, ImportError)
 KEPT_MAX = 256
 """Stacks that are kept, of all functions of a process; beyond, they are made anew."""
 KEPT_FRAMES_MAX = 64
@@ -34,7 +35,26 @@ def traceback_of(error: BaseException) -> str:
         if len(_kept) >= KEPT_MAX:
             _kept.clear()
         kept = _kept[places] = (stack, codes)
-    return "".join([kept[0], *traceback.format_exception_only(error)]).rstrip()
+    return f"{kept[0]}{_own_lines(error)}".rstrip()
+
+
+def _own_lines(error: BaseException) -> str:
+    """Return the lines of an exception itself, as `traceback.format_exception_only` does for five times as much.
+
+    It adds to some exceptions what else the name may have been, and where text could not be parsed; and notes to any.
+    """
+    kind = type(error)
+    is_usual = isinstance(kind.__module__, str) and not issubclass(kind, _EXPLAINED)
+    if not is_usual or hasattr(error, "__notes__"):
+        return "".join(traceback.format_exception_only(error))
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  of user code; it says so
+        return "".join(traceback.format_exception_only(error))
+    name = (
+        kind.__qualname__ if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return f"{name}: {text}" if text else name
 
 
 def _places_of(error: BaseException, codes: list[CodeType]) -> _Places:

@@ -28,7 +28,7 @@ from tests.support.waiting import wait_for
 
 from .mayhem import StatefulCluster
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.crash]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.crash]
 
 SOURCE = """
 def process(input, context):
@@ -121,7 +121,7 @@ class Killing:
                 return bool(found["state"] == "running")
             return False
 
-        wait_for(is_running, f"version {version} running", timeout_s=120)
+        wait_for(is_running, f"version {version} running", timeout_s=150)
 
     def _doomed(self) -> str:
         """The worker that is killed; empty if it is none."""
@@ -167,17 +167,17 @@ def test_a_state_is_kept_and_put_back_whole_and_once(stateful: StatefulCluster, 
 
     with streaming(stateful, topic) as stream, stateful.functions() as functions:
         functions.create(name, SOURCE.replace("VERSION", "one"), config).raise_for_status()
-        wait_for(lambda: len(outputs()) > 20, "outputs of the first version", timeout_s=60)
+        wait_for(lambda: len(outputs()) > 20, "outputs of the first version", timeout_s=150)
         files: Any = {
             "functionConfig": (None, b"{}", "application/json"),
             "data": (f"{name}.py", SOURCE.replace("VERSION", "two").encode(), "application/octet-stream"),
         }
         killing.during("PUT", "?keepState=true", files=files)
-        wait_for(lambda: outputs()[-1][0] == "two", "outputs of the second version", timeout_s=60)
+        wait_for(lambda: outputs()[-1][0] == "two", "outputs of the second version", timeout_s=150)
         killing.during("POST", "/rollback?toVersion=0&withState=true")
-        wait_for(lambda: outputs()[-1][0] == "one", "outputs of the first version again", timeout_s=60)
+        wait_for(lambda: outputs()[-1][0] == "one", "outputs of the first version again", timeout_s=150)
         sent = stream.end()
-        wait_for(lambda: len(outputs()) >= sent, "all outputs", timeout_s=60)
+        wait_for(lambda: len(outputs()) >= sent, "all outputs", timeout_s=150)
     found = outputs()
     assert [number for _, number, _ in found] == list(range(sent)), "each input has one output, in its place"
     runs = [list(run) for _, run in itertools.groupby(found, key=lambda one: one[0])]

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ProducerConfig
+from magnetar.client.producers.outgoing import encode_entry
 from magnetar.instance.acks.retries import Tries, pause_s
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.interface import Instance, Runtime
@@ -149,6 +151,40 @@ async def test_a_letter_is_the_message_with_its_origin_and_the_reason(
         "FUNCTION_VERSION": "3",
     }
     assert second.properties["EXCEPTION"] == "ZeroDivisionError: division by zero"
+
+
+NO_UTF8 = b"\x0a\x06\x0a\x01p\x12\x01\xff"  # a property whose value is no text
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+async def test_all_messages_of_large_batches_become_letters_with_their_keys(
+    server: Server, client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str, partitions: int
+) -> None:
+    if partitions:
+        path = f"{topic}-dead".replace("://", "/")
+        async with httpx.AsyncClient() as http:
+            (await http.put(f"{server.web_url}/admin/v2/{path}/partitions", json=partitions)).raise_for_status()
+    producer = await client.create_producer(f"{topic}-in")
+    keys = {f"m{number}": f"k{number % 7}" for number in range(3500)}
+    rows = list(keys.items())
+    for begin in range(0, len(rows), 700):
+        part = rows[begin : begin + 700]
+        headers = [b"\x12%c%b" % (len(key), key.encode()) for _, key in part]
+        await producer.ready()
+        producer.send_entry(encode_entry([text.encode() for text, _ in part], headers))
+    await producer.ready()
+    for one in (b"alone", b"twin"):  # by itself, and beside others
+        others = [b"other"] if one == b"twin" else []
+        producer.send_entry(encode_entry([one, *others], [NO_UTF8, *[b""] * len(others)]))
+    await producer.flush()
+    await start(make_spec("def process(text): raise ValueError('no ' + text)", **retrying(topic, 0)))
+    letters = await receive(client, f"{topic}-dead", 3503)
+    assert {letter.data.decode(): letter.key for letter in letters if letter.key} == keys
+    assert sorted(letter.data for letter in letters if not letter.key) == [b"alone", b"other", b"twin"]
+    assert all(letter.properties["EXCEPTION"] == f"ValueError: no {letter.data.decode()}" for letter in letters)
+    await no_backlog(server, f"{topic}-in")
+    places = {(letter.key, letter.message_id.partition) for letter in letters if letter.key}
+    assert len(places) == 7, "a key went to several partitions"
 
 
 async def test_of_the_largest_message_the_letter_leaves_out_the_traceback(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from magnetar.api.serde import IdentitySerDe
+from magnetar.errors import InvalidConfig
 from magnetar.instance import stats
 from magnetar.instance.batch_call import BatchCall
 from magnetar.instance.logs import tracebacks
@@ -75,9 +76,30 @@ def unshowable(_number: int) -> None:
     raise Unshowable
 
 
+class Unnoted(ValueError):
+    def __getattr__(self, name: str) -> object:
+        return [f"note by {name}"] if name == "__notes__" else super().__getattribute__(name)
+
+
+def empty(_number: int) -> None:
+    raise ValueError
+
+
+def of_the_package(_number: int) -> None:
+    raise InvalidConfig("a\nb\n")
+
+
+def with_made_notes(number: int) -> None:
+    raise Unnoted(number)
+
+
+def unknown_attribute(number: int) -> None:
+    number.rael  # type: ignore[attr-defined]  # noqa: B018
+
+
 CASES = (
     plain, in_a_call, with_note, with_cause, with_context, without_context, deep, grouped, misspelt, no_python,
-    unshowable,
+    unshowable, empty, of_the_package, with_made_notes, unknown_attribute,
 )  # fmt: skip
 
 
