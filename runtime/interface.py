@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from ..instance.examination.package import Question
 from ..instance.spec import InstanceSpec
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
@@ -40,6 +41,20 @@ class Triggered(Protocol):
         Raises:
             RunNotYet: it will be able to in a moment.
             RunRefused: it cannot begin, because of another run or a failure.
+        """
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A runtime that can find out what the code of a package does when it is loaded."""
+
+    async def examine(self, question: Question) -> str | None:
+        """Return in one line why the code cannot work on any worker, empty if nothing is known against it.
+
+        Cancellation: safe.
+
+        Returns:
+            None if that could not be found out: it takes too long, or what examines it has ended.
         """
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
+from ..instance.examination.package import Question
 from ..instance.loading.requirements import Installer
 from ..instance.spec import Environment, InstanceSpec
 from ..tasks import TaskSet
@@ -32,7 +33,7 @@ from ..wire.functions_pb2 import (
     MetricsData,
     PackageLocationMetaData,
 )
-from .interface import Instance, Runtime
+from .interface import Examines, Instance, Runtime
 from .requirements import Installations, lasting_installer
 from .socket_directory import SocketDirectory
 from .supervisor import Supervisor
@@ -139,6 +140,13 @@ class RuntimeManager:
             predecessor = self._past.pop(key, None) if held is None else held.supervisor or held.predecessor
             self._end(key, predecessor)
             self._held[key] = self._serve(key, assignment, predecessor)
+
+    async def examine(self, question: Question) -> str | None:
+        """See `interface.Examines`; None as well if no runtime can find out."""
+        for runtime in self._runtimes.values():
+            if isinstance(runtime, Examines):
+                return await runtime.examine(question)
+        return None
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
         instance = assignment.instance

@@ -82,7 +82,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("loading", "logs", "state"),
         ("values",),
         ("",),
-        ("tracing",),
+        ("tracing", "examination"),
         ("acks", "exact"),
         ("connectors",),
         ("arrangement",),

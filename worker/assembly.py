@@ -17,6 +17,7 @@ from .. import __version__
 from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
+from ..instance.examination.package import Question
 from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipManager, Participation
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
@@ -118,6 +119,7 @@ class Parts:
         self._moved: set[InstanceKey] | None = None
         self._is_applied = asyncio.Event()
         self._deleted = asyncio.Event()
+        self._runtime: RuntimeManager | None = None
         self._instances: Instances | None = None
         self._incarnation = uuid.uuid4().hex
         self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
@@ -133,7 +135,7 @@ class Parts:
         self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / "packages", topics)
-        self.code_check = CodeCheck()
+        self.code_check = CodeCheck(self._examine)
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
         self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
         urls = PackageUrls(
@@ -173,6 +175,9 @@ class Parts:
         self.state_changes.notice(change)
         if change.after is None:
             self._deleted.set()
+
+    async def _examine(self, question: Question) -> str | None:
+        return None if self._runtime is None else await self._runtime.examine(question)
 
     async def _end_instances(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         if self._instances is None:
@@ -278,6 +283,7 @@ class Parts:
 
     def make_app(self, runtime: RuntimeManager) -> ASGIApp:
         """Return the REST interface."""
+        self._runtime = runtime
         instances = self._instances = Instances(runtime, self.scheduler, self.membership, self._http, self._applied)
         functions = FunctionsRoutes(
             self.functions,

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...config.function_config import DEFAULT_CPU
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
+from ...instance.examination.package import Question
 from ...instance.logs.file import InstanceLog, tail
 from ...instance.spec import InstanceSpec
 from ...tasks import TaskSet, settle, within
@@ -22,6 +23,7 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import SOCKET_PATH_BYTES_MAX, ControlClient
 from . import marks, proc
 from .channel import BEAT_S, ProcessChannel, execute
+from .examinations import TIME_LIMIT_S
 from .forked import ForkedProcess, how_it_ended
 from .liveness import Liveness
 
@@ -33,6 +35,8 @@ CLOSE_TIMEOUT_S = 2.0
 LIVENESS_CHECK_S = 10.0
 SILENCE_SHOWN_S = 3.0  # a process that starts does not answer either
 LOG_LINES_OF_A_CRASH = 20
+EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
+"""How long a request waits for what is known about its package; then it is taken as it is."""
 ZYGOTE_END_S = 3.0
 REASON_TIMEOUT_S = 5.0  # to read the last words and the log's end from a disk that may be slow
 _ZYGOTE = "magnetar.runtime.process.zygote"
@@ -195,6 +199,7 @@ class ZygoteClient:
         """Begin to listen, and to send a heartbeat every `BEAT_S`."""
         self.channel = channel
         self._instances: dict[int, ProcessInstance] = {}
+        self._examined: dict[int, asyncio.Future[str | None]] = {}
         self._is_closing = False
         self._tasks = TaskSet(f"zygote {channel.pid}")
         self._ended = asyncio.Event()
@@ -208,6 +213,19 @@ class ZygoteClient:
     def forget(self, number: int) -> None:
         """Tell an instance nothing more."""
         self._instances.pop(number, None)
+
+    async def examine(self, number: int, question: Question) -> str | None:
+        """Return what is known against a package, empty for nothing; None if the zygote could not find out."""
+        future = self._examined[number] = asyncio.get_running_loop().create_future()
+        try:
+            if self.channel.is_open:
+                self.channel.tell({"command": "examine", "id": number, "question": question.to_json()})
+            else:
+                future.set_result(None)
+            found: str | None = await future
+            return found
+        finally:
+            del self._examined[number]
 
     def _beat(self) -> None:
         if self.channel.is_open:
@@ -224,6 +242,8 @@ class ZygoteClient:
             if not self._is_closing:
                 log.error("%s; its %d instances start again", reason, len(self._instances))
             instances, self._instances = self._instances, {}
+            for future in self._examined.values():
+                settle(future, None)
             await asyncio.gather(*(self._finish(instance, reason) for instance in instances.values()))
             self._ended.set()
 
@@ -258,7 +278,10 @@ class ZygoteClient:
 
     def _take_event(self, number: int, instance: ProcessInstance | None, event: dict[str, Any]) -> None:
         kind = event["event"]
-        if instance is None:
+        if kind == "examined":
+            if (future := self._examined.get(number)) is not None:
+                settle(future, event["refusal"])
+        elif instance is None:
             if kind == "started":  # too late: nobody waits for it, and it would keep its successor waiting
                 self.kill_instance(number)
         elif kind == "started":
@@ -363,6 +386,15 @@ class ProcessRuntime:
             reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
             raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
         return instance
+
+    async def examine(self, question: Question) -> str | None:  # noqa: D102  documented in interface.Examines
+        try:
+            async with asyncio.timeout(EXAMINATION_TIMEOUT_S):
+                zygote = await self._open_zygote()
+                return await zygote.examine(next(self._numbers), question)
+        except (TimeoutError, OSError, ClosedError) as error:
+            log.info("%s was not examined: %s", question.class_name, str(error) or "it took too long")
+            return None
 
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True

@@ -13,7 +13,7 @@ zygote is the children's parent, so a process id that it signals cannot have bee
 
 It adopts what instances start and leave behind, and ends that with them (`marks`). It looks after their memory
 (`memory_watch`), for a worker whose interpreter is busy could not, and puts those with a limit of CPU time into control
-groups (`cpu_groups`).
+groups (`cpu_groups`). It forks what examines packages, too (`examinations`).
 
 Invariant: what goes wrong with one instance is told of that instance, and ends no other.
 """
@@ -37,6 +37,7 @@ from typing import Any, NoReturn
 from . import child, cpu_groups, marks
 from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 from .cpu_groups import NoCpuLimit
+from .examinations import Examinations
 from .forked import LIBC, PR_SET_CHILD_SUBREAPER, ForkedProcess, die_with, fork, thread_count
 from .memory_watch import MemoryWatch
 from .output import Output, is_readable
@@ -86,6 +87,7 @@ class Zygote:
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector = selectors.DefaultSelector()
+        self._examinations = Examinations(self._selector, self._tell, self._leave, _kill_with_group)
 
     def run(self) -> None:
         """Serve until the worker is gone, and end with all children and what they have started."""
@@ -97,7 +99,7 @@ class Zygote:
         finally:
             # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
             # that no dead one is left to whoever adopts orphans.
-            for process_id in self._children:
+            for process_id in (*self._children, *self._examinations.process_ids):
                 _kill_with_group(process_id)
             self._end_everything()
             self._left_cpu_groups.update(one.cpu_group for one in self._children.values() if one.cpu_group is not None)
@@ -132,7 +134,8 @@ class Zygote:
         heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
         worker, beat_at = os.getppid(), heard_at
         while not self._is_worker_gone:
-            wait_s = min(heard_at + LEASE_S, self._memory.next_look_s) - time.monotonic()
+            due_s = min(heard_at + LEASE_S, self._memory.next_look_s, self._examinations.next_look_s)
+            wait_s = due_s - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
                 # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
@@ -154,11 +157,14 @@ class Zygote:
                     self._received += data
                     while (command := take(self._received)) is not None:
                         self._obey(command)
+                elif key.data is self._examinations:
+                    self._examinations.read(key.fd)
                 else:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wakeup_read, _READ_BYTES)
             self._reap()
             self._look_after_memory()
+            self._examinations.look(time.monotonic())
 
     def _obey(self, command: dict[str, Any]) -> None:
         try:
@@ -172,6 +178,8 @@ class Zygote:
                             _kill_with_group(process_id)
                         else:
                             os.kill(process_id, command["signal"])
+                case "examine":
+                    self._examinations.take(command)
                 case "beat":
                     pass
                 case unknown:
@@ -246,22 +254,27 @@ class Zygote:
     def _become_child(self, parent: int, number: int, spec: str, output: Output) -> NoReturn:
         """Leave everything of the zygote behind and run an instance."""
         try:
-            die_with(parent)
-            os.setsid()
-            marks.put_on(marks.mark_of(parent, number))
-            _die_first_when_memory_is_short()
-            _allow_files(self._files)
-            signal.set_wakeup_fd(-1)
-            for ignored in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-                signal.signal(ignored, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            self._leave(parent, number)
             self._selector.close()
             self._commands.close()
-            for descriptor in (self._wakeup_read, self._wakeup_write, *(one.output for one in self._children.values())):
+            outputs = [one.output for one in self._children.values()]
+            for descriptor in (self._wakeup_read, self._wakeup_write, *outputs, *self._examinations.pipes):
                 os.close(descriptor)
             child.run(spec, output)
         finally:
             os._exit(1)
+
+    def _leave(self, parent: int, number: int) -> None:
+        """Leave everything of the zygote behind but its files, in a child of it."""
+        die_with(parent)
+        os.setsid()
+        marks.put_on(marks.mark_of(parent, number))
+        _die_first_when_memory_is_short()
+        _allow_files(self._files)
+        signal.set_wakeup_fd(-1)
+        for ignored in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _reap(self) -> None:
         """Tell the worker which instances have ended, and remove what they left."""
@@ -278,6 +291,9 @@ class Zygote:
                     _kill_group(process_id)
                     self._ended_marks.add(marks.mark_of(os.getpid(), found.number))
                     ended.append((found, os.waitstatus_to_exitcode(status)))
+                elif (number := self._examinations.has_ended(process_id)) is not None:
+                    _kill_group(process_id)
+                    self._ended_marks.add(marks.mark_of(os.getpid(), number))
         if self._ended_marks:
             self._end_leftovers(waits=bool(ended))
         self._left_cpu_groups.update(one.cpu_group for one, _ in ended if one.cpu_group is not None)

@@ -36,7 +36,6 @@ LEFT_KIB = {"thread": 16, "process": 32}
 SLACK_KIB = 12 * 1024
 """Memory that may come whatever the number of deployments: the broker takes 8 MiB more in the first 200, then none."""
 CALM_WITHIN_S = 240.0
-"""What loads code ends when it was idle for a minute, and may have been begun anew by the last deployment."""
 LOG_BYTES = 2048
 """Log of one deployment; a traceback has more."""
 
@@ -124,8 +123,7 @@ def _title(process: psutil.Process) -> str:
 def _as_calm(standalone: Server, before: Held) -> Held | None:
     """What is held once no instance is left, nor anything in the data directory that has a function's name.
 
-    A deleted instance takes a moment to end, and so does the removal of its log. What loads code for the worker ends
-    when it has been idle for long enough.
+    A deleted instance takes a moment to end, and so does the removal of its log.
     """
     now = _held(standalone)
     if any("gone" in name for name in now.kept) or not now.memory_kib.keys() <= before.memory_kib.keys():

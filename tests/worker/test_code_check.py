@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 from magnetar.errors import PackageError
-from magnetar.worker.functions.code_check import CodeCheck, Question
+from magnetar.instance.examination.package import Question
+from magnetar.runtime.process.runtime import ProcessRuntime
+from magnetar.worker.functions.code_check import CodeCheck
 
 from tests.support.eventually import eventually
 
@@ -18,10 +20,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def code() -> AsyncIterator[CodeCheck]:
-    check = CodeCheck()
+async def processes() -> AsyncIterator[ProcessRuntime]:
+    it = ProcessRuntime()
+    yield it
+    await it.close()
+
+
+@pytest.fixture
+async def code(processes: ProcessRuntime) -> AsyncIterator[CodeCheck]:
+    check = CodeCheck(processes.examine)
     yield check
     await check.close()
+
+
+def zygote(processes: ProcessRuntime) -> int:
+    """The process id of what forks."""
+    assert processes._zygote is not None
+    return processes._zygote.channel.pid
 
 
 def package(directory: Path, **files: str) -> Path:
@@ -109,13 +124,14 @@ async def test_one_that_takes_too_long_is_taken_and_ended_with_what_it_started(
     await eventually(is_gone, "end of what it started")
 
 
-async def test_one_content_is_examined_once_and_a_dead_process_is_replaced(code: CodeCheck, tmp_path: Path) -> None:
+async def test_one_content_is_examined_once_and_a_dead_process_is_replaced(
+    code: CodeCheck, processes: ProcessRuntime, tmp_path: Path
+) -> None:
     count = tmp_path / "count"
     place = package(tmp_path / "p", m=f"open({str(count)!r}, 'a').write('x')\ndef f(x): pass")
     await asyncio.gather(*(refusal(code, place, "m.f") for _ in range(20)))
     assert count.read_text() == "x"
-    assert code._channel is not None
-    os.kill(code._channel.pid, 9)
+    os.kill(zygote(processes), 9)
     other = package(tmp_path / "o", m="def f(): pass")
 
     async def answers() -> bool:
@@ -164,32 +180,31 @@ async def test_what_leaves_the_session_of_its_module_ends_with_it(code: CodeChec
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-async def test_nothing_is_examined_on_when_the_worker_has_gone(code: CodeCheck, tmp_path: Path, how: str) -> None:
+async def test_nothing_is_examined_on_when_the_worker_has_gone(
+    code: CodeCheck, processes: ProcessRuntime, tmp_path: Path, how: str
+) -> None:
     mark = tmp_path / "pids"
     source = left_behind(mark) if how == "closed" else f"import os\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\n"
     place = package(tmp_path / "p", m=source + "while True: pass")
     asking = asyncio.create_task(refusal(code, place, "m.f"))
     await told(mark)
     if how == "closed":
-        await code.close()
+        await processes.close()
     else:
-        assert code._channel is not None
-        os.kill(code._channel.pid, 9)
+        os.kill(zygote(processes), 9)
     await gone(mark)
     await asyncio.gather(asking, return_exceptions=True)
 
 
 @pytest.mark.parametrize("said", [b"[]", b"{}", b"1", b'"x"', b"[" * 50_000, b"\xff"])
 async def test_a_module_that_writes_into_every_file_is_examined_alone(
-    code: CodeCheck, tmp_path: Path, said: bytes
+    code: CodeCheck, processes: ProcessRuntime, tmp_path: Path, said: bytes
 ) -> None:
     assert await refusal(code, package(tmp_path / "a", m="def f(x): pass"), "m.f") == ""
-    assert code._channel is not None
-    before = code._channel.pid
+    before = zygote(processes)
     source = (
         f"import os\nfor n in range(3, 100):\n    try: os.write(n, {said!r})\n    except OSError: pass\nos._exit(0)"
     )
     assert await refusal(code, package(tmp_path / "b", m=source), "m.f") == ""
     assert await refusal(code, package(tmp_path / "c", m="def f(): pass"), "m.f") != ""
-    assert code._channel is not None
-    assert code._channel.pid == before
+    assert zygote(processes) == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import pytest
 from magnetar.config.conversion import read_function_config
 from magnetar.config.rules import with_defaults
 from magnetar.errors import PackageError
+from magnetar.instance.examination.package import Question
+from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.worker.functions.code_check import CodeCheck
 from magnetar.worker.functions.package_intake import PackageIntake, question_of
 
@@ -35,9 +37,11 @@ def function(): pass
 
 @pytest.fixture
 async def code() -> AsyncIterator[CodeCheck]:
-    check = CodeCheck()
+    processes = ProcessRuntime()
+    check = CodeCheck(processes.examine)
     yield check
     await check.close()
+    await processes.close()
 
 
 def package(place: Path, source: str, requirements: str = "") -> Path:
@@ -195,12 +199,19 @@ async def test_what_requirements_may_bring_is_not_judged(code: CodeCheck, tmp_pa
 
 
 async def test_a_package_is_examined_again_for_other_types_only(code: CodeCheck, tmp_path: Path) -> None:
+    asked: list[Question] = []
+
+    def examine(question: Question) -> Awaitable[str | None]:
+        asked.append(question)
+        return given(question)
+
+    given, code._examine = code._examine, examine
     place = package(tmp_path / "p", "def f(x: dict): pass")
     assert await refusal(code, place, parallelism=2) == ""
     assert await refusal(code, place, customSerdeInputs={"in": "IdentitySerDe"}) != ""
-    asked = code._number
+    assert len(asked) == 2
     assert await refusal(code, place, parallelism=3, inputs=["other"], output="out") == ""
-    assert code._number == asked
+    assert len(asked) == 2
 
 
 async def test_a_spark_function_is_not_loaded(tmp_path: Path) -> None:

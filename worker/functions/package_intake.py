@@ -11,15 +11,16 @@ from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, So
 from ...config.conversion import to_details
 from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
+from ...instance.examination.package import Question
+from ...instance.examination.values import value_settings
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import PackageLocationMetaData
 from ..cluster.hand_over import Deadline
-from .code_check import CodeCheck, Question
+from .code_check import CodeCheck
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
 from .package_urls import PackageUrls
-from .value_examination import value_settings
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""

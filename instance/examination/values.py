@@ -30,12 +30,12 @@ from typing import Any
 
 from ...client.schemas.schema import Schema
 from ...errors import FunctionLoadError
-from ...instance.loading.loader import ProcessHome, module_root, requirements_of
-from ...instance.values.loading import load_values
-from ...instance.values.topic_schemas import TopicSchema
-from ...instance.values.writers import Found
 from ...wire.functions_pb2 import FunctionDetails
 from ...wire.printable import one_line
+from ..loading.loader import ProcessHome, module_root, requirements_of
+from ..values.loading import load_values
+from ..values.topic_schemas import TopicSchema
+from ..values.writers import Found
 
 _HELPERS = (
     "<frozen ", str(Path(importlib.__file__ or "").parent), str(Path(inspect.getfile(ProcessHome)).parent),

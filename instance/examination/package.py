@@ -7,24 +7,47 @@ a class that the config names: it has to be in the package, its requirements or 
 
 from __future__ import annotations
 
+import base64
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .value_examination import ExaminedHome, called, value_refusal
+from .values import ExaminedHome, called, value_refusal
 
 _REASON_CHARACTERS_MAX = 500
 
 
-def examine(package: Path, class_name: str, *, is_called: bool, settings: bytes = b"") -> str:
-    """Return in one line why a package cannot work on any worker; empty if nothing is known against it.
+class Question(NamedTuple):
+    """What is asked about a package; the same question has the same answer.
 
-    Args:
-        package: a .py file or the directory of an extracted archive.
-        class_name: ``module.name``, or a module with a function `process`.
+    Attributes:
+        package: a .py file or the directory of an extracted archive; its path has the hash of the content.
+        class_name: what is used of it: ``module.name``, or a module with a function `process`.
         is_called: it names a function, or a class with the method `process`, which takes messages.
         settings: of the function's values (`value_settings`), which are looked at then; empty for a connector.
     """
+
+    package: Path
+    class_name: str
+    is_called: bool
+    settings: bytes = b""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the question as `from_json` reads it."""
+        settings = base64.b64encode(self.settings).decode()
+        return {**self._asdict(), "package": str(self.package), "settings": settings}
+
+    @classmethod
+    def from_json(cls, question: Mapping[str, Any]) -> Question:
+        """Return the question that `to_json` has written."""
+        settings = base64.b64decode(question["settings"])
+        return cls(Path(question["package"]), question["class_name"], question["is_called"], settings)
+
+
+def examine(question: Question) -> str:
+    """Return in one line why a package cannot work on any worker; empty if nothing is known against it."""
+    package, class_name, is_called, settings = question
     home = ExaminedHome(package)
     root = home.root
     module_name, _, attribute = class_name.rpartition(".")
