@@ -8,6 +8,7 @@ and its message only: neither a traceback nor a log.
 from __future__ import annotations
 
 import asyncio
+import collections
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from .json_rates import SOURCE
 from .load import COMPARED, RECEIVER_QUEUE, TIMEOUT_S, hold
 from .loops import OFFICIAL_LOOP, OWN_LOOP, Rate, figures_beside, looping
 from .plan import Plan
-from .real_input import APPLICATION, Message, messages_of, official_input
+from .real_input import APPLICATION, Message, official_input
 from .sample_functions import WHY, refuse
 from .state_rates import deployed
 
@@ -37,7 +38,7 @@ def measure_letters(plan: Plan) -> Iterator[Figure]:
     given = official_input(plan, APPLICATION, BATCH)
     count = int(EXPECTED_RATE * plan.seconds) // BATCH * BATCH
     fewer = int(OFFICIAL_RATE * plan.seconds) // BATCH * BATCH
-    sent = messages_of(APPLICATION, count)
+    sent = given.messages(count)
     turns = []
     with plan.server("standalone") as server:
         for topic, messages in ((INPUT, count), (f"few-{INPUT}", fewer)):
@@ -118,11 +119,13 @@ def check_letters(letters: Sequence[Letter], sent: Sequence[Message], *names: st
     origins = {letter.properties.get("ORIGIN_MESSAGE_ID") for letter in letters}
     if not len(letters) == len(origins) == len(sent):
         raise AssertionError(f"{len(letters)} letters of {len(origins)} messages, expected {len(sent)}")
-    found = {letter.payload: letter for letter in letters}
-    for message in sent:
-        letter = found.get(message.payload)
-        if letter is None:
-            raise AssertionError(f"no letter of {message.payload[:120]!r}")
+    missing = collections.Counter(message.payload for message in sent)  # the input repeats itself
+    missing.subtract(letter.payload for letter in letters)
+    if lost := next((payload for payload, times in missing.items() if times > 0), None):
+        raise AssertionError(f"no letter of {lost[:120]!r}")
+    of_payload = {message.payload: message for message in sent}
+    for letter in letters:
+        message = of_payload[letter.payload]
         expected = {**(message.properties or {}), "EXCEPTION": f"ValueError: {WHY}: {message.payload[:20].decode()}"}
         properties = letter.properties
         is_told = expected.items() <= properties.items() and properties.keys() >= set(names)

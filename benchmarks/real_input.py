@@ -134,16 +134,16 @@ class OfficialInput:
 
     def payloads(self, count: int) -> list[bytes]:
         """The first `count` payloads."""
-        found = [message.payload for message in self._messages()]
-        return list(itertools.islice(itertools.cycle(found), count))
+        return [message.payload for message in self.messages(count)]
 
     def keys(self, count: int) -> list[str | None]:
         """The first `count` partition keys."""
-        found = [message.key for message in self._messages()]
-        return list(itertools.islice(itertools.cycle(found), count))
+        return [message.key for message in self.messages(count)]
 
-    def _messages(self) -> Sequence[Message]:
-        return messages_of(self.name, distinct(self.name, self.batch))
+    def messages(self, count: int) -> list[Message]:
+        """The first `count` messages; some ten thousand, repeated."""
+        written = messages_of(self.name, distinct(self.name, self.batch))
+        return list(itertools.islice(itertools.cycle(written), count))
 
     def total_bytes(self, count: int) -> int:
         """The size of the first `count` payloads."""
