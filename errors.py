@@ -22,6 +22,7 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
     ├── SchemaSerializationError  a value does not fit its schema, or bytes are no value of it
+    ├── CryptoError            a key for messages is missing or cannot be used, or a message cannot be decrypted
     ├── DataLoss               what was to be read is gone, or does not come
     ├── SparkFailed            Spark did not start, or ended by itself
     ├── FunctionLoadError      the code of a function cannot be loaded or run
@@ -138,6 +139,10 @@ class MessageTooLarge(MagnetarError):
 
 class SchemaSerializationError(MagnetarError):
     """A value does not fit the schema of its producer, or the bytes of a message are no value of the consumer's."""
+
+
+class CryptoError(MagnetarError):
+    """A key for encrypted messages is missing or cannot be used, or a message cannot be decrypted."""
 
 
 class DataLoss(MagnetarError):

@@ -7,6 +7,7 @@ from ..errors import (
     BrokerError,
     ClosedError,
     ConnectionLost,
+    CryptoError,
     DeploymentFailed,
     InvalidConfig,
     InvalidTopicName,
@@ -37,6 +38,7 @@ from .consumers.consumer import Consumer
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
 from .consumers.received import DamagedEntry, Message, ReceivedEntry, TypedMessage
+from .encryption.keys import CryptoKeyReader, EncryptionKey, FileKeyReader, UriKeyReader
 from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .lock import Lock
 from .outgoing_message import NO_VALUE, Base64Key, OutgoingMessage
@@ -104,10 +106,14 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerKeySharedPolicy",
     "ConsumerStatistics",
+    "CryptoError",
+    "CryptoKeyReader",
     "DamagedEntry",
     "DateSchema",
     "DeploymentFailed",
     "DoubleSchema",
+    "EncryptionKey",
+    "FileKeyReader",
     "Float32",
     "FloatSchema",
     "Functions",
@@ -163,5 +169,6 @@ __all__ = [
     "TypedProducer",
     "TypedReader",
     "UnpicklableFunction",
+    "UriKeyReader",
     "encode_entry",
 ]

@@ -25,6 +25,7 @@ from .checks import (
     check_texts,
 )
 from .connections.config import ClientConfig as ClientConfig  # all settings can be imported from here
+from .encryption.keys import CryptoKeyReader
 from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .outgoing_message import OutgoingMessage
 
@@ -50,6 +51,8 @@ Hashing = Literal["JavaStringHash", "Murmur3_32Hash", "BoostHash"]
 KeySharedMode = Literal["AutoSplit", "Sticky"]
 SubscriptionType = Literal["Exclusive", "Failover", "Shared", "Key_Shared"]
 InitialPosition = Literal["Latest", "Earliest"]
+ProducerCryptoFailureAction = Literal["FAIL", "SEND"]
+ConsumerCryptoFailureAction = Literal["FAIL", "DISCARD", "CONSUME"]
 RegexSubscriptionMode = Literal["PersistentOnly", "NonPersistentOnly", "AllTopics"]
 
 
@@ -89,6 +92,11 @@ class ProducerConfig:
         interceptors: see each message before it is sent, in this order, and what became of it.
         chunking_enabled: a message that is too large for the broker is sent in chunks, each an entry of its own, which
             consumers put together; only without ``batching``.
+        encryption_keys: names of the public keys with which messages are encrypted; who has the private key of any one
+            of them can read. Keys, properties and the other metadata of entries stay readable for all.
+        crypto_key_reader: finds the keys; `FileKeyReader` for example.
+        crypto_failure_action: what happens where a key is missing: creating the producer fails, or messages are sent
+            in the clear.
     """
 
     name: str | None = None
@@ -114,6 +122,9 @@ class ProducerConfig:
     lazy_start_partitioned_producers: bool = False
     interceptors: Sequence[ProducerInterceptor] = ()
     chunking_enabled: bool = False
+    encryption_keys: Sequence[str] = ()
+    crypto_key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ProducerCryptoFailureAction = "FAIL"
 
     def __post_init__(self) -> None:
         check_choice("access_mode", self.access_mode, get_args(AccessMode))
@@ -144,6 +155,13 @@ class ProducerConfig:
         if self.initial_subscription_name is not None:
             check_text("initial_subscription_name", self.initial_subscription_name, TEXT_BYTES_MAX)
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
+        check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ProducerCryptoFailureAction))
+        if isinstance(self.encryption_keys, str):
+            raise InvalidConfig(f"encryption_keys={self.encryption_keys!r} is a text; give a list of names")
+        for name in self.encryption_keys:
+            check_text("encryption_keys", name, TEXT_BYTES_MAX)
+        if bool(self.encryption_keys) != (self.crypto_key_reader is not None):
+            raise InvalidConfig("encryption_keys needs crypto_key_reader, which finds them, and the other way round")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +275,11 @@ class ConsumerConfig:
         expire_time_of_incomplete_chunked_message_ms: a message that waits for chunks so long is given up, and its
             chunks are acknowledged; 0 never is.
         max_chunked_message_bytes: of a message in chunks; a larger one is given up.
+        crypto_key_reader: finds the private keys of encrypted messages; `FileKeyReader` for example. Dead letters and
+            messages to retry are encrypted only if the ``producer`` of their policy has keys, too.
+        crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not given out, and asked
+            for again after ``negative_ack_delay_ms``; DISCARD: it is acknowledged and gone; CONSUME: it comes as one
+            message, as it is, with what decrypting it takes in the metadata of its entry.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -290,6 +313,8 @@ class ConsumerConfig:
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
     expire_time_of_incomplete_chunked_message_ms: int = 60_000
     max_chunked_message_bytes: int = 256 * 1024 * 1024
+    crypto_key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = "FAIL"
 
     def __post_init__(self) -> None:
         check_choice("type", self.type, get_args(SubscriptionType))
@@ -303,6 +328,7 @@ class ConsumerConfig:
         check_range("priority_level", self.priority_level, 0, INT32_MAX)
         check_least("partition_update_s", self.partition_update_s, 0)
         check_least("pattern_update_s", self.pattern_update_s, 0)
+        check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ConsumerCryptoFailureAction))
         check_choice("regex_subscription_mode", self.regex_subscription_mode, get_args(RegexSubscriptionMode))
         check_name(self.name, "take a random name")
         check_texts("properties", self.properties, TEXT_BYTES_MAX)
@@ -342,6 +368,8 @@ class ReaderConfig:
         subscription_prefix: put before the random name of the reader's subscription, with a dash.
         subscription_name: of the reader's subscription, instead of a random one.
         properties: shown in the topic's statistics.
+        crypto_key_reader: as of a consumer.
+        crypto_failure_action: as of a consumer.
     """
 
     name: str | None = None
@@ -351,8 +379,11 @@ class ReaderConfig:
     subscription_prefix: str = ""
     subscription_name: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    crypto_key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = "FAIL"
 
     def __post_init__(self) -> None:
+        check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ConsumerCryptoFailureAction))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
         check_name(self.name, "take a random name")
         check_text("subscription_prefix", self.subscription_prefix, TEXT_BYTES_MAX)

@@ -37,7 +37,7 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "client": (
-        ("checks", "outgoing_message", "receiving", "schemas", "statistics"),
+        ("checks", "encryption", "outgoing_message", "receiving", "schemas", "statistics"),
         ("connections", "interceptors"),
         ("config",),
         ("producers", "consumers"),

@@ -39,6 +39,7 @@ PUBLIC: dict[str, set[str]] = {
         "DeploymentFailed", "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
         "Schema", "SchemaInfo", "SchemaSerializationError", "AvroSchema", "JsonSchema", "Float32", "Int32",
         "Base64Bytes",
+        "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "UriKeyReader",
         "AutoConsumeSchema", "AutoProduceBytesSchema", "KeyValue", "KeyValueSchema", "ProtobufNativeSchema",
         "ProtobufSchema",
         "TypedConsumer", "TypedMessage", "TypedProducer", "TypedReader",
@@ -81,7 +82,10 @@ def test_public_names_can_be_imported(package: str) -> None:
     ("package", "not_imported"),
     [
         ("magnetar", ["magnetar.api", "magnetar.client"]),
-        ("magnetar.client", ["magnetar.client.blocking", "magnetar.client.deploy.functions", "httpx", "cloudpickle"]),
+        (
+            "magnetar.client",
+            ["magnetar.client.blocking", "magnetar.client.deploy.functions", "httpx", "cloudpickle", "cryptography"],
+        ),
         ("magnetar.spark", ["pyspark", "pyarrow", "magnetar.spark.session", "magnetar.client"]),
     ],
 )

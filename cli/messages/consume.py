@@ -15,6 +15,7 @@ from ..output import output_option
 from ..settings import current
 from .busy import who_is_there
 from .connecting import connected
+from .encryption import consumer_encryption
 from .produce import not_yet
 
 if TYPE_CHECKING:
@@ -53,8 +54,20 @@ REPORT_EVERY = 1000
 @not_yet("--regex", takes_value=False)
 @not_yet("-mc", "--max_chunked_msg")
 @not_yet("-ac", "--auto_ack_chunk_q_full", takes_value=False)
-@not_yet("-ekv", "--encryption-key-value")
-@not_yet("-ca", "--crypto-failure-action")
+@click.option(
+    "-ekv",
+    "--encryption-key-value",
+    metavar="URI",
+    help="The private key of encrypted messages: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+)
+@click.option(
+    "-ca",
+    "--crypto-failure-action",
+    type=click.Choice(("FAIL", "DISCARD", "CONSUME")),
+    default="FAIL",
+    show_default=True,
+    help="What happens to messages that cannot be decrypted: they stay, are dropped, or are printed as they are.",
+)
 @not_yet("-pm", "--pool-messages")
 @not_yet("-rs", "--replicated", takes_value=False)
 @not_yet("-stp", "--start-timestamp")
@@ -96,6 +109,7 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
         type=flags["subscription_type"],
         initial_position=flags["subscription_position"],
         receiver_queue_size=flags["queue_size"] or ConsumerConfig().receiver_queue_size,
+        **consumer_encryption(flags),
     )
     wanted, rate = flags["num_messages"], flags["rate"]
     loop = asyncio.get_running_loop()

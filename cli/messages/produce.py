@@ -16,6 +16,7 @@ from ..failure import Failure
 from ..output import output_option, show_done
 from ..settings import current
 from .connecting import connected
+from .encryption import producer_encryption
 
 
 def not_yet(*names: str, takes_value: bool = True) -> Callable[..., Any]:
@@ -102,8 +103,15 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
 @not_yet("-kvkf", "--key-value-key-file")
 @not_yet("-ks", "--key-schema")
 @not_yet("-kvet", "--key-value-encoding-type")
-@not_yet("-ekn", "--encryption-key-name")
-@not_yet("-ekv", "--encryption-key-value")
+@click.option(
+    "-ekn", "--encryption-key-name", multiple=True, metavar="NAME", help="Name of the key to encrypt with; repeatable."
+)
+@click.option(
+    "-ekv",
+    "--encryption-key-value",
+    metavar="URI",
+    help="The public key: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+)
 @not_yet("-dr", "--disable-replication", takes_value=False)
 @output_option
 @click.pass_context
@@ -112,12 +120,12 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     if flags["value_schema"] not in ("bytes", "string"):
         raise Failure(f"--value-schema {flags['value_schema']} is not supported by this version; give bytes or string")
     options = {"key": flags["key"], "properties": read_properties(flags["properties"]) or None}
+    settings = {"batching": not flags["disable_batching"], **producer_encryption(flags)}
     if flags["lines"] is not None:
         _refuse_beside_lines(ctx)
         from .send_lines import send_lines
 
-        service_url, is_batching = current(ctx).service_url, not flags["disable_batching"]
-        work = send_lines(service_url, topic, flags["lines"], options, flags["rate"], batching=is_batching)
+        work = send_lines(current(ctx).service_url, topic, flags["lines"], options, flags["rate"], settings)
         show_done(ctx, f"{asyncio.run(work)} messages successfully produced")
         return
     payloads = read_payloads(flags["messages"], flags["files"], flags["separator"])
@@ -126,9 +134,7 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
         for _ in range(flags["num_produce"]):
             yield from payloads
 
-    sent = asyncio.run(
-        send_all(current(ctx).service_url, topic, stream(), options, flags["rate"], not flags["disable_batching"])
-    )
+    sent = asyncio.run(send_all(current(ctx).service_url, topic, stream(), options, flags["rate"], settings))
     show_done(ctx, f"{sent} messages successfully produced")
 
 
@@ -141,9 +147,16 @@ def _refuse_beside_lines(ctx: click.Context) -> None:
 
 
 async def send_all(
-    service_url: str, topic: str, payloads: Iterator[bytes], options: dict[str, Any], rate: float, batching: bool
+    service_url: str,
+    topic: str,
+    payloads: Iterator[bytes],
+    options: dict[str, Any],
+    rate: float,
+    settings: dict[str, Any],
 ) -> int:
     """Send payloads and return how many receipts came; at most 1,000 are on their way at a time.
+
+    ``options`` are of the messages, ``settings`` of the producer.
 
     Cancellation: safe; what was sent stays sent.
     """
@@ -152,7 +165,7 @@ async def send_all(
     loop = asyncio.get_running_loop()
     sent = 0
     async with connected(service_url) as client:
-        producer = await client.create_producer(topic, ProducerConfig(batching=batching))
+        producer = await client.create_producer(topic, ProducerConfig(**settings))
         started_s = loop.time()
         receipts: list[asyncio.Future[Any]] = []
         for payload in payloads:

@@ -75,7 +75,7 @@ def opened(name: str) -> Iterator[int]:
 
 
 async def send_lines(
-    service_url: str, topic: str, name: str, options: dict[str, Any], rate: float, *, batching: bool
+    service_url: str, topic: str, name: str, options: dict[str, Any], rate: float, settings: dict[str, Any]
 ) -> int:
     """Send each line of a file as a message and return how many the broker has stored.
 
@@ -85,7 +85,7 @@ async def send_lines(
         name: of the file; ``-`` for standard input.
         options: key and properties of all messages.
         rate: lines in a second; 0 for no limit.
-        batching: whether lines share entries.
+        settings: of the producer.
 
     Raises:
         Failure: the file cannot be read, or a line is too large for the broker; the lines before it were stored.
@@ -102,13 +102,13 @@ async def send_lines(
         header.partition_key = options["key"]
     header.properties.extend(KeyValue(key=key, value=value) for key, value in (options["properties"] or {}).items())
     shown_name = "standard input" if name == "-" else name
-    config = ProducerConfig(
-        batching=batching, max_pending_messages=PENDING_LINES_MAX, max_pending_bytes=PENDING_BYTES_MAX
-    )
+    config = ProducerConfig(max_pending_messages=PENDING_LINES_MAX, max_pending_bytes=PENDING_BYTES_MAX, **settings)
     with opened(name) as file:
         async with connected(service_url) as client:
             producer = await client.create_producer(topic, config)
-            reader = LineReader(file, shown_name, encode_attributes(header), options["key"], encodes=batching)
+            reader = LineReader(
+                file, shown_name, encode_attributes(header), options["key"], encodes=settings["batching"]
+            )
             sender = _Sender(producer, Progress(), shown_name, options, rate)
             try:
                 await sender.run(reader)

@@ -96,6 +96,11 @@ class Consumer(Attachable, Receiving[Message]):
         self._joins_chunks = config.joins_chunks
         self._resumption = Resumption(start if topic.is_persistent else None, self._acks)
         self._arrivals = Arrivals(topic, self._queue, self._acks, self._resumption, self._release, self._name_damage)
+        if config.crypto_key_reader is not None or config.crypto_failure_action == "CONSUME":
+            from ..encryption.decryption import Decryption  # the library is for those who encrypt
+
+            self._arrivals.decryption = Decryption(config.crypto_key_reader)
+            self._arrivals.takes_encrypted = config.crypto_failure_action == "CONSUME"
         self._is_rewinding = config.type in ("Exclusive", "Failover")
         self.on_arrival: Callable[[], None] | None = None
         self._schema: SchemaInfo | None = None
@@ -206,11 +211,18 @@ class Consumer(Attachable, Receiving[Message]):
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
         """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
 
+        One that is encrypted comes again later instead, where ``crypto_failure_action`` is FAIL.
+
         For callers of `receive_entry` and `poll_entry`, when looking into the entry raised `DamagedEntry`.
         """
         self._name_damage(entry.message_id[:2], error)
 
     def _name_damage(self, position: EntryKey, error: DamagedEntry) -> None:
+        is_encrypted = error.validation_error == pb.CommandAck.DecryptionError
+        if is_encrypted and self._config.crypto_failure_action == "FAIL":
+            log.error("%s: entry %d:%d is not given out: %s", self.topic, *position, error)
+            self._acks.negative(position)
+            return
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
         if self._connection is not None:
             self._connection.send_command(ack_damaged(self._id, position, error.validation_error))

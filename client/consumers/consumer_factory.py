@@ -225,6 +225,8 @@ class ConsumerFactory:
             receiver_queue_size=config.receiver_queue_size,
             read_compacted=config.read_compacted,
             properties=config.properties,
+            crypto_key_reader=config.crypto_key_reader,
+            crypto_failure_action=config.crypto_failure_action,
         )
         begin = StartPosition(start, config.start_inclusive)
         subscription = config.subscription_name or f"{prefix}reader-{cluster.random_name()}"

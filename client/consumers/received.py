@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from ...errors import ProtocolError
+from ...errors import CryptoError, ProtocolError
 from ...wire import ack_set
 from ...wire.batch import MessageHeaders, split_batch
 from ...wire.compression import decompress
@@ -306,6 +306,44 @@ class ReceivedEntry:
         """The body as it is stored, before it is decoded."""
         return self._payload[self._body_offset :]
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the body is encrypted."""
+        return self._metadata is not None and len(self._metadata.encryption_keys) > 0
+
+    def decrypted(self, decrypt: Callable[[MessageMetadata, bytes], bytes]) -> ReceivedEntry:
+        """Return the entry with its body as ``decrypt`` makes it of the metadata and the encrypted one.
+
+        Raises:
+            DamagedEntry: it cannot be decrypted.
+        """
+        metadata = MessageMetadata()
+        metadata.CopyFrom(self.metadata)
+        try:
+            body = decrypt(metadata, self.stored_body)
+        except CryptoError as error:
+            text = f"entry {self.message_id} cannot be decrypted: {error}"
+            raise DamagedEntry(text, CommandAck.DecryptionError, self.permits) from error
+        metadata.ClearField("encryption_keys")
+        return self._replaced(metadata, body)
+
+    def undecrypted(self) -> ReceivedEntry:
+        """Return the entry as one message, which is the encrypted body; its metadata says the rest."""
+        entry = self._replaced(self.metadata, self.stored_body)
+        entry.is_batch = False
+        entry.num_messages = 1
+        entry.ack_set = ()
+        entry._payloads = [entry._payload]
+        return entry
+
+    def _replaced(self, metadata: MessageMetadata, body: bytes) -> ReceivedEntry:
+        source = (body, 0, self._max_bytes)
+        entry = ReceivedEntry(
+            self.position, self.topic, metadata, self.redelivery_count, self.permits, source, self._partition
+        )
+        entry.ack_set = self.ack_set
+        return entry
+
     def with_body(self, body: bytes, max_bytes: int) -> ReceivedEntry:
         """Return an entry in the place of this one with another body, of ``max_bytes`` at most when decompressed."""
         return ReceivedEntry(
@@ -351,7 +389,7 @@ class ReceivedEntry:
 
     def _plain_body(self, metadata: MessageMetadata, body: bytes) -> bytes:
         if metadata.encryption_keys:
-            text = f"entry {self.message_id} is encrypted, which is not supported"
+            text = f"entry {self.message_id} is encrypted, and the consumer has no crypto_key_reader"
             raise DamagedEntry(text, CommandAck.DecryptionError, self.permits)
         if not metadata.compression:
             return body

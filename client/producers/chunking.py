@@ -17,7 +17,6 @@ from ...tasks import settle
 from ...wire.bulk import send_frame_head
 from ...wire.compression import compress
 from ...wire.message_id import MessageId
-from ...wire.payload import seal
 from ..checks import as_bytes
 from ..outgoing_message import NO_VALUE, SendOptions, with_time
 from .intercepted import InterceptedProducer
@@ -58,6 +57,8 @@ class ChunkingProducer(Producer):
             metadata.compression = encoder.compression  # type: ignore[assignment]  # the protocol's number itself
             body = compress(encoder.compression, payload)
         room = limit - metadata.ByteSize() - len(self.name) - _CHUNK_FIELDS_BYTES
+        if encoder.encryption is not None:
+            room -= encoder.encryption.overhead_bytes
         if len(body) <= room:
             return super().send_nowait(payload, **options)
         if room < limit // 2:
@@ -72,7 +73,7 @@ class ChunkingProducer(Producer):
         whole: Future[MessageId] = self._loop.create_future()
         for number in range(metadata.num_chunks_from_msg):
             metadata.chunk_id = number
-            section = seal(metadata, body[number * room : (number + 1) * room])
+            section = encoder.section(metadata, body[number * room : (number + 1) * room])
             head = send_frame_head(self._id, sequence_id, None, 1, True, len(section))
             stored: asyncio.Future[MessageId] = self._loop.create_future()
             is_last = number == metadata.num_chunks_from_msg - 1

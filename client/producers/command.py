@@ -31,7 +31,7 @@ class Creation:
         command = CommandProducer(
             topic=self._topic,
             producer_id=self._producer_id,
-            encrypted=False,
+            encrypted=bool(config.encryption_keys),
             metadata=[KeyValue(key=key, value=value) for key, value in config.properties.items()],
             epoch=self._epoch,
             user_provided_producer_name=config.name is not None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future, TimerHandle
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...errors import MessageTooLarge
 from ...wire.batch import encode_batch
@@ -18,6 +19,9 @@ from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ..config import ProducerConfig
 from .outgoing import OutgoingEntry
 from .pending_queue import PendingSend
+
+if TYPE_CHECKING:
+    from ..encryption.encryption import Encryption
 
 
 class OpenBatch:
@@ -135,6 +139,7 @@ class Encoder:
 
     Attributes:
         compression: a CompressionType of the protocol, 0 for none.
+        encryption: of the bodies of entries; None if they are not encrypted.
         max_message_bytes: largest message that the broker takes.
         schema_version: of the schema of all messages, as the broker calls it; empty if they have none.
         plain: encodes messages that go out one by one as they are; None if this producer's do not, or have no name yet.
@@ -147,6 +152,7 @@ class Encoder:
         "_name",
         "_producer_id",
         "compression",
+        "encryption",
         "max_message_bytes",
         "plain",
         "schema_version",
@@ -159,6 +165,7 @@ class Encoder:
         self._loop = asyncio.get_running_loop()
         self._name = ""
         self.compression = NAMES[config.compression]
+        self.encryption: Encryption | None = None
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.plain: PlainSends | None = None
         self.schema_version = b""
@@ -169,7 +176,9 @@ class Encoder:
         self.max_message_bytes = max_message_bytes
         self.schema_version = schema_version
         config = self._config
-        is_plain = not (config.batching or config.empty_deletes or self.compression or schema_version)
+        is_plain = not (
+            config.batching or config.empty_deletes or self.compression or schema_version or self.encryption
+        )
         self.plain = PlainSends(self._producer_id, producer_name) if is_plain else None
 
     def check_size(self, what: str, size: int) -> None:
@@ -224,10 +233,16 @@ class Encoder:
         metadata.uncompressed_size = len(body)
         return compress(self.compression, body)
 
+    def section(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """Return the payload section of an entry, its body encrypted if the producer's are."""
+        if self.encryption is not None:
+            body = self.encryption.encrypt(metadata, body)
+        return seal(metadata, body)
+
     def _seal(
         self, metadata: MessageMetadata, body: bytes, count: int, future: asyncio.Future[MessageId] | None
     ) -> PendingSend:
-        payload = seal(metadata, body)
+        payload = self.section(metadata, body)
         if len(payload) > self.max_message_bytes + _METADATA_ROOM_BYTES:
             # A broker ends the connection at a frame beyond its limit; the entry would come again on every new one.
             raise MessageTooLarge(

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ... import errors
 from ...errors import MagnetarError
@@ -38,6 +38,9 @@ from .open_batch import Encoder, OpenBatch, split_by_key
 from .outgoing import OutgoingEntry, delayed, describe, encode_entry
 from .pending_queue import Admission, PendingQueue, PendingSend, SequenceIds, Verdict, fail_all
 from .schema_renewal import renew_versions
+
+if TYPE_CHECKING:
+    from ..encryption.encryption import Encryption
 
 log = logging.getLogger(__name__)
 
@@ -245,8 +248,12 @@ class Producer(Attachable, Closing):
 
         The entry has one sequence id for all its messages. Never waits, as `send_entry`.
 
-        Raises: as `send_nowait`.
+        Raises:
+            InvalidConfig: the producer encrypts, which has to happen before an entry is sealed.
+            MagnetarError: as `send_nowait`.
         """
+        if self._encoder.encryption is not None:
+            raise errors.InvalidConfig(f"producer {self.name} encrypts, and this entry is sealed; use send_entry")
         self._check_room()
         self._encoder.check_size("entry", len(payload))
         if self._batch.payloads:
@@ -453,6 +460,10 @@ class Producer(Attachable, Closing):
     def declare(self, schema: SchemaInfo | None) -> None:
         """Have the broker check the schema of all messages (called by the client, before `open`)."""
         self._creation.schema = None if schema is None or schema.kind == BYTES else schema
+
+    def encrypt(self, encryption: Encryption) -> None:
+        """Encrypt the bodies of entries from now on (called by the client, before `open`)."""
+        self._encoder.encryption = encryption
 
     async def open(self) -> None:
         """Create the producer on the broker (called by the client)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...wire.topic_name import TopicName
 from ..checks import as_topic_name
@@ -17,6 +18,9 @@ from .memory import MemoryLimit
 from .observed_queue import Shared
 from .partitioned import PartitionedProducer
 from .producer import Producer
+
+if TYPE_CHECKING:
+    from ..encryption.encryption import Encryption
 
 _CLASSES: dict[tuple[bool, bool], type[Producer]] = {
     (False, False): Producer,
@@ -54,17 +58,24 @@ class ProducerFactory:
         name = as_topic_name(topic)
         parts = await self._cluster.parts(name)
         is_whole = parts == [name]
-        producers = self._producers(parts, config, schema, is_intercepted=is_whole and bool(config.interceptors))
+        encryption = await _encryption(config)
+        is_intercepted = is_whole and bool(config.interceptors)
+        producers = self._producers(parts, config, schema, encryption, is_intercepted=is_intercepted)
         if is_whole:
             await self._opened.open_all(producers)
             (producer,) = producers
             if isinstance(producer, InterceptedProducer):
                 producer.intercept(config.interceptors)
             return producer
-        return await self._partitioned(name, producers, config, schema)
+        return await self._partitioned(name, producers, config, schema, encryption)
 
     async def _partitioned(
-        self, name: TopicName, producers: Sequence[Producer], config: ProducerConfig, schema: SchemaInfo | None
+        self,
+        name: TopicName,
+        producers: Sequence[Producer],
+        config: ProducerConfig,
+        schema: SchemaInfo | None,
+        encryption: Encryption | None,
     ) -> PartitionedProducer:
         make = InterceptedPartitionedProducer if config.interceptors else PartitionedProducer
         partitioned = make(name.text, producers, config, self._cluster.rng, self._cluster.clock)
@@ -83,7 +94,7 @@ class ProducerFactory:
         if config.partition_update_s:
             partitioned.keep_updated(
                 config.partition_update_s,
-                lambda known: self._new_producers(name, known, config, schema),
+                lambda known: self._new_producers(name, known, config, schema, encryption),
                 Producer.open if is_lazy else None,
             )
         return partitioned
@@ -93,6 +104,7 @@ class ProducerFactory:
         parts: Sequence[TopicName],
         config: ProducerConfig,
         schema: SchemaInfo | None,
+        encryption: Encryption | None,
         *,
         is_intercepted: bool = False,
     ) -> list[Producer]:
@@ -112,15 +124,35 @@ class ProducerFactory:
         ]
         for producer in producers:
             producer.declare(schema)
+            if encryption is not None:
+                producer.encrypt(encryption)
             self._intervals.add(producer)
         return producers
 
     async def _new_producers(
-        self, name: TopicName, known: int, config: ProducerConfig, schema: SchemaInfo | None
+        self,
+        name: TopicName,
+        known: int,
+        config: ProducerConfig,
+        schema: SchemaInfo | None,
+        encryption: Encryption | None,
     ) -> list[Producer]:
-        producers = self._producers((await self._cluster.parts(name))[known:], config, schema)
+        producers = self._producers((await self._cluster.parts(name))[known:], config, schema, encryption)
         if config.lazy_start_partitioned_producers:
             self._opened.add(producers)
         else:
             await self._opened.open_all(producers)
         return producers
+
+
+async def _encryption(config: ProducerConfig) -> Encryption | None:
+    """Return what encrypts the messages of a producer and of its partitions, with its first key; None for none."""
+    if config.crypto_key_reader is None:
+        return None
+    from ..encryption.encryption import Encryption  # the library is for those who encrypt
+
+    encryption = Encryption(
+        config.encryption_keys, config.crypto_key_reader, sends_clear=config.crypto_failure_action == "SEND"
+    )
+    await encryption.open()
+    return encryption

@@ -133,6 +133,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "subscription properties": (
         "broker/test_subscription_flags.py::test_subscription_keeps_properties_and_that_it_is_replicated",
     ),
+    "encryption": (
+        "client/test_encryption.py::test_what_is_sent_encrypted_is_received",
+        "client/test_encryption.py::test_the_official_client_reads_ours",
+        "client/test_encryption.py::test_ours_reads_the_official_client",
+        "client/test_encryption.py::test_what_cannot_be_decrypted_comes_again",
+    ),
     "delayed delivery": ("client/test_delayed_sends.py::test_a_delayed_message_comes_at_its_time",),
     "Key_Shared, sticky ranges": (
         "client/test_consumer.py::test_key_shared_keeps_a_key_with_one_consumer",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.client import MessageId, OutgoingMessage, ProducerConfig, encode_entry
+from magnetar.client import FileKeyReader, MessageId, OutgoingMessage, ProducerConfig, encode_entry
 from magnetar.client.config import ClientConfig, ConsumerConfig
 from magnetar.client.connections.service_url import HostPort, parse_service_url
 from magnetar.client.consumers.ack_tracker import AckTracker, bits_of, words_of
@@ -325,6 +325,15 @@ def test_service_urls_name_their_hosts() -> None:
         (ConsumerConfig, {"type": "Private"}, "type='Private' is not one of Exclusive"),
         (ConsumerConfig, {"receiver_queue_size": -1}, "receiver_queue_size=-1 is less than 0"),
         (ConsumerConfig, {"name": ""}, "name='' is empty"),
+        (ConsumerConfig, {"crypto_failure_action": "SEND"}, "crypto_failure_action='SEND' is not one of FAIL"),
+        (ProducerConfig, {"crypto_failure_action": "DISCARD"}, "crypto_failure_action='DISCARD' is not one of FAIL"),
+        (ProducerConfig, {"encryption_keys": ["k"]}, "encryption_keys needs crypto_key_reader"),
+        (ProducerConfig, {"crypto_key_reader": FileKeyReader()}, "encryption_keys needs crypto_key_reader"),
+        (
+            ProducerConfig,
+            {"encryption_keys": "k", "crypto_key_reader": FileKeyReader()},
+            "encryption_keys='k' is a text; give a list of names",
+        ),
         (ConsumerConfig, {"read_compacted": True, "type": "Shared"}, "read_compacted needs type Exclusive or Failover"),
     ],
 )
@@ -337,6 +346,6 @@ def test_bad_settings_are_refused_by_name(make: Any, settings: dict[str, Any], w
 
 @pytest.mark.parametrize("make", [ClientConfig, ProducerConfig, ConsumerConfig])
 def test_what_is_not_supported_does_not_exist(make: Any) -> None:
-    for setting in ("tls_trust_certs_file_path", "authentication", "schema", "crypto_key_reader"):
+    for setting in ("tls_trust_certs_file_path", "authentication", "schema"):
         with pytest.raises(TypeError):
             make(**{setting: True})

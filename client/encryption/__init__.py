@@ -1,0 +1,1 @@
+"""End-to-end encryption of messages: keys, and what encrypts and decrypts the bodies of entries."""

@@ -1,0 +1,76 @@
+"""Data keys, encrypted with RSA keys and decrypted.
+
+Source: Pulsar's encryption as its clients do it: RSA with OAEP, SHA-1 and MGF1 of SHA-1; AES-256-GCM with 12 bytes of
+nonce, a tag of 16 bytes behind the body and no further data.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, OAEP
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+from ...errors import CryptoError
+
+DATA_KEY_BITS = 256
+NONCE_BYTES = 12
+TAG_BYTES = 16
+_AES_KEY_BYTES = (16, 24, 32)
+# It protects a random key of one producer; clients of all languages use SHA-1 in it, and would not read another.
+_PADDING = OAEP(MGF1(SHA1()), SHA1(), None)
+
+
+def encrypted_key(data_key: bytes, public_pem: bytes, name: str) -> bytes:
+    """Return a data key encrypted with a public key.
+
+    Raises:
+        CryptoError: it is no RSA key; names it.
+    """
+    try:
+        found = load_pem_public_key(public_pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CryptoError(f"encryption key {name}: it is no public key in PEM form") from error
+    if not isinstance(found, rsa.RSAPublicKey):
+        raise CryptoError(f"encryption key {name}: {_only_rsa(found)}")
+    try:
+        return found.encrypt(data_key, _PADDING)
+    except ValueError as error:
+        raise CryptoError(f"encryption key {name}: its {found.key_size} bits are too few; use 2048") from error
+
+
+def decrypted_key(encrypted: bytes, private_pem: bytes, name: str) -> bytes:
+    """Return a data key decrypted with a private key.
+
+    Raises:
+        CryptoError: it is no RSA key, or not the one of the message; names it.
+    """
+    try:
+        found = _private_key(private_pem)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        why = "it has a password" if isinstance(error, TypeError) else "it is no private key in PEM form"
+        raise CryptoError(f"encryption key {name}: {why}") from error
+    if not isinstance(found, rsa.RSAPrivateKey):
+        raise CryptoError(f"encryption key {name}: {_only_rsa(found)}")
+    try:
+        data_key = found.decrypt(encrypted, _PADDING)
+    except ValueError as error:
+        raise CryptoError(f"encryption key {name}: this private key is not that of the message") from error
+    if len(data_key) not in _AES_KEY_BYTES:
+        raise CryptoError(f"encryption key {name}: the message has a data key of {len(data_key)} bytes")
+    return data_key
+
+
+@lru_cache(maxsize=16)
+def _private_key(pem: bytes) -> PrivateKeyTypes:
+    """Return a private key; the library takes some ten milliseconds to check one."""
+    return load_pem_private_key(pem, None)
+
+
+def _only_rsa(found: object) -> str:
+    kind = type(found).__name__.removesuffix("PublicKey").removesuffix("PrivateKey").lstrip("_")
+    return f"it is a key of the kind {kind}, and only RSA is supported"

@@ -1,0 +1,81 @@
+"""Decrypts what a consumer receives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from ...errors import CryptoError
+from ...wire.pulsar_api_pb2 import EncryptionKeys, MessageMetadata
+from .data_keys import decrypted_key
+from .keys import CryptoKeyReader
+
+KEPT_S = 4 * 3600.0
+"""How long a data key is used before the private key is asked for again."""
+KEPT_MAX = 1000
+"""Data keys of one consumer; the one that was used longest ago goes first."""
+
+
+class Decryption:
+    """Has the data keys of the messages that one consumer has received; may be used in any thread."""
+
+    def __init__(self, reader: CryptoKeyReader | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Prepare.
+
+        Args:
+            reader: has the private keys; None: nothing can be decrypted.
+            clock: in seconds.
+        """
+        self._reader = reader
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[bytes, tuple[AESGCM, float]] = OrderedDict()  # by the encrypted key
+
+    def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """Return the body of an entry decrypted.
+
+        Raises:
+            CryptoError: none of its keys can be used, or it was changed; says why.
+        """
+        cipher = self._cipher(metadata)
+        try:
+            return cipher.decrypt(metadata.encryption_param, body, None)
+        except (InvalidTag, ValueError) as error:
+            raise CryptoError("its body was changed, or encrypted with another key") from error
+
+    def _cipher(self, metadata: MessageMetadata) -> AESGCM:
+        with self._lock:
+            now_s = self._clock()
+            for key in metadata.encryption_keys:
+                found = self._known.get(key.value)
+                if found is not None and now_s < found[1]:
+                    self._known.move_to_end(key.value)
+                    return found[0]
+        if self._reader is None:
+            raise CryptoError("the consumer has no crypto_key_reader")
+        reasons = []
+        for key in metadata.encryption_keys:
+            try:
+                cipher = AESGCM(self._data_key(self._reader, key))
+            except CryptoError as error:
+                reasons.append(str(error))
+                continue
+            with self._lock:
+                self._known[key.value] = (cipher, now_s + KEPT_S)
+                if len(self._known) > KEPT_MAX:
+                    self._known.popitem(last=False)
+            return cipher
+        raise CryptoError("; ".join(reasons))
+
+    @staticmethod
+    def _data_key(reader: CryptoKeyReader, key: EncryptionKeys) -> bytes:
+        try:
+            private = reader.get_private_key(key.key, {pair.key: pair.value for pair in key.metadata})
+        except Exception as error:
+            raise CryptoError(f"encryption key {key.key}: {error or type(error).__name__}") from error
+        return decrypted_key(key.value, private.key, key.key)

@@ -1,0 +1,128 @@
+"""Encrypts what a producer sends.
+
+Design: one data key for all partitions of a producer, made when it is created and anew every `RENEW_S` in another
+thread, as its reader may ask a server for the public keys; what is sent meanwhile has the key before.
+
+Invariant: what is encrypted with a data key and a nonce has never been encrypted with both before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from ...errors import CryptoError
+from ...wire.pulsar_api_pb2 import EncryptionKeys, KeyValue, MessageMetadata
+from .data_keys import DATA_KEY_BITS, NONCE_BYTES, TAG_BYTES, encrypted_key
+from .keys import CryptoKeyReader
+
+RENEW_S = 4 * 3600.0
+RETRY_S = 60.0
+"""After which renewing is tried again when a public key was not found."""
+
+log = logging.getLogger(__name__)
+
+
+class _DataKey(NamedTuple):
+    """A data key in use, and what consumers get to know of it."""
+
+    cipher: AESGCM
+    keys: list[EncryptionKeys]
+
+
+class Encryption:
+    """What encrypts the entries of one producer, on its event loop."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        reader: CryptoKeyReader,
+        *,
+        sends_clear: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; `open` makes the first data key.
+
+        Args:
+            names: of the public keys; who has the private key of any one can read.
+            reader: has them.
+            sends_clear: messages go out as they are while there is no data key.
+            clock: in seconds.
+        """
+        self._names = tuple(names)
+        self._reader = reader
+        self._sends_clear = sends_clear
+        self._clock = clock
+        self._data_key: _DataKey | None = None
+        self._due_s = float("inf")
+        self._loop = asyncio.get_running_loop()
+
+    async def open(self) -> None:
+        """Make the first data key.
+
+        Cancellation: safe.
+
+        Raises:
+            CryptoError: a public key is missing or cannot be used, unless clear messages are allowed then.
+        """
+        try:
+            self._data_key = await self._loop.run_in_executor(None, self._made)
+        except CryptoError as error:
+            if not self._sends_clear:
+                raise
+            log.warning("messages go out in the clear: %s", error)
+        self._due_s = self._clock() + (RETRY_S if self._data_key is None else RENEW_S)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What an entry has more for being encrypted, at most."""
+        found = self._data_key
+        return TAG_BYTES + NONCE_BYTES + 64 + (sum(key.ByteSize() + 8 for key in found.keys) if found else 0)
+
+    def encrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """Return the body of an entry encrypted; what readers need for it is put into the metadata."""
+        if self._clock() >= self._due_s:
+            self._renew()
+        found = self._data_key
+        if found is None:
+            return body
+        nonce = os.urandom(NONCE_BYTES)
+        del metadata.encryption_keys[:]
+        metadata.encryption_keys.extend(found.keys)
+        metadata.encryption_param = nonce
+        return found.cipher.encrypt(nonce, body, None)
+
+    def _renew(self) -> None:
+        self._due_s = self._clock() + RETRY_S
+
+        def renewed(future: asyncio.Future[_DataKey]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                kept = "messages go out in the clear" if self._data_key is None else "the one before is used"
+                log.warning("there is no new data key, %s: %s", kept, error)
+                return
+            self._data_key = future.result()
+            self._due_s = self._clock() + RENEW_S
+
+        self._loop.run_in_executor(None, self._made).add_done_callback(renewed)
+
+    def _made(self) -> _DataKey:
+        data_key = AESGCM.generate_key(DATA_KEY_BITS)
+        keys = []
+        for name in self._names:
+            try:
+                public = self._reader.get_public_key(name, {})
+            except Exception as error:
+                raise CryptoError(f"encryption key {name}: {error or type(error).__name__}") from error
+            metadata = [KeyValue(key=key, value=value) for key, value in public.metadata.items()]
+            encrypted = encrypted_key(data_key, public.key, name)
+            keys.append(EncryptionKeys(key=name, value=encrypted, metadata=metadata))
+        return _DataKey(AESGCM(data_key), keys)
