@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture
-def at(broker: BrokerThread) -> Iterator[list[str]]:
-    yield ["--service-url", broker.service_url]
+def at(broker: BrokerThread) -> list[str]:
+    return ["--service-url", broker.service_url]
 
 
 @pytest.mark.slow
