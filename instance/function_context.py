@@ -21,6 +21,7 @@ from ..client.consumers.received import ReceivedEntry
 from ..client.outgoing_message import NO_VALUE, Base64Key
 from ..config.conversion import runtime_options
 from ..errors import ClosedError, InvalidConfig
+from ..wire.batch import header_text
 from ..wire.message_id import MessageId
 from ..wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ..wire.topic_name import parse_topic_name
@@ -245,10 +246,10 @@ class FunctionContext(RecordedContext, Context):
         )
 
     def get_message_key(self) -> str:  # noqa: D102
-        return self._header().partition_key
+        return header_text(self._header().partition_key)
 
     def get_partition_key(self) -> str:  # noqa: D102
-        return self._header().partition_key
+        return header_text(self._header().partition_key)
 
     def get_ordering_key(self) -> bytes:  # noqa: D102
         return self._header().ordering_key
@@ -257,7 +258,7 @@ class FunctionContext(RecordedContext, Context):
         return self._header().event_time
 
     def get_message_properties(self) -> dict[str, str]:  # noqa: D102
-        return {pair.key: pair.value for pair in self._header().properties}
+        return {header_text(pair.key): header_text(pair.value) for pair in self._header().properties}
 
     def get_current_message_topic_name(self) -> str:  # noqa: D102
         return self._message()[0].topic
@@ -368,7 +369,7 @@ class FunctionContext(RecordedContext, Context):
             topic=entry.topic,
             partition=message_id.partition(),
             message_id=message_id,
-            key=header.partition_key,
+            key=header_text(header.partition_key),
             ordering_key=header.ordering_key,
             properties=self.get_message_properties(),
             event_time_ms=header.event_time,

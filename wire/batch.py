@@ -265,3 +265,11 @@ def _sequence_id_bytes(header: bytes) -> int:
 def _uniform_payloads(body: bytes, count: int, start: int) -> list[bytes]:
     width = len(body) // count
     return [body[row + start : row + width] for row in range(0, len(body), width)]
+
+
+def header_text(value: str | bytes) -> str:
+    """Return a string of a header, which protobuf gives as bytes where it is no UTF-8; that is replaced.
+
+    Brokers look into the metadata of entries, and not into the headers inside batches, so any client may send such.
+    """
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

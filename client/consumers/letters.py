@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...errors import BrokerError, ClosedError, IncompatibleSchema, MagnetarError, TopicNotFound
+from ...wire.batch import header_text
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from ...wire.topic_name import parse_topic_name
@@ -112,7 +113,7 @@ def letter_metadata(message: Message, properties: Mapping[str, str], deliver_at_
         uncompressed_size=len(message.data),
     )
     if header.HasField("partition_key"):
-        metadata.partition_key = header.partition_key
+        metadata.partition_key = header_text(header.partition_key)
         if header.partition_key_b64_encoded:
             metadata.partition_key_b64_encoded = True
     if header.HasField("ordering_key"):

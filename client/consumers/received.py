@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from ...errors import CryptoError, ProtocolError
 from ...wire import ack_set
-from ...wire.batch import MessageHeaders, split_batch
+from ...wire.batch import MessageHeaders, header_text, split_batch
 from ...wire.compression import decompress
 from ...wire.message_id import MessageId
 from ...wire.payload import MAGIC_CHECKSUM, open_payload, verify_checksum
@@ -471,8 +471,8 @@ class Message:
     @property
     def key(self) -> str | None:
         """Partition key."""
-        header = self._header
-        return header.partition_key if header.HasField("partition_key") else None
+        header: Any = self._header  # compiled, a field that is said to be text must not be bytes
+        return header_text(header.partition_key) if header.HasField("partition_key") else None
 
     @property
     def has_value(self) -> bool:
@@ -497,8 +497,9 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Free pairs of text."""
-        return {pair.key: pair.value for pair in self._header.properties}
+        """Free pairs of text; what is no UTF-8 in it has been replaced."""
+        header: Any = self._header  # see `key`
+        return {header_text(pair.key): header_text(pair.value) for pair in header.properties}
 
     @property
     def publish_time_ms(self) -> int:

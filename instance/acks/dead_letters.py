@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...client.consumers.received import ReceivedEntry
 from ...client.outgoing_message import NO_VALUE, Base64Key
 from ...errors import InvalidTopicName
-from ...wire.batch import encode_attributes
+from ...wire.batch import encode_attributes, header_text
 from ...wire.bulk import varint
 from ...wire.function_letters import EXCEPTION
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
@@ -50,9 +50,11 @@ class Letter(NamedTuple):
     def options(self) -> tuple[bytes, MessageOptions]:
         """Return payload and options of the letter as a message that is sent by itself, with no text but UTF-8."""
         header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
-        options = MessageOptions(properties={_text(pair.key): _text(pair.value) for pair in header.properties})
+        options = MessageOptions(
+            properties={header_text(pair.key): header_text(pair.value) for pair in header.properties}
+        )
         if header.HasField("partition_key"):
-            key = _text(header.partition_key)
+            key = header_text(header.partition_key)
             options["key"] = Base64Key(key) if header.partition_key_b64_encoded else key
         if header.HasField("ordering_key"):
             options["ordering_key"] = header.ordering_key
@@ -151,11 +153,6 @@ def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
 _OWN_FIELDS = ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value")
 """What the metadata of a message that came alone and of one of a batch have in common, beside the properties."""
 _NO_SIZE = SingleMessageMetadata(payload_size=0).SerializeToString()
-
-
-def _text(value: str | bytes) -> str:
-    """Return a text of a message, which protobuf gives as bytes where it is no UTF-8."""
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def _property(name: str, value: str) -> bytes:

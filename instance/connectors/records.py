@@ -8,6 +8,7 @@ from ...api.connector import Record
 from ...api.serde import SerDe
 from ...client.consumers.received import ReceivedEntry
 from ...errors import ProtocolError
+from ...wire.batch import header_text
 from ...wire.position import Position
 from ...wire.position_sequence import SequenceOverflow, first_message_number
 from ..batch_call import Blame, Failure
@@ -63,8 +64,8 @@ def records_of(unit: Unit, serde: SerDe, failures: list[Failure], *, is_exact: b
                     position,
                     Record(
                         value,
-                        header.partition_key if header.HasField("partition_key") else None,
-                        {pair.key: pair.value for pair in header.properties} if header.properties else {},
+                        header_text(header.partition_key) if header.HasField("partition_key") else None,
+                        {header_text(pair.key): header_text(pair.value) for pair in header.properties},
                         header.event_time,
                         topic,
                         f"{text}:{index}" if is_batch else text,

@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from ...client.consumers.received import ReceivedEntry
-from ...wire.batch import encode_attributes
+from ...wire.batch import encode_attributes, header_text
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
 from ..output_headers import message_id_of
@@ -164,7 +164,8 @@ class Tracing:
         if not any(field in raw for field in self._in_bytes):
             return Context()
         source = entry.metadata if headers is None else headers[index]
-        return self._propagator.extract({pair.key: pair.value for pair in source.properties}, context=Context())
+        carrier = {header_text(pair.key): header_text(pair.value) for pair in source.properties}
+        return self._propagator.extract(carrier, context=Context())
 
     def _span(
         self, entry: ReceivedEntry, parent: Context, more: dict[str, AttributeValue], links: list[Link] | None = None

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from magnetar.client import AsyncClient, ConsumerConfig, MessageId, ProducerConfig, ReaderConfig
+from magnetar.client import (
+    AsyncClient,
+    ConsumerConfig,
+    ConsumerDeadLetterPolicy,
+    MessageId,
+    ProducerConfig,
+    ReaderConfig,
+    encode_entry,
+)
 from magnetar.client.blocking import Client
 from magnetar.client.producers.producer import Producer
 from magnetar.errors import ClosedError, InvalidConfig, MessageTooLarge
@@ -180,3 +188,37 @@ async def test_a_consumer_that_is_closed_while_it_moves_leaves_nothing_on_the_br
     await asyncio.wait_for(closing, 30)
     other = await client.subscribe(topic, "s", ConsumerConfig(type="Exclusive"))
     await other.close()
+
+
+NO_UTF8 = b"\x0a\x08\x0a\x02p\xfe\x12\x02\xffv" + b"\x12\x02k\xff"
+"""Attributes of a message in a batch whose property and key are no UTF-8; brokers do not look there."""
+
+
+async def test_texts_in_a_batch_that_are_no_utf8_are_replaced(client: AsyncClient, topic: str) -> None:
+    producer = await client.create_producer(topic)
+    await producer.send_entry(encode_entry([b"odd", b"even"], [NO_UTF8, b""]))
+    consumer = await client.subscribe(topic, "s", ConsumerConfig(initial_position="Earliest"))
+    message = await consumer.receive(30)
+    assert (message.data, message.key, message.properties) == (b"odd", "k\ufffd", {"p\ufffd": "\ufffdv"})
+    assert (await consumer.receive(30)).key is None
+
+
+async def test_a_message_whose_texts_are_no_utf8_can_be_a_dead_letter(client: AsyncClient, topic: str) -> None:
+    policy = ConsumerDeadLetterPolicy(max_redeliver_count=1, initial_subscription_name="s")
+    config = ConsumerConfig(
+        type="Shared", initial_position="Earliest", dead_letter_policy=policy, negative_ack_delay_ms=50
+    )
+    producer = await client.create_producer(topic)
+    await producer.send_entry(encode_entry([b"odd", b"even"], [NO_UTF8, b""]))
+    letters = await client.subscribe(f"{topic}-s-DLQ", "s", ConsumerConfig(initial_position="Earliest"))
+    consumer = await client.subscribe(topic, "s", config)
+    found: dict[bytes, str | None] = {}
+    async with asyncio.timeout(30):
+        while len(found) < 2:
+            if (letter := letters.poll()) is not None:
+                found[letter.data] = letter.key
+            elif (message := consumer.poll()) is not None:
+                consumer.negative_ack(message)
+            else:
+                await asyncio.sleep(0.01)
+    assert found == {b"odd": "k\ufffd", b"even": None}

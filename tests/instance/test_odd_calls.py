@@ -267,3 +267,23 @@ async def test_entries_that_no_client_sends_are_acknowledged_and_hold_nothing_up
         return not settlement_of(instance)._held._sizes
 
     await until(holds_nothing)
+
+
+TEXTS = """
+import json
+def process(text, context):
+    record = context.get_current_record()
+    return json.dumps([context.get_message_key(), context.get_message_properties(), record.key, record.properties])
+"""
+
+
+async def test_texts_of_a_message_that_are_no_utf8_are_replaced(
+    client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
+) -> None:
+    producer = await client.create_producer(f"{topic}-in")
+    headers = [b"\x0a\x08\x0a\x02p\xfe\x12\x02\xffv\x12\x02k\xff", b"\x12\x01k"]  # property p?=?v and key k?; key k
+    await producer.send_entry(encode_entry([b"odd", b"even"], headers))
+    await start(make_spec(TEXTS))
+    odd, even = [json.loads(message.data) for message in await receive(client, f"{topic}-out", 2)]
+    assert odd == ["k\ufffd", {"p\ufffd": "\ufffdv"}] * 2
+    assert even == ["k", {}] * 2
