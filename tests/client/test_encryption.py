@@ -31,7 +31,9 @@ from magnetar.client import (
     EncryptionKey,
     FileKeyReader,
     InvalidConfig,
+    MergedConsumer,
     OperationTimeout,
+    Producer,
     ProducerConfig,
     ReaderConfig,
     UriKeyReader,
@@ -98,7 +100,7 @@ def official(cluster: Cluster) -> Iterator[pulsar.Client]:
     client.close()
 
 
-async def received(consumer: Consumer, count: int) -> list[bytes]:
+async def received(consumer: Consumer | MergedConsumer, count: int) -> list[bytes]:
     return [(await consumer.receive(30)).data for _ in range(count)]
 
 
@@ -138,6 +140,7 @@ async def test_entries_and_delayed_messages_are_encrypted_too(
         await producer.send_entry([SECRET, b"two"])
         await producer.send_entry(encode_entry([SECRET, b"four"], compression="ZSTD"))
         await producer.send(SECRET, deliver_at_ms=1)
+        assert isinstance(producer, Producer)
         with pytest.raises(InvalidConfig, match="encrypts, and this entry is sealed; use send_entry"):
             producer.send_sealed(b"x", 9, 1)
     reader = await client.create_reader(topic, EARLIEST, ReaderConfig(crypto_key_reader=pair.reader))
