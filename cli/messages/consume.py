@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -88,7 +91,8 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     )
     interrupted: KeyboardInterrupt | None = None
     try:
-        asyncio.run(receive(settings.service_url, topic, flags, printer))
+        with withheld_shown():
+            asyncio.run(receive(settings.service_url, topic, flags, printer))
     except ConsumerBusy as exc:
         raise who_is_there(settings.admin_url, topic, flags["subscription_name"], exc) from exc
     except KeyboardInterrupt as exc:  # the usual end of `-n 0`
@@ -96,6 +100,24 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     click.echo(f"{printer.count} messages successfully consumed", err=True)
     if interrupted is not None:
         raise interrupted
+
+
+class _Shown(logging.Handler):
+    """Shows what is logged as a line on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"magnetar: {record.getMessage()}", err=True)
+
+
+@contextmanager
+def withheld_shown() -> Iterator[None]:
+    """Show why the consumer does not give out a message; the command would only seem to wait."""
+    logger, handler = logging.getLogger("magnetar.client.consumers"), _Shown(logging.ERROR)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: Printer) -> None:

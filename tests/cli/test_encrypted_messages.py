@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from magnetar.cli.main import main
 from magnetar.testing.broker_thread import BrokerThread
 
 from tests.cli.test_produce_lines import broker as broker
+from tests.support.servers import COMMAND
 
 Capture = pytest.CaptureFixture[str]
 
@@ -60,3 +63,16 @@ def test_what_is_missing_is_named(at: list[str], keys: tuple[str, str], capsys: 
     ):
         assert main([*at, "produce", "t", "-m", "x", *flags]) == 1
         assert capsys.readouterr().err.startswith(f"magnetar: {why}")
+
+
+@pytest.mark.slow
+def test_why_a_message_is_not_given_out_is_shown(at: list[str], keys: tuple[str, str], capsys: Capture) -> None:
+    assert main([*at, "produce", "kept", "-m", "x", "-ekn", "k", "-ekv", keys[0]]) == 0
+    command = [*COMMAND, *at, "consume", "kept", "-s", "s", "-p", "Earliest"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline().decode()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert said.startswith("magnetar: persistent://public/default/kept: entry ")
+    assert said.endswith("is encrypted, and the consumer has no crypto_key_reader\n")
