@@ -22,6 +22,7 @@ NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("compiled", "errors", "tasks", "wire"),
+    ("security",),
     ("api", "config", "web", "state", "metadata.store", "metadata.replicated_log"),
     ("broker", "client"),
     ("connectors", "metadata", "membership", "scheduler"),
@@ -36,6 +37,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "security": (
+        ("tls", "roles"),
+        ("credentials", "authentication", "authorization"),
+        ("",),
+    ),
     "client": (
         ("checks", "encryption", "outgoing_message", "receiving", "schemas", "statistics"),
         ("connections", "interceptors"),
