@@ -18,6 +18,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
     ├── RequestRefused         a REST request is answered with an error status
     ├── ClosedError            you used a client, producer or consumer after closing it
     ├── ConnectionLost         the network or the broker went away; retried where the protocol allows
+    ├── TlsFailed              a certificate is refused, by this side or the other, or there is no TLS there
+    ├── CredentialsUnavailable what shows who we are cannot be read or fetched now
     ├── OperationTimeout       no answer in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
     ├── MessageTooLarge        a message or batch exceeds what the broker takes
@@ -123,6 +125,14 @@ class ClosedError(MagnetarError):
 
 class ConnectionLost(MagnetarError):
     """The connection to the broker broke or could not be made."""
+
+
+class TlsFailed(MagnetarError):
+    """No TLS connection: one side refuses the other's certificate, or the other does not speak TLS."""
+
+
+class CredentialsUnavailable(MagnetarError):
+    """What shows who we are, or a certificate, cannot be read or fetched now."""
 
 
 class OperationTimeout(MagnetarError):

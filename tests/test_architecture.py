@@ -38,8 +38,9 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "security": (
-        ("tls", "roles"),
-        ("credentials", "authentication", "authorization"),
+        ("roles",),
+        ("credentials",),
+        ("tls", "authentication", "authorization"),
         ("",),
     ),
     "client": (

@@ -1,0 +1,67 @@
+"""A client certificate: the server takes its common name for the role."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...errors import InvalidConfig
+from .authentication import Authentication
+
+_FORMS = "give tlsCertFile:/path/cert.pem,tlsKeyFile:/path/key.pem"
+_CERTIFICATE, _KEY = "tlsCertFile", "tlsKeyFile"
+
+
+class AuthenticationTls(Authentication):
+    """Shows a certificate while the TLS connection is made; works on ``pulsar+ssl`` and ``https`` only."""
+
+    method = "tls"
+
+    def __init__(self, certificate_path: str, private_key_path: str) -> None:
+        """Prepare; the files are read at each connect.
+
+        Args:
+            certificate_path: of the certificate (PEM), with those between it and its authority behind it.
+            private_key_path: of its key (PEM), without a password.
+
+        Raises:
+            InvalidConfig: one is empty.
+        """
+        if not certificate_path or not private_key_path:
+            raise InvalidConfig(f"the method tls needs the files of a certificate and its key; {_FORMS}")
+        self._files = (str(certificate_path), str(private_key_path))
+
+    def data(self) -> bytes:
+        """Return nothing: the certificate says it all."""
+        return b""
+
+    def headers(self) -> dict[str, str]:
+        """Return none, for the same reason."""
+        return {}
+
+    def certificate(self) -> tuple[str, str]:
+        """Return the paths of certificate and key."""
+        return self._files
+
+    def __repr__(self) -> str:
+        return f"AuthenticationTls({self._files[0]!r}, {self._files[1]!r})"
+
+
+def tls_of(params: str) -> AuthenticationTls:
+    """Return what ``tlsCertFile:P,tlsKeyFile:P``, or a JSON object with these names, says.
+
+    Raises:
+        InvalidConfig: a name is missing or unknown.
+    """
+    values: Any
+    if params.strip().startswith("{"):
+        try:
+            values = json.loads(params)
+        except ValueError:
+            raise InvalidConfig(f"the parameters of the method tls are no JSON; {_FORMS}") from None
+    else:
+        parts = (part.strip().partition(":") for part in params.split(",") if part.strip())
+        values = {name: value.removeprefix("//") if value.startswith("///") else value for name, _, value in parts}
+    if set(values) != {_CERTIFICATE, _KEY} or not all(isinstance(value, str) for value in values.values()):
+        raise InvalidConfig(f"the parameters of the method tls are not {_CERTIFICATE} and {_KEY}; {_FORMS}")
+    return AuthenticationTls(values[_CERTIFICATE], values[_KEY])

@@ -1,0 +1,78 @@
+"""Which plugin a name stands for: Pulsar's names, short ones, and classes of one's own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from ...errors import InvalidConfig, MagnetarError
+from .authentication import Authentication
+from .authentication_basic import AuthenticationBasic
+from .authentication_oauth2 import AuthenticationOAuth2
+from .authentication_tls import tls_of
+from .authentication_token import AuthenticationToken
+
+_JAVA = "org.apache.pulsar.client.impl.auth."
+_NOTHING = ("", "none", f"{_JAVA}AuthenticationDisabled")
+_MAKERS: dict[str, tuple[Callable[[str], Authentication], tuple[str, ...]]] = {
+    "token": (AuthenticationToken, (f"{_JAVA}AuthenticationToken", "AuthenticationToken")),
+    "basic": (
+        lambda params: AuthenticationBasic(auth_params_string=params),
+        (f"{_JAVA}AuthenticationBasic", "AuthenticationBasic"),
+    ),
+    "tls": (tls_of, (f"{_JAVA}AuthenticationTls", "AuthenticationTls", "AuthenticationTLS")),
+    "oauth2": (
+        AuthenticationOAuth2,
+        (f"{_JAVA}oauth2.AuthenticationOAuth2", "AuthenticationOAuth2", "AuthenticationOauth2"),
+    ),
+}
+"""Short name -> what makes the plugin of its parameters, and its other names."""
+_FROM = ("", "pulsar.", "magnetar.client.")
+"""What may stand before the name of a class: Python programs know it from either package."""
+_SHOWN_CHARACTERS = 120
+
+
+def authentication_of(plugin: str, params: str) -> Authentication | None:
+    """Return the plugin of a name; None for the name of none.
+
+    Args:
+        plugin: ``token``, ``basic``, ``tls``, ``oauth2``, the name of Pulsar's class for it in Java or Python, or
+            ``module:Class`` or ``module.Class`` of a subclass of `Authentication`.
+        params: for token: the token, ``token:…``, ``{"token": "…"}`` or ``file:///…``; for basic:
+            ``{"userId": "…", "password": "…"}`` or ``user:password``; for tls: ``tlsCertFile:…,tlsKeyFile:…``;
+            for oauth2: JSON as `AuthenticationOAuth2` has it; for one of your own whatever it takes.
+
+    Raises:
+        InvalidConfig: there is no such plugin, or it does not take its parameters, which are not shown.
+    """
+    if plugin in _NOTHING:
+        return None
+    for short, (make, names) in _MAKERS.items():
+        if plugin == short or any(plugin == f"{before}{name}" for name in names for before in _FROM):
+            return make(params)
+    if plugin.startswith("org.apache.pulsar.") or not any(mark in plugin for mark in ".:"):
+        raise InvalidConfig(
+            f"auth_plugin {plugin[:_SHOWN_CHARACTERS]!r} is not supported; there are {', '.join(_MAKERS)}, Pulsar's"
+            " names of these, and module:Class of your own"
+        )
+    return _own(plugin, params)
+
+
+def _own(plugin: str, params: str) -> Authentication:
+    shown = plugin[:_SHOWN_CHARACTERS]
+    module, _, name = plugin.partition(":") if ":" in plugin else plugin.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidConfig(f"auth_plugin {shown!r} cannot be imported: {error}") from error
+    if not isinstance(kind, type) or not issubclass(kind, Authentication):
+        raise InvalidConfig(f"auth_plugin {shown!r} is no subclass of magnetar.client.Authentication; make it one")
+    try:
+        made: Authentication = kind(params)  # type: ignore[call-arg]  # the contract of `Authentication`
+    except MagnetarError:
+        raise
+    except Exception as error:  # of code of the user's; its text may hold what it was given
+        raise InvalidConfig(f"auth_plugin {shown!r} did not take auth_params: {type(error).__name__}") from error
+    if not made.method:
+        raise InvalidConfig(f"auth_plugin {shown!r} has no method; set its attribute to the server's name of it")
+    return made

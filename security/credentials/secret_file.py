@@ -1,0 +1,61 @@
+"""Small files with a secret, and the URLs that name them in Pulsar's parameters."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ...errors import CredentialsUnavailable, InvalidConfig
+
+SECRET_BYTES_MAX = 64 * 1024
+_FILE = "file:"
+_DATA = "data:"
+
+
+def path_of(url: str, what: str) -> Path:
+    """Return the path of ``file:///path`` or ``file:path``.
+
+    Raises:
+        InvalidConfig: it names another host, or nothing.
+    """
+    parsed = urlsplit(url)
+    path = unquote(parsed.path)
+    if parsed.netloc not in ("", "localhost") or not path:
+        raise InvalidConfig(f"{what} is no file of this machine; write file:///path")
+    return Path(path)
+
+
+def read_secret(path: Path, what: str) -> bytes:
+    """Return what a file holds. Blocking.
+
+    Raises:
+        CredentialsUnavailable: it cannot be read, or has more than `SECRET_BYTES_MAX` bytes.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(SECRET_BYTES_MAX + 1)
+    except OSError as error:
+        raise CredentialsUnavailable(f"{what} {path} cannot be read: {error.strerror or error}") from error
+    if len(content) > SECRET_BYTES_MAX:
+        raise CredentialsUnavailable(f"{what} {path} has more than {SECRET_BYTES_MAX} bytes")
+    return content
+
+
+def read_secret_at(url: str, what: str) -> bytes:
+    """Return what a URL of Pulsar's stands for: ``file:///path``, ``data:…;base64,…``, or a path. Blocking.
+
+    Raises:
+        InvalidConfig: it is none of these; what it holds is not shown.
+        CredentialsUnavailable: as `read_secret`.
+    """
+    if url.startswith(_DATA):
+        kind, comma, content = url.partition(",")
+        if not comma or not kind.endswith(";base64"):
+            raise InvalidConfig(f"{what} begins with data: but is no data:application/json;base64,…")
+        try:
+            return base64.b64decode(content, validate=True)
+        except binascii.Error as error:
+            raise InvalidConfig(f"{what} is no base64 behind data:") from error
+    return read_secret(path_of(url, what) if url.startswith(_FILE) else Path(url), what)

@@ -1,0 +1,84 @@
+"""What a client's TLS connections are made with: whom it trusts, and its own certificate."""
+
+from __future__ import annotations
+
+import ssl
+
+from ..errors import CredentialsUnavailable, TlsFailed
+from ..wire.printable import one_line
+from .credentials.client_security import ClientSecurity
+
+MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2
+"""Of TLS, for servers and clients: what came before is broken."""
+
+
+def client_context(security: ClientSecurity, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
+    """Return the TLS settings of a client. Blocking: it reads the files.
+
+    Args:
+        security: of the client.
+        certificate: files of a certificate and its key, where the settings name none.
+
+    Raises:
+        CredentialsUnavailable: a file cannot be read, or holds no certificate or no key of it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = MINIMUM_VERSION
+    if security.tls_allow_insecure_connection:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.check_hostname = security.tls_hostname_verification
+        _trust(context, security.tls_trust_certs_file)
+    if security.tls_certificate_file:
+        certificate = (security.tls_certificate_file, security.tls_key_file)
+    if certificate is not None:
+        _show(context, *certificate)
+    return context
+
+
+def _trust(context: ssl.SSLContext, file: str) -> None:
+    if not file:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cafile=file)
+    except OSError as error:
+        raise CredentialsUnavailable(_said("trusted certificates", file, error)) from error
+
+
+def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    def refuse() -> str:
+        raise CredentialsUnavailable(f"the key {key} has a password; give one without")
+
+    try:
+        context.load_cert_chain(certificate, key, password=refuse)
+    except OSError as error:
+        raise CredentialsUnavailable(_said("certificate", f"{certificate} with key {key}", error)) from error
+
+
+def _said(what: str, file: str, error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"{what} {file} is no PEM that fits: {error.reason or one_line(str(error))}"
+    return f"{what} {file} cannot be read: {error.strerror or error}"
+
+
+def tls_failure(where: str, error: BaseException) -> TlsFailed:
+    """Return what a TLS error of a connection means, with the remedy."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in (62, 63, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, …EMAIL…, …IP_ADDRESS_MISMATCH
+            remedy = "; connect by a name that it has, or leave hostname verification off"
+        elif error.verify_code in (2, 18, 19, 20, 21):  # an unknown issuer, or one that is its own
+            remedy = "; name its authority with tls_trust_certs_file"
+        else:
+            remedy = ""
+        return TlsFailed(f"the certificate of {where} is refused: {one_line(error.verify_message)}{remedy}")
+    reason = str(getattr(error, "reason", "") or one_line(str(error)) or type(error).__name__)
+    words = reason.replace("_", " ").lower()
+    if "certificate required" in words or "handshake failure" in words:
+        return TlsFailed(f"{where} ended the TLS connection: {words}; give it a client certificate that it trusts")
+    if "alert" in words:
+        return TlsFailed(f"{where} refused the TLS connection: {words}")
+    if "wrong version number" in words or "record layer failure" in words or "http request" in words:
+        return TlsFailed(f"{where} does not speak TLS ({words}); give the address of its TLS port, or one without TLS")
+    return TlsFailed(f"no TLS connection with {where}: {words}")
