@@ -1,0 +1,104 @@
+"""Basic authentication: names and passwords against the hashes of a htpasswd file.
+
+As Pulsar does, of the formats of htpasswd two are read, `$apr1$` (MD5, ``htpasswd -m``) and the traditional crypt with
+two characters of salt (``htpasswd -d``), of which only the first eight characters of a password count. A password has
+no colon. Each guess costs half a millisecond of hashing, in a thread; an unknown name costs as much as a wrong
+password.
+
+Source: Pulsar's AuthenticationProviderBasic.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+import re
+from collections.abc import Mapping
+
+from ...errors import AuthenticationError, InvalidConfig
+from .keys import key_bytes
+from .provider import AuthenticationProvider, Identity, Peer
+from .settings import ServerSecurity
+
+MAX_PASSWORD_BYTES = 1024
+APR1 = re.compile(r"\$apr1\$([^$]{1,8})\$[./0-9A-Za-z]{22}")
+CRYPT = re.compile(r"[./0-9A-Za-z]{13}")
+_NOBODY = "$apr1$........$......................"
+"""What the password of an unknown name is compared with; no password has this hash."""
+
+log = logging.getLogger(__name__)
+
+
+def read_users(content: bytes) -> dict[str, str]:
+    """Return the hash of each name of a htpasswd file; one in a format that is not read cannot log in.
+
+    Raises:
+        InvalidConfig: a line is no ``name:hash``, or nobody is in there.
+    """
+    users: dict[str, str] = {}
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, colon, hashed = text.partition(":")
+        if not colon or not name or not hashed:
+            raise InvalidConfig(f"basicAuthConf: line {number} is no name:hash as htpasswd writes it")
+        if not APR1.fullmatch(hashed) and not CRYPT.fullmatch(hashed):
+            log.warning("basicAuthConf: line %d has a hash that is not read; make it with `htpasswd -m`", number)
+        users[name] = hashed
+    if not users:
+        raise InvalidConfig("basicAuthConf names nobody; add somebody with `htpasswd -m`")
+    return users
+
+
+def is_password(password: str, hashed: str) -> bool:
+    """Return whether a password has a hash, in a time that does not tell how far they agree."""
+    # Here: only where passwords are configured.
+    from passlib.hash import apr_md5_crypt, des_crypt  # type: ignore[import-untyped]
+
+    try:
+        if match := APR1.fullmatch(hashed):
+            made = apr_md5_crypt.using(salt=match[1], relaxed=True).hash(password)
+        elif CRYPT.fullmatch(hashed):
+            made = des_crypt.using(salt=hashed[:2], relaxed=True).hash(password)
+        else:
+            return False
+    except (ValueError, TypeError):  # a password that the hash does not know, such as one with a NUL
+        return False
+    return hmac.compare_digest(made.encode(), hashed.encode())
+
+
+class BasicProvider(AuthenticationProvider):
+    """`AuthenticationProviderBasic`; the role is the name."""
+
+    method = "basic"
+
+    def __init__(self, settings: ServerSecurity) -> None:
+        if not settings.basic_auth_conf:
+            raise InvalidConfig("authenticationProviders has passwords, but basicAuthConf does not say where they are")
+        self._users = read_users(key_bytes("basicAuthConf", settings.basic_auth_conf))
+
+    def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
+        """Return whose ``name:password`` this is."""
+        if len(data) > MAX_PASSWORD_BYTES:
+            raise AuthenticationError(f"{len(data)} bytes of name and password exceed {MAX_PASSWORD_BYTES}")
+        try:
+            name, password = data.decode().split(":")
+        except ValueError as error:  # bytes that are no text are one, too
+            raise AuthenticationError("these are no name:password with one colon") from error
+        known = self._users.get(name)
+        if not is_password(password, known or _NOBODY) or known is None:
+            raise AuthenticationError("unknown name or wrong password")
+        return Identity(name)
+
+    def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
+        """Return what stands behind ``Basic``, decoded."""
+        scheme, _, value = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            return base64.b64decode(value.strip(), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise AuthenticationError("what follows Basic is no base64") from error

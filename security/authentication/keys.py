@@ -1,0 +1,56 @@
+"""Keys and files of settings, in each of the forms that Pulsar reads."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from ...errors import InvalidConfig
+
+MAX_BYTES = 16 * 1024 * 1024
+
+
+def key_bytes(setting: str, value: str) -> bytes:
+    """Return the content that a setting names: raw bytes, not decoded further.
+
+    Args:
+        setting: its name, for errors.
+        value: ``data:;base64,…``, ``file:///path``, a path that exists, or the content in base64.
+
+    Raises:
+        InvalidConfig: it is none of these, or cannot be read; the text does not show the value.
+    """
+    if value.startswith("data:"):
+        return _of_data_url(setting, value)
+    path = unquote_to_bytes(urlsplit(value).path).decode(errors="replace") if value.startswith("file:") else value
+    try:
+        if value.startswith("file:") or Path(path).exists():
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise InvalidConfig(f"{setting}: the file {path} exceeds {MAX_BYTES} bytes")
+            return content
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "is no path"
+        if value.startswith("file:"):
+            raise InvalidConfig(f"{setting}: the file {path} cannot be read: {reason}") from error
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidConfig(
+            f"{setting} is neither data:;base64,…, nor file:///path, nor a path that exists, nor base64"
+        ) from error
+
+
+def _of_data_url(setting: str, value: str) -> bytes:
+    head, comma, content = value.partition(",")
+    if not comma:
+        raise InvalidConfig(f"{setting}: a data: URL needs a comma, as in data:;base64,…")
+    try:
+        if head.endswith(";base64"):
+            return base64.b64decode(unquote_to_bytes(content), validate=True)
+        return unquote_to_bytes(content)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidConfig(f"{setting}: what follows the comma of the data: URL is no base64") from error

@@ -1,0 +1,84 @@
+"""Which class stands behind a name of `authenticationProviders`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from ...errors import InvalidConfig
+from .provider import AuthenticationProvider
+from .settings import ServerSecurity
+
+_PULSAR = "org.apache.pulsar.broker.authentication."
+_OURS = {
+    "token": ("tokens", "TokenProvider"),
+    "basic": ("basic", "BasicProvider"),
+    "tls": ("certificates", "TlsProvider"),
+}
+"""Module and class of each; imported when they are configured, for a server without them shall not pay."""
+_NAMES = {
+    **{name: name for name in _OURS},
+    f"{_PULSAR}AuthenticationProviderToken": "token",
+    f"{_PULSAR}AuthenticationProviderBasic": "basic",
+    f"{_PULSAR}AuthenticationProviderTls": "tls",
+}
+_CLASS = re.compile(r"[A-Za-z_][\w.]*[.:][A-Za-z_]\w*")
+
+
+def provider_class(name: str) -> type[AuthenticationProvider]:
+    """Return the class of a name; imports its module.
+
+    Raises:
+        InvalidConfig: there is none, or it is no provider.
+    """
+    known = _NAMES.get(name)
+    if known is not None:
+        module, attribute = _OURS[known]
+        found = getattr(importlib.import_module(f".{module}", __package__), attribute)
+    elif name.startswith("org.apache.") or not _CLASS.fullmatch(name):
+        raise InvalidConfig(
+            f"authenticationProviders: {name[:100]!r} is not supported; give token, basic, tls, or module.Class of your"
+            " own"
+        )
+    else:
+        module, _, attribute = name.replace(":", ".").rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # code of others: whatever it fails with, the start is refused for it
+            raise InvalidConfig(
+                f"authenticationProviders: {name} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+    if not (isinstance(found, type) and issubclass(found, AuthenticationProvider)):
+        raise InvalidConfig(
+            f"authenticationProviders: {name} is no class of"
+            " magnetar.security.authentication.provider.AuthenticationProvider"
+        )
+    return found
+
+
+def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
+    """Return the providers of a server in their order; reads what the settings name.
+
+    Raises:
+        InvalidConfig: there are none, or one of them is not content with the settings.
+    """
+    if not settings.providers:
+        raise InvalidConfig(
+            "authenticationEnabled needs authenticationProviders, such as"
+            " org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+        )
+    providers = []
+    for name in dict.fromkeys(settings.providers):
+        found = provider_class(name)
+        try:
+            provider = found(settings)
+        except InvalidConfig:
+            raise
+        except Exception as error:  # code of others, as above
+            raise InvalidConfig(
+                f"authenticationProviders: {name} does not start: {type(error).__name__}: {error}"
+            ) from error
+        if not provider.method:
+            raise InvalidConfig(f"authenticationProviders: {name} has no method, which clients name it by")
+        providers.append(provider)
+    return providers

@@ -1,0 +1,215 @@
+"""Tokens: signed JSON (JWT) that names a role, and until when.
+
+Design: the kind of the key alone says which algorithms are taken, never the token: a secret key takes HMAC, a public
+one RSA or ECDSA of its curve. So `none` is no algorithm, and a public key, which everybody may have, is no secret: one
+that is given as `tokenSecretKey` is refused at the start. PyJWT verifies the signature; times, audience and role are
+judged here, by the clock that the caller passes in.
+
+Source: Pulsar's AuthenticationProviderToken; RFC 7519, RFC 8725 sections 3.1, 3.2 and 3.11.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import AuthenticationError, InvalidConfig
+from .keys import key_bytes
+from .provider import AuthenticationProvider, Identity, Peer
+from .settings import ServerSecurity
+
+MIN_SECRET_BYTES = 32
+MAX_TOKEN_BYTES = 64 * 1024
+RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_HMAC = (("HS256", 32), ("HS384", 48), ("HS512", 64))
+"""Algorithms of a secret with the shortest key for each, in bytes (RFC 7518 section 3.2)."""
+_BEARER = "Bearer "
+_OPTIONS = dict.fromkeys(
+    ("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss", "verify_sub", "verify_jti"), False
+)
+
+log = logging.getLogger(__name__)
+
+
+class TokenVerifier:
+    """A key and the algorithms that it verifies."""
+
+    def __init__(self, key: Any, algorithms: tuple[str, ...]) -> None:
+        self.algorithms = algorithms
+        self._key = key
+
+    def claims(self, token: bytes) -> dict[str, Any]:
+        """Return what a token says, if its signature is good; nothing else is checked.
+
+        Raises:
+            AuthenticationError: it is not, or this is no token.
+        """
+        import jwt  # here: only where tokens are configured
+
+        if len(token) > MAX_TOKEN_BYTES:
+            raise AuthenticationError(f"a token of {len(token)} bytes exceeds {MAX_TOKEN_BYTES}")
+        try:
+            if jwt.get_unverified_header(token).keys() & {"crit", "zip", "b64"}:
+                raise AuthenticationError("the token needs an extension that is not supported")
+            found = jwt.decode(token, self._key, algorithms=list(self.algorithms), options=_OPTIONS)  # type: ignore[arg-type]
+        except AuthenticationError:
+            raise
+        except jwt.InvalidTokenError as error:
+            raise AuthenticationError(f"the token is refused: {type(error).__name__}") from error
+        except Exception as error:  # what bytes can provoke in a parser is the peer's fault
+            raise AuthenticationError(f"this is no token: {type(error).__name__}") from error
+        return dict(found)
+
+
+def secret_verifier(secret: bytes) -> TokenVerifier:
+    """Return what verifies tokens that are signed with a secret.
+
+    Raises:
+        InvalidConfig: it is too short, or no secret.
+    """
+    if len(secret) < MIN_SECRET_BYTES:
+        raise InvalidConfig(
+            f"tokenSecretKey has {len(secret)} bytes, and HS256 needs {MIN_SECRET_BYTES} or more; make one with"
+            " `magnetar tokens create-secret-key`"
+        )
+    if _is_public(secret):
+        raise InvalidConfig("tokenSecretKey is a public key, which is no secret; give it as tokenPublicKey")
+    return TokenVerifier(secret, tuple(name for name, least in _HMAC if len(secret) >= least))
+
+
+def _is_public(content: bytes) -> bool:
+    if content.lstrip().startswith((b"-----BEGIN", b"ssh-")):
+        return True
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+    try:
+        load_der_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def public_verifier(content: bytes, algorithm: str) -> TokenVerifier:
+    """Return what verifies tokens that are signed with the private key of a public one.
+
+    Args:
+        content: the public key, SubjectPublicKeyInfo in DER, or the same as PEM.
+        algorithm: `tokenPublicAlg`, of which only the kind of the key counts.
+
+    Raises:
+        InvalidConfig: it is no such key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+    kind = RSAPublicKey if algorithm in RSA else EllipticCurvePublicKey if algorithm in CURVES.values() else None
+    if kind is None:
+        known = ", ".join((*RSA, *CURVES.values()))
+        raise InvalidConfig(f"tokenPublicAlg {algorithm!r} is no algorithm of public keys; give one of {known}")
+    try:
+        load = load_pem_public_key if content.lstrip().startswith(b"-----BEGIN") else load_der_public_key
+        key = load(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidConfig(
+            "tokenPublicKey is no public key in DER (SubjectPublicKeyInfo); make a pair with"
+            " `magnetar tokens create-key-pair`"
+        ) from error
+    if not isinstance(key, kind):
+        raise InvalidConfig(f"tokenPublicKey is no key for {algorithm}; correct tokenPublicAlg")
+    if isinstance(key, RSAPublicKey):
+        return TokenVerifier(key, RSA)
+    assert isinstance(key, EllipticCurvePublicKey)
+    if key.curve.name not in CURVES:
+        raise InvalidConfig(f"tokenPublicKey is of the curve {key.curve.name}; it has to be one of {', '.join(CURVES)}")
+    return TokenVerifier(key, (CURVES[key.curve.name],))
+
+
+def verifier_of(settings: ServerSecurity) -> TokenVerifier:
+    """Return what verifies the tokens of a server; reads files.
+
+    Raises:
+        InvalidConfig: there is no key, or it cannot be used.
+    """
+    if settings.token_secret_key:
+        if settings.token_public_key:
+            log.warning("tokenPublicKey has no effect beside tokenSecretKey; remove one of them")
+        return secret_verifier(key_bytes("tokenSecretKey", settings.token_secret_key))
+    if settings.token_public_key:
+        return public_verifier(key_bytes("tokenPublicKey", settings.token_public_key), settings.token_public_alg)
+    raise InvalidConfig(
+        "authenticationProviders has tokens, but there is no key; give tokenSecretKey or tokenPublicKey"
+    )
+
+
+def judge(claims: Mapping[str, Any], settings: ServerSecurity, now_s: float) -> Identity:
+    """Return whom the claims of a verified token name at a moment; pure.
+
+    Raises:
+        AuthenticationError: it is over, not valid yet, or for somebody else.
+    """
+    skew_s = settings.token_clock_skew_s
+    expires_s = _moment(claims, "exp")
+    if expires_s is not None and now_s > expires_s + skew_s:
+        raise AuthenticationError(f"the token ended {now_s - expires_s:.0f} s ago")
+    begins_s = _moment(claims, "nbf")
+    if begins_s is not None and now_s < begins_s - skew_s:
+        raise AuthenticationError(f"the token begins in {begins_s - now_s:.0f} s")
+    if settings.token_audience_claim:
+        audience = claims.get(settings.token_audience_claim)
+        given = audience if isinstance(audience, list) else [audience]
+        if not any(isinstance(one, str) and one == settings.token_audience for one in given):
+            raise AuthenticationError("the token is for another audience")
+    role = claims.get(settings.token_auth_claim or "sub")
+    if isinstance(role, list):
+        role = role[0] if role and isinstance(role[0], str) else None
+    if role is not None and not isinstance(role, str):
+        raise AuthenticationError(f"the claim {settings.token_auth_claim or 'sub'} of the token is no text")
+    blank = role is None or not role.strip()
+    return Identity(None if blank else role, None if expires_s is None else expires_s + skew_s)
+
+
+def _moment(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if type(value) not in (int, float):
+        raise AuthenticationError(f"the claim {name} of the token is no number")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise AuthenticationError(f"the claim {name} of the token is no moment")
+    return seconds
+
+
+class TokenProvider(AuthenticationProvider):
+    """`AuthenticationProviderToken`."""
+
+    method = "token"
+    is_blocking = False
+
+    def __init__(self, settings: ServerSecurity) -> None:
+        if settings.token_audience_claim and not settings.token_audience:
+            raise InvalidConfig("tokenAudienceClaim is set, so tokenAudience has to say for whom tokens are")
+        if settings.token_audience and not settings.token_audience_claim:
+            raise InvalidConfig("tokenAudience has no effect without tokenAudienceClaim; set it, to `aud` as a rule")
+        self._settings = settings
+        self._verifier = verifier_of(settings)
+
+    def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
+        """Return whom a token names."""
+        if not data:
+            raise AuthenticationError("there is no token")
+        return judge(self._verifier.claims(data), self._settings, now_s)
+
+    def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
+        """Return what stands behind ``Bearer``, whose case counts."""
+        value = headers.get("authorization", "")
+        return value[len(_BEARER) :].strip().encode() if value.startswith(_BEARER) else None
