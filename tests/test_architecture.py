@@ -38,7 +38,7 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "security": (
-        ("roles",),
+        ("roles", "server_tls", "server_tls_settings"),
         ("credentials",),
         ("tls", "authentication", "authorization"),
         ("",),
