@@ -6,11 +6,13 @@ The names of Pulsar's `broker.conf` are given where the setting has one; flags a
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InvalidConfig
 from ..metadata.store.url import parse_store_url
+from ..security.authentication.settings import ServerSecurity
+from ..security.server_tls_settings import ServerTls
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
 MIB = 1024 * 1024
@@ -40,6 +42,10 @@ class BrokerConfig:
         host: address to listen on, and to name in lookups. Loopback unless told otherwise.
         broker_port: port of the binary protocol; 0 takes a free one.
         web_port: port of the admin REST; 0 takes a free one.
+        broker_tls_port: `brokerServicePortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
+        web_tls_port: `webServicePortTls`, likewise.
+        tls: how TLS is spoken on both; see `ServerTls` for the names in broker.conf.
+        security: who may connect; see `ServerSecurity`.
         allowed_hosts: names by which requests may call the web port, beside those of this machine, and whose pages may
             ask (`webServiceAllowedHosts`; ours, Pulsar has no key for it).
         cluster: name of the cluster, in generated producer names.
@@ -142,6 +148,10 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     broker_port: int = 6650
     web_port: int = 8080
+    broker_tls_port: int | None = None
+    web_tls_port: int | None = None
+    tls: ServerTls = field(default_factory=ServerTls)
+    security: ServerSecurity = field(default_factory=ServerSecurity)
     allowed_hosts: tuple[str, ...] = ()
     cluster: str = "standalone"
     metadata_store_url: str = ""
@@ -225,7 +235,7 @@ class BrokerConfig:
         """
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if not low <= value <= high:
+            if value is not None and not low <= value <= high:
                 raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
         if self.inactive_mode not in INACTIVE_MODES:
             raise InvalidConfig(f"inactive_mode={self.inactive_mode!r} is none; give {' or '.join(INACTIVE_MODES)}")
@@ -264,6 +274,8 @@ class BrokerConfig:
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("broker_port", 0, 65535),
     ("web_port", 0, 65535),
+    ("broker_tls_port", 0, 65535),
+    ("web_tls_port", 0, 65535),
     ("metadata_timeout_s", 0.1, 3600),
     ("max_message_bytes", 1024, 512 * MIB),
     ("keep_alive_s", 0.05, 86400),

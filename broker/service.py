@@ -11,9 +11,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
+from ..security.authentication.opening import open_authenticator
 from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
@@ -31,6 +32,8 @@ from .topics.topic_watches import TopicWatches
 from .topics.unloading import LOOKS, Unloading
 
 if TYPE_CHECKING:
+    from ..security.authentication.authenticator import Authenticator
+    from ..security.server_tls import TlsServerContext
     from .policies.namespaces import Namespaces
     from .storage.store import Storage
 
@@ -41,6 +44,8 @@ COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
 """Id in an error that answers no request."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""How long a client may take for the handshake of TLS."""
 CLOSE_TIMEOUT_S = 2.0
 """How long connections may take to end when the broker stops."""
 
@@ -59,6 +64,10 @@ class BrokerService:
         rates: averages over the last period, for statistics.
         maintenance: which topics periodic work has to look at.
         tasks: what runs beside the connections; it ends with the broker.
+        authenticator: who finds out who connects; None takes whoever comes.
+        tls: certificates for the listeners with TLS; None without any.
+        web_port, web_tls_port: where the admin REST answers without TLS and with it, as who serves it says; None does
+            not say, or nothing does.
     """
 
     def __init__(
@@ -79,8 +88,13 @@ class BrokerService:
         self.maintenance = Maintenance(self.topics, storage, namespaces)
         self.is_started = False
         self.port = config.broker_port
+        self.tls_port = config.broker_tls_port
+        self.authenticator: Authenticator | None = None
+        self.tls: TlsServerContext | None = None
+        self.web_port: int | None = None
+        self.web_tls_port: int | None = None
         self._clock = clock
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self.tasks = TaskSet("broker")
         self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
@@ -97,25 +111,35 @@ class BrokerService:
     @property
     def broker_url(self) -> str:
         """Address for clients."""
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"pulsar://{host}:{self.port}"
+        return f"pulsar://{self._host}:{self.port}"
+
+    @property
+    def broker_tls_url(self) -> str:
+        """Address for clients that speak TLS; empty without such a listener."""
+        return "" if self.tls_port is None else f"pulsar+ssl://{self._host}:{self.tls_port}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.config.host}]" if ":" in self.config.host else self.config.host
 
     async def start(self) -> None:
         """Listen.
 
         Raises:
-            OSError: the port is in use.
+            OSError: a port is in use.
+            InvalidConfig: a setting of authentication or TLS is wrong.
         """
-        loop = asyncio.get_running_loop()
+        await self._prepare_security()
         self._started_ms = self.now_ms()
         self.storage.on_drained(self._read_on)
         self.schemas.start()
         self.namespaces.on_policies = self._note_policies
         self.config = self.namespaces.config  # with what was changed before a restart
-        self._server = await loop.create_server(
-            lambda: Connection(self), self.config.host, self.config.broker_port, backlog=1024
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listen(self.config.broker_port)
+        if self.config.broker_tls_port is not None and self.tls is not None:
+            self.tls_port = await self._listen(
+                self.config.broker_tls_port, ssl=self.tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            )
         self.is_started = True
         self._every(self.config.stats_period_s, self._take_rates, "rates")
         self._every(self.config.stats_period_s, self.trim_topics, "trimming")
@@ -130,6 +154,25 @@ class BrokerService:
             unloading = Unloading(self, self._incarnations, lambda topic: self._retention(topic)[0])
             self._every(self.config.unload_idle_after_s / LOOKS, unloading.unload_idle, "idle topics")
             self.tasks.start(unloading.load_due(), "loading what policies wait for")
+
+    async def _prepare_security(self) -> None:
+        """Read keys and certificates, before anybody can connect."""
+        config = self.config
+        self.authenticator = await asyncio.to_thread(open_authenticator, config.security, self._clock)
+        if config.broker_tls_port is not None or config.web_tls_port is not None:
+            config.tls.check_together("brokerServicePortTls or webServicePortTls")
+            from ..security.server_tls import TlsServerContext  # with it comes ssl
+
+            self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
+            self.tasks.keep(self.tls.keep_current, "certificates")
+
+    async def _listen(self, port: int, **tls: Any) -> int:
+        """Take clients on a port, and return it, as it may be one that was free."""
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self), self.config.host, port, backlog=1024, **tls
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Do periodic work, for the first time after a period."""
@@ -147,8 +190,8 @@ class BrokerService:
         Cancellation: may leave connections open; call again.
         """
         self.is_started = False
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for topic in list(self.topics.values()):
             topic.close()
         for connection in list(self.connections):
@@ -157,8 +200,10 @@ class BrokerService:
         await within(CLOSE_TIMEOUT_S, self._all_gone.wait())
         for connection in list(self.connections):
             connection.abort()
-        if self._server is not None:
-            await self._server.wait_closed()
+        for server in self._servers:
+            await server.wait_closed()
+        if self.authenticator is not None:
+            self.authenticator.close()
         self.topics.clear()
 
     def connection_made(self, connection: Connection) -> None:

@@ -16,7 +16,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -24,6 +24,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_CONNECTIONS = 2048
 """`maxHttpServerConnections`; fewer where the process may open few files, which the storage needs too."""
 _FILES_SHARE = 4
+CERTIFICATE = "magnetar.certificate"
+"""Key of a request's scope: the client's certificate as `ssl.SSLSocket.getpeercert` shows it, empty if none was shown;
+None without TLS."""
 MIN_BODY_BYTES = 1024
 _FLUSH_S = 5.0
 """How long a client that is given up may take to read why."""
@@ -154,6 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin the head of a request."""
         super().on_message_begin()
+        cast(dict[str, Any], self.scope)[CERTIFICATE] = self.transport.get_extra_info("peercert")
         self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def on_headers_complete(self) -> None:

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
 
 import uvicorn
@@ -22,8 +23,13 @@ from .answers import Refused, refusal
 from .http_protocol import HttpLimits, HttpProtocol
 from .same_site import AllowedNames, allowed_names, refusal_of
 
+if TYPE_CHECKING:
+    import ssl
+
 SHUTDOWN_TIMEOUT_S = 3
 """How long requests under way may take to end once the server stops."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""How long a client may take for the handshake of TLS."""
 KEEP_ALIVE_S = 60
 """How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
 BACKLOG = 1024
@@ -41,14 +47,32 @@ class WebServer(uvicorn.Server):
         self._stopping = asyncio.Event()
         self._tasks = TaskSet("web server")
         self._running: asyncio.Task[None] | None = None
+        self._tls: ssl.SSLContext | None = None
 
-    async def start(self, listener: socket.socket) -> None:
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Begin to serve on a bound socket."""
         self.config.load()
+        self._tls = tls
         self.lifespan = self.config.lifespan_class(self.config)
         await self.on_tick(0)
         await self.startup(sockets=[listener])
         self._running = self._tasks.start(self._run(listener), "clock and end")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; uvicorn's own way has no time-out for the handshake of TLS."""
+        make: Callable[[], asyncio.Protocol] = partial(
+            cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state={},
+        )
+        timeout_s = None if self._tls is None else HANDSHAKE_TIMEOUT_S
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(make, sock=one, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=timeout_s)
+            for one in sockets or ()
+        ]
+        self.started = True
 
     async def stop(self) -> None:
         """Stop listening, let requests under way end, close every connection. Stopping twice is harmless."""
@@ -130,7 +154,12 @@ def _check_target(scope: Scope) -> None:
 
 
 async def serve(
-    app: ASGIApp, host: str, port: int, names: AllowedNames | None = None, limits: HttpLimits | None = None
+    app: ASGIApp,
+    host: str,
+    port: int,
+    names: AllowedNames | None = None,
+    limits: HttpLimits | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[WebServer, int]:
     """Serve ``app`` in the running loop and return the server and its port.
 
@@ -140,6 +169,7 @@ async def serve(
         port: 0 takes a free one.
         names: by which requests may call this server; those that follow from `host` by default.
         limits: of what clients may hold.
+        tls: has HTTPS spoken.
 
     Raises:
         InvalidConfig: the address cannot be listened on.
@@ -159,7 +189,7 @@ async def serve(
     )
     server = WebServer(config)
     try:
-        await server.start(listener)
+        await server.start(listener, tls)
     except BaseException:
         listener.close()
         raise

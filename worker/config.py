@@ -11,6 +11,8 @@ from typing import Any
 
 from ..errors import InvalidConfig
 from ..runtime.spark.host_config import SparkConfig
+from ..security.authentication.settings import ServerSecurity
+from ..security.server_tls_settings import ServerTls
 from ..state.limits import address_of
 
 
@@ -26,6 +28,9 @@ class WorkerConfig:
         advertised_host: where others reach this worker (`workerHostname`); empty takes `host`, or this machine's name
             when `host` means all addresses.
         worker_port: port of the REST interface; 0 takes a free one.
+        worker_tls_port: `workerPortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
+        tls: how TLS is spoken there; see `ServerTls` for the names in functions_worker.yml.
+        security: who may ask; see `ServerSecurity`.
         allowed_hosts: names by which requests may call it, beside those of this machine and `advertised_host`, and
             whose pages may ask (`webServiceAllowedHosts`).
         worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
@@ -72,6 +77,9 @@ class WorkerConfig:
     host: str = "127.0.0.1"
     advertised_host: str = ""
     worker_port: int = 6750
+    worker_tls_port: int | None = None
+    tls: ServerTls = field(default_factory=ServerTls)
+    security: ServerSecurity = field(default_factory=ServerSecurity)
     allowed_hosts: tuple[str, ...] = ()
     worker_id: str = ""
     functions_namespace: str = "public/functions"
@@ -104,6 +112,8 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.worker_port < 65536:
             raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
+        if self.worker_tls_port is not None and not 0 <= self.worker_tls_port < 65536:
+            raise InvalidConfig(f"workerPortTls {self.worker_tls_port} is not a port: 0 to 65535")
         if not self.admin_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"pulsarWebServiceUrl {self.admin_url!r} (--admin-url) is not http://host:port")
         if self.state_url:

@@ -21,7 +21,9 @@ from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.manager import Member, parse_member
 from ..runtime.manager import FetchPackage, RuntimeManager
+from ..security.authentication.opening import open_authenticator
 from ..tasks import Backoff, Retry, TaskSet
+from ..web.authenticated import AuthenticatedRequests
 from ..web.same_site import allowed_names
 from ..web.serve import serve
 from .admission import check_id, check_namespace
@@ -62,6 +64,7 @@ class WorkerService:
         self._tasks = TaskSet("worker")
         self.worker_id = config.worker_id
         self.worker_url = ""
+        self.worker_tls_url = ""
 
     async def start(self) -> None:
         """Start and serve; returns when requests are answered.
@@ -89,9 +92,7 @@ class WorkerService:
     async def _start(self) -> None:
         config, stack = self.config, self._stack
         gate = ReadinessGate()
-        names = allowed_names(config.host, config.allowed_hosts, config.reachable_host)
-        server, port = await serve(gate, config.host, config.worker_port, names)
-        stack.push_async_callback(server.stop)
+        port = await self._serve(gate)
         self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
         me = Member(self.worker_id, config.reachable_host, port)
         if parse_member(me.consumer_name) != me:
@@ -141,6 +142,27 @@ class WorkerService:
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         gate.open(parts.make_app(runtime))
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
+
+    async def _serve(self, gate: ReadinessGate) -> int:
+        """Open the REST port, with and without TLS, and return the latter's number."""
+        config, stack = self.config, self._stack
+        authenticator = await asyncio.to_thread(open_authenticator, config.security)
+        if authenticator is not None:
+            stack.callback(authenticator.close)
+        app = AuthenticatedRequests(gate, authenticator)
+        names = allowed_names(config.host, config.allowed_hosts, config.reachable_host)
+        if config.worker_tls_port is not None:
+            config.tls.check_together("workerPortTls")
+            from ..security.server_tls import TlsServerContext  # with it comes ssl
+
+            tls = await asyncio.to_thread(TlsServerContext, config.tls)
+            self._keep("certificates", tls.keep_current)
+            server, port = await serve(app, config.host, config.worker_tls_port, names, tls=tls.context)
+            stack.push_async_callback(server.stop)
+            self.worker_tls_url = f"https://{config.reachable_host}:{port}"
+        server, port = await serve(app, config.host, config.worker_port, names)
+        stack.push_async_callback(server.stop)
+        return port
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
         """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""

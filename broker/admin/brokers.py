@@ -139,14 +139,17 @@ def _lookup(call: Call) -> Response:
     known = call.namespaces.partitions(name.base) or call.broker.has_topic(name)
     if not known and not call.namespaces.auto_topic_creation(name).is_allowed:
         raise Refused(404, f"Topic not found {name}")
-    return as_json(
-        {
-            "brokerUrl": call.broker_url,
-            "httpUrl": f"http://{call.host}",
-            "nativeUrl": call.broker_url,
-            "brokerUrlSsl": "",  # always there: the C++ client wants one of two spellings, TLS or not
-        }
-    )
+    found = {
+        "brokerUrl": call.broker_url,
+        "httpUrl": call.web_url,
+        "nativeUrl": call.broker_url,
+        "brokerUrlSsl": call.broker_tls_url,  # always there: the C++ client wants one of two spellings, TLS or not
+    }
+    if call.broker_tls_url:
+        found["brokerUrlTls"] = call.broker_tls_url
+    if call.web_tls_url:
+        found["httpUrlTls"] = call.web_tls_url
+    return as_json(found)
 
 
 def _bundle(call: Call) -> Response:
@@ -159,7 +162,7 @@ def _bundle(call: Call) -> Response:
 _NO_TRANSACTIONS = refusing(Refused(503, "This Broker is not configured with transactionCoordinatorEnabled=true."))
 ROUTES: Routes = (
     ("GET", _B, lambda call: as_json([call.host])),
-    ("GET", f"{_B}/leaderBroker", lambda call: as_json({"serviceUrl": f"http://{call.host}", "brokerId": call.host})),
+    ("GET", f"{_B}/leaderBroker", lambda call: as_json({"serviceUrl": call.web_url, "brokerId": call.host})),
     ("GET", f"{_B}/version", lambda _: as_text(VERSION)),
     ("GET", f"{_B}/ready", _ready),
     ("GET", f"{_B}/health", _health),

@@ -62,11 +62,38 @@ class Call(web_call.Call):
     @property
     def broker_url(self) -> str:
         """Where clients reach the binary protocol: this request's host if the broker listens on all addresses."""
+        return self._reachable(self.broker.broker_url, f"pulsar://{{}}:{self.broker.port}")
+
+    @property
+    def broker_tls_url(self) -> str:
+        """Where they reach it with TLS; empty if they do not."""
         broker = self.broker
-        if broker.config.host not in ALL_ADDRESSES:
-            return broker.broker_url
+        return self._reachable(broker.broker_tls_url, f"pulsar+ssl://{{}}:{broker.tls_port}")
+
+    @property
+    def web_url(self) -> str:
+        """Where this REST interface is reached without TLS, as far as it is known."""
+        return self._web_url("http", self.broker.web_port)
+
+    @property
+    def web_tls_url(self) -> str:
+        """Where it is reached with TLS; empty if it is not."""
+        return self._web_url("https", self.broker.web_tls_port) if self.broker.web_tls_port is not None else ""
+
+    def _web_url(self, scheme: str, port: int | None) -> str:
+        """Return the address by which this request came, or its host with the port of the other scheme."""
+        if self.request.scope["scheme"] == scheme or port is None:
+            return f"{scheme}://{self.host}"
+        return f"{scheme}://{self._host_name}:{port}"
+
+    def _reachable(self, url: str, pattern: str) -> str:
+        return pattern.format(self._host_name) if url and self.broker.config.host in ALL_ADDRESSES else url
+
+    @property
+    def _host_name(self) -> str:
+        """The host of this request without its port."""
         host, _, port = self.host.rpartition(":")
-        return f"pulsar://{host if host and port.isdecimal() else self.host}:{broker.port}"
+        return host if host and port.isdecimal() else self.host
 
     def number(self, name: str) -> int:
         """Return a numeric path parameter; anything else is no such path, as in Pulsar."""

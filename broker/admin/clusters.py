@@ -31,7 +31,11 @@ def _get(call: Call) -> Response:
     data = _require(call)
     if call.cluster == call.namespaces.cluster_name:
         # Ports may be chosen at each start, so the addresses of our own cluster are told, not stored.
-        own = {"serviceUrl": f"http://{call.host}", "brokerServiceUrl": call.broker_url}
+        own = {"serviceUrl": call.web_url, "brokerServiceUrl": call.broker_url}
+        if call.web_tls_url:
+            own["serviceUrlTls"] = call.web_tls_url
+        if call.broker_tls_url:
+            own["brokerServiceUrlTls"] = call.broker_tls_url
         return as_json({**own, **_LOCAL_FIELDS, **_FLAGS, **data})
     return as_json({**_FLAGS, **data})
 

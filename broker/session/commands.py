@@ -42,14 +42,22 @@ class Handler(NamedTuple):
 
 
 def _connect(connection: Connection, command: pb.CommandConnect) -> None:
-    """Answer CONNECT; the two sides speak the lower of their versions.
-
-    Authentication is off: as in Pulsar then, whatever credentials come are taken.
-    """
+    """Answer CONNECT, once it is known who connects; without authentication whatever credentials come are taken."""
     if not connection.broker.is_started:
         connection.fail(NO_REQUEST, ServiceNotReady("the broker is stopping"))
         connection.close()
-        return
+    elif connection.broker.authenticator is None:
+        _welcome(connection, command)
+    else:
+        from .authentication import ConnectionAuthentication  # here: a broker without it shall not pay
+
+        authentication = ConnectionAuthentication(connection, connection.broker.authenticator)
+        connection.authentication = authentication
+        authentication.connect(command, lambda: _welcome(connection, command))
+
+
+def _welcome(connection: Connection, command: pb.CommandConnect) -> None:
+    """Say CONNECTED; the two sides speak the lower of their versions."""
     connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
     connection.client_version = command.client_version
     connection.protocol_version = command.protocol_version
@@ -73,9 +81,12 @@ def _pong(connection: Connection, command: pb.CommandPong) -> None:
 
 
 def _auth_response(connection: Connection, command: pb.CommandAuthResponse) -> None:
-    """Refuse credentials that nobody asked for, as a broker without authentication does."""
-    connection.fail(NO_REQUEST, AuthenticationError("Failed to authenticate"))
-    connection.close()
+    """Take new credentials; a broker without authentication refuses them, as it has asked for none."""
+    if connection.authentication is not None:
+        connection.authentication.respond(command)
+    else:
+        connection.fail(NO_REQUEST, AuthenticationError("Failed to authenticate"))
+        connection.close()
 
 
 def _refuse(text: str) -> Callable[[Connection, Any], None]:

@@ -9,6 +9,7 @@ write is collected and leaves in one joined write at the end of the turn of the 
   not read, and requests that were read already wait: what passes the mark is one answer and what the `Outbox`
   collects. A peer that takes nothing at all from one tick of the keep-alive to the next is gone;
 * while a topic's publish rate is used up, a SEND for it and all behind it wait, and the socket is not read;
+* while credentials are looked at, nothing is taken, and the socket is not read;
 * requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
   `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,8 +46,10 @@ from .outbox import Outbox
 from .topic_watches import ConnectionWatches
 
 if TYPE_CHECKING:
+    from ...security.roles import Roles
     from ..topics.consumer import Consumer
     from ..topics.producer import Producer
+    from .authentication import ConnectionAuthentication
     from .ports import ServicePort
 
 log = logging.getLogger(__name__)
@@ -74,6 +77,9 @@ class Connection(asyncio.Protocol):
         is_writable: False while the peer takes less than we write.
         state: whether CONNECT has come.
         client_version: what CONNECT said, None before it.
+        roles: who is at the other end; None while that is not known, and where authentication is off.
+        authentication: what knows that, and until when; None likewise.
+        is_held: whether nothing is taken because credentials are being looked at.
     """
 
     def __init__(self, broker: ServicePort):
@@ -88,6 +94,9 @@ class Connection(asyncio.Protocol):
         self.is_closed = False
         self.enter(State.CONNECTING)
         self.client_version: str | None = None
+        self.roles: Roles | None = None
+        self.authentication: ConnectionAuthentication | None = None
+        self.is_held = False
         self.protocol_version = 0
         self.address = ""
         self._transport: asyncio.Transport | None = None
@@ -139,7 +148,7 @@ class Connection(asyncio.Protocol):
             self._take(iter(frames))
         else:  # a transport that was told to pause may bring what it has read already
             self._postponed.extend(frames)
-            if self._throttle is None:
+            if self._throttle is None and not self.is_held:
                 self._take(self._postponed)
 
     def _take(self, frames: Iterator[Frame | Run]) -> None:
@@ -177,7 +186,7 @@ class Connection(asyncio.Protocol):
                         sent += producer.publish(send, payload)
                 else:
                     self._handle(kind, command)
-                    if not self.is_writable:
+                    if not self.is_writable or self.is_held:
                         self._postponed = FrameQueue.of(frames)
                         break
                 if self.is_closed:
@@ -210,6 +219,8 @@ class Connection(asyncio.Protocol):
         self.broker.connection_lost(self)
         self._keep_alive.stop()
         self._keep_alive.tell_probe(False)
+        if self.authentication is not None:
+            self.authentication.stop()
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._outbox.discard()
@@ -246,7 +257,7 @@ class Connection(asyncio.Protocol):
 
     def _take_postponed(self) -> None:
         frames = self._postponed
-        if frames is not None and self.is_writable and self._throttle is None:
+        if frames is not None and self.is_writable and self._throttle is None and not self.is_held:
             self._postponed = None
             self._take(frames)
             self.read_on()
@@ -266,6 +277,18 @@ class Connection(asyncio.Protocol):
         self._throttle = None
         self._take_postponed()
         self.read_on()
+
+    def hold(self) -> None:
+        """Take no command until `release`: who sends them is being found out."""
+        self.is_held = True
+        self._stop_reading()
+
+    def release(self) -> None:
+        """Go on with what came meanwhile, in its order; a connection that is closed drops it."""
+        self.is_held = False
+        if not self.is_closed:
+            self._take_postponed()
+            self.read_on()
 
     # What handlers use
 
@@ -345,6 +368,11 @@ class Connection(asyncio.Protocol):
         return partial(self.publishes_answered, charge)
 
     @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The client's certificate, which TLS has verified; None without one, and on a connection without TLS."""
+        return self._transport.get_extra_info("peercert") if self._transport is not None else None
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes that the transport holds because the peer does not take them."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
@@ -358,6 +386,8 @@ class Connection(asyncio.Protocol):
         self.is_closed = True
         self._transport.close()
         self._keep_alive.stop()
+        if self.authentication is not None:
+            self.authentication.stop()
         self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
@@ -432,6 +462,7 @@ class Connection(asyncio.Protocol):
             not self.is_reading
             and self.is_writable
             and self._postponed is None
+            and not self.is_held
             and self.pending_publishes * 2 <= config.max_pending_publishes
             and not self.broker.storage.is_congested
             and len(self._tasks) * 2 <= config.max_pending_requests

@@ -65,6 +65,8 @@ def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
         # 0.0.0.0 is no address at all: it is told to stay on the one that it used.
         proxy_through_service_url=connection.config.is_local_address,
     )
+    if connection.broker.broker_tls_url:
+        answer.brokerServiceUrlTls = connection.broker.broker_tls_url
     connection.reply(answer)
 
 

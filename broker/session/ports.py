@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..topics.ports import BrokerPort
 
 if TYPE_CHECKING:
+    from ...security.authentication.authenticator import Authenticator
     from ...wire.topic_name import TopicName
     from ..topics.topic import Topic
     from .connection import Connection
@@ -16,10 +17,15 @@ class ServicePort(BrokerPort, Protocol):
     """The broker, as its connections see it; see `broker.service.BrokerService`."""
 
     is_started: bool
+    authenticator: Authenticator | None
 
     @property
     def broker_url(self) -> str:
         """Address for clients."""
+
+    @property
+    def broker_tls_url(self) -> str:
+        """Address for clients that speak TLS; empty without such a listener."""
 
     def connection_made(self, connection: Connection) -> None:
         """Note a connection."""

@@ -16,6 +16,7 @@ from ...broker.service import BrokerService
 from ...broker.storage.config import StorageConfig
 from ...broker.storage.store import Storage
 from ...metadata.store.url import open_store, parse_store_url
+from ...web.authenticated import AuthenticatedRequests
 from ...web.same_site import allowed_names
 from ...web.serve import serve
 from .data_directory import METADATA_FILE, STORAGE_FOLDER, DataDirectory
@@ -40,11 +41,15 @@ class BrokerProcess:
     Attributes:
         broker_url: where the binary protocol is spoken.
         web_url: where the REST interface answers.
+        broker_tls_url: the same as `broker_url` with TLS; empty without such a listener.
+        web_tls_url: the same as `web_url`.
     """
 
     def __init__(self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory) -> None:
         self.broker_url = ""
         self.web_url = ""
+        self.broker_tls_url = ""
+        self.web_tls_url = ""
         self._config = config
         self._storage_config = storage_config
         self._directory = directory
@@ -91,11 +96,24 @@ class BrokerProcess:
         opened.push_async_callback(service.stop)
         app = AdminApp(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
         opened.push_async_callback(app.close)
-        web, port = await serve(app, config.host, config.web_port, allowed_names(config.host, config.allowed_hosts))
-        opened.push_async_callback(web.stop)
-        self.broker_url, self.web_url = service.broker_url, f"http://{reachable(config.host)}:{port}"
+        await self._serve_web(service, AuthenticatedRequests(app, service.authenticator))
+        self.broker_url, self.broker_tls_url = service.broker_url, service.broker_tls_url
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    async def _serve_web(self, service: BrokerService, app: AuthenticatedRequests) -> None:
+        config = self._config
+        names = allowed_names(config.host, config.allowed_hosts)
+        web, port = await serve(app, config.host, config.web_port, names)
+        self._opened.push_async_callback(web.stop)
+        service.web_port = port
+        self.web_url = f"http://{reachable(config.host)}:{port}"
+        if config.web_tls_port is not None and service.tls is not None:
+            tls = service.tls.context
+            web, port = await serve(app, config.host, config.web_tls_port, names, tls=tls)
+            self._opened.push_async_callback(web.stop)
+            service.web_tls_port = port
+            self.web_tls_url = f"https://{reachable(config.host)}:{port}"
 
     async def stop(self) -> None:
         """Stop what was started, in reverse: requests first, then connections, then what was written is closed."""

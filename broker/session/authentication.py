@@ -1,0 +1,159 @@
+"""Who is at the other end of a connection: found out at CONNECT, and again when the credentials end.
+
+Design: finding out takes time where passwords are hashed or a provider of somebody else asks elsewhere. Until it is
+known, the connection takes no command (`Connection.hold`): what a client sends behind its CONNECT waits, so that
+nothing happens between the question and the answer but that the peer leaves. A connection without CONNECTED is given up
+at the first tick of its keep-alive, whatever the provider does.
+
+Source: Pulsar binary protocol, section Authentication; reference of security, section 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...errors import AuthenticationError, AuthorizationError
+from ...security.authentication.authenticator import Authenticator, Shown
+from ...security.authentication.provider import Peer
+from ...security.authentication.sessions import Check, RoleChanged, Session
+from ...wire import pulsar_api_pb2 as pb
+from ...wire.commands import NO_REQUEST, PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+log = logging.getLogger(__name__)
+
+REFUSED = "Failed to authenticate"
+REFRESH = b"PulsarAuthRefresh"
+_ENUM_PREFIX = len("AuthMethod")
+
+
+def shown(command: pb.CommandConnect) -> Shown:
+    """Return the credentials of a CONNECT."""
+    if command.HasField("auth_method_name"):
+        method = command.auth_method_name
+    elif command.HasField("auth_method"):  # of clients from before names
+        method = pb.AuthMethod.Name(command.auth_method)[_ENUM_PREFIX:].lower()
+    else:
+        method = "none"
+    return Shown(
+        method=method,
+        data=command.auth_data,
+        original=command.original_principal,
+        original_method=command.original_auth_method,
+        original_data=command.original_auth_data.encode(),
+        has_proxy_version=command.HasField("proxy_version"),
+    )
+
+
+class ConnectionAuthentication:
+    """Authentication of one connection.
+
+    Attributes:
+        session: who is there; None until that is known.
+    """
+
+    def __init__(self, connection: Connection, authenticator: Authenticator) -> None:
+        self.session: Session | None = None
+        self._connection = connection
+        self._authenticator = authenticator
+        self._peer = Peer(connection.address, connection.certificate)
+        self._can_answer = False
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connect(self, command: pb.CommandConnect, welcome: Callable[[], None]) -> None:
+        """Find out who connects, and welcome it, or close the connection."""
+        self._can_answer = command.feature_flags.supports_auth_refresh
+        self._connection.hold()
+        self._connection.start(NO_REQUEST, self._connect(shown(command), welcome))
+
+    async def _connect(self, shows: Shown, welcome: Callable[[], None]) -> None:
+        connection = self._connection
+        try:
+            session = await self._authenticator.connect(shows, self._peer)
+        except AuthenticationError as error:
+            self._refuse(f"method {shows.method[:40]!r}: {error}", AuthenticationError(REFUSED))
+        except AuthorizationError as error:
+            self._refuse(str(error), error)
+        else:
+            if not connection.is_closed:
+                self._begin(session)
+                welcome()
+                self._look_later()
+        finally:
+            connection.release()
+
+    def respond(self, command: pb.CommandAuthResponse) -> None:
+        """Take the credentials of an AUTH_RESPONSE, asked for or not."""
+        self._is_asked = False
+        self._connection.hold()
+        self._connection.start(NO_REQUEST, self._renew(command.response.auth_data))
+
+    async def _renew(self, data: bytes) -> None:
+        connection, session = self._connection, self.session
+        assert session is not None, "AUTH_RESPONSE is legal after CONNECTED only"
+        try:
+            renewed = await self._authenticator.renew(session, data, self._peer)
+        except AuthenticationError as error:
+            self._refuse(f"renewal: {error}", AuthenticationError(REFUSED))
+        except RoleChanged as error:
+            log.warning("%r is closed: %s", connection, error)
+            connection.close()
+        else:
+            self._begin(renewed)
+            if self._timer is None:
+                self._look_later()
+        finally:
+            connection.release()
+
+    def stop(self) -> None:
+        """Look no more; the connection is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self, session: Session) -> None:
+        self.session = session
+        self._connection.roles = session.roles
+
+    def _refuse(self, reason: str, error: AuthenticationError | AuthorizationError) -> None:
+        connection = self._connection
+        log.warning("%r is refused: %s", connection, reason)
+        if not connection.is_closed:
+            connection.fail(NO_REQUEST, error)
+            connection.close()
+
+    def _look_later(self) -> None:
+        """Look at the credentials once a period, if they end at all."""
+        connection, session = self._connection, self.session
+        if session is None or session.roles.expires_at is None or connection.is_closed:
+            self._timer = None
+        else:
+            self._timer = connection.loop.call_later(self._authenticator.settings.refresh_check_s, self._look)
+
+    def _look(self) -> None:
+        connection, session = self._connection, self.session
+        assert session is not None
+        if not connection.is_held:  # an answer is being looked at
+            now_s = self._authenticator.now_s()
+            check = session.check(now_s, is_asked=self._is_asked, can_answer=self._can_answer)
+            if check is Check.CLOSE:
+                log.info("%r is closed: its credentials have ended, and were not renewed", connection)
+                connection.close()
+                return
+            if check is Check.CHALLENGE:
+                self._is_asked = True
+                connection.reply(_challenge(session.method, connection.protocol_version))
+        self._look_later()
+
+
+def _challenge(method: str, version: int) -> pb.CommandAuthChallenge:
+    return pb.CommandAuthChallenge(
+        challenge=pb.AuthData(auth_method_name=method, auth_data=REFRESH),
+        protocol_version=min(version, PROTOCOL_VERSION),
+    )

@@ -1,0 +1,70 @@
+"""ASGI layer that finds out who asks, before anything else is done for a request.
+
+Who it is stands in the scope as `ROLES`, how it was found out as `METHOD`. A request whose credentials are not good is
+answered 401 for every path, those that do not exist among them, with the page that Pulsar's web server sends. /metrics
+is open to everybody unless `authenticateMetricsEndpoint` says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..errors import AuthenticationError
+from ..security.roles import Roles
+from .http_protocol import CERTIFICATE
+from .router import raw_path
+
+if TYPE_CHECKING:
+    from ..security.authentication.authenticator import Authenticator
+
+ROLES = "magnetar.roles"
+"""Key of a request's scope: its `Roles`; None where authentication is off."""
+METHOD = "magnetar.method"
+"""Key of a request's scope: the method by which the role is known, empty for the anonymous one and without any."""
+_OPEN = ("/metrics", "/metrics/")
+_PAGE = (
+    b'<html>\n<head>\n<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>\n'
+    b"<title>Error 401 Authentication required</title>\n</head>\n"
+    b"<body><h2>HTTP ERROR 401 Authentication required</h2>\n</body>\n</html>\n"
+)
+
+_log = logging.getLogger(__name__)
+
+
+class AuthenticatedRequests:
+    """Application around the one that answers.
+
+    Attributes:
+        authenticator: who finds out; None takes whoever asks.
+    """
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator | None) -> None:
+        self.authenticator = authenticator
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        scope[ROLES], scope[METHOD] = None, ""
+        authenticator = self.authenticator
+        if authenticator is not None:
+            from ..security.authentication.provider import Peer
+
+            client = scope.get("client")
+            peer = Peer(f"{client[0]}:{client[1]}" if client else "", scope.get(CERTIFICATE))
+            try:
+                answer = await authenticator.request(scope["headers"], peer)
+            except AuthenticationError as error:
+                if authenticator.settings.authenticate_metrics or raw_path(scope) not in _OPEN:
+                    _log.warning("%s %s from %s is refused: %s", scope["method"], scope["path"], peer.address, error)
+                    # Without Connection: close, the rest of a long body would have to be read.
+                    headers = {"content-type": "text/html;charset=iso-8859-1", "connection": "close"}
+                    await Response(_PAGE, 401, headers)(scope, receive, send)
+                    return
+                scope[ROLES] = Roles(None)
+            else:
+                scope[ROLES], scope[METHOD] = answer.roles, answer.method
+        await self._app(scope, receive, send)
