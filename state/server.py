@@ -24,7 +24,7 @@ THREADS = 32
 CALLS_MAX = 2_048
 """Calls that wait or are served; more are told to come again."""
 STOP_S = 2.0
-_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (compared with, not bound to)
 
 _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
     FencedByPosition: grpc.StatusCode.FAILED_PRECONDITION,

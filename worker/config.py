@@ -145,7 +145,7 @@ class WorkerConfig:
         """The host that others are told."""
         if self.advertised_host:
             return self.advertised_host
-        return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 (compared with, not bound to)
 
     @property
     def topics(self) -> tuple[str, ...]:
