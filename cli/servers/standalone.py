@@ -11,6 +11,7 @@ import click
 
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS
+from .exposure import check_exposure, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
 from .server_file import read_server_file
 from .state_store import DEFAULT_STATE_PORT
@@ -30,6 +31,7 @@ DEFAULT_WORKER_PORT = 6750
 def standalone(
     config_file: str | None,
     wipe_data: bool,
+    insecure: bool,
     ready_file: str | None,
     no_functions_worker: bool,
     no_stream_storage: bool,
@@ -40,11 +42,9 @@ def standalone(
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     config, storage_config = broker_configs(flags, in_file)
-    port, state_port = flags["worker_port"], flags["state_port"]
-    if port is None:
-        port = in_file["worker"].get("worker_port", DEFAULT_WORKER_PORT)
-    if state_port is None:
-        state_port = in_file["state"].get("port", DEFAULT_STATE_PORT)
+    check_exposure(config.host, insecure)
+    port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
+    state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
     if not no_functions_worker:
         check_port(config.host, port, "--worker-port")
     has_state = not (no_functions_worker or no_stream_storage)
@@ -83,6 +83,7 @@ def standalone(
                 await until_stopped(stop, worker.ready())
                 addresses["workerUrl"] = worker.url() or ""
             if not stop.is_set():
+                tell_exposure(config.host)
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
@@ -91,6 +92,11 @@ def standalone(
             await process.stop()
 
     run(serve)
+
+
+def first_given(*ports: int | None) -> int:
+    """Return the first port that is given."""
+    return next(port for port in ports if port is not None)
 
 
 def import_shared() -> None:

@@ -11,6 +11,7 @@ import click
 
 from .config_file import STATE_KEYS
 from .data_directory import DataDirectory
+from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import STOP_S, announce, check_port, die_with_parent, log_to_stderr, port_failure
 from .server_file import read_server_file
 
@@ -21,17 +22,25 @@ DEFAULT_STATE_PORT = 4181
 @click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Where the tables are kept.")
 @click.option("--state-port", type=int, help="Port of the service (default: 4181, 0: a free one).")
 @click.option("--host", help="Address to listen on (default: 127.0.0.1).")
+@insecure_option
 @click.option("--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win.")
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 def state_store(
-    data_dir: str, state_port: int | None, host: str | None, config_file: str | None, ready_file: str | None
+    data_dir: str,
+    state_port: int | None,
+    host: str | None,
+    insecure: bool,
+    config_file: str | None,
+    ready_file: str | None,
 ) -> None:
     """Run the state store alone; workers find it by --state-storage-service-url."""
-    die_with_parent()
+    is_supervised = die_with_parent()
     log_to_stderr("state store")
     in_file = read_server_file(config_file, STATE_KEYS)["state"]
     host = host or in_file.get("host", "127.0.0.1")
     port = state_port if state_port is not None else in_file.get("port", DEFAULT_STATE_PORT)
+    if not is_supervised:  # else standalone has looked
+        check_exposure(host, insecure)
     check_port(host, port, "--state-port")
     # Before any thread is made: each would take the signals else. There is no event loop that could.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -45,6 +54,8 @@ def state_store(
     try:
         gc.collect()
         gc.freeze()
+        if not is_supervised:
+            tell_exposure(host)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
         signal.sigwait(STOP_SIGNALS)
         signal.alarm(int(STOP_S))  # should stopping hang, this ends the process
