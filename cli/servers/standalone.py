@@ -55,7 +55,8 @@ def standalone(
     urls: dict[str, str] = {}
     worker = state = None
     if has_state:
-        state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER)))
+        state_key = in_file["worker"].get("state_key_file")
+        state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
         own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
         own["allowed_hosts"] = config.allowed_hosts
@@ -125,11 +126,12 @@ def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> 
     return ChildSpec("worker", arguments, lambda: {**rest, **urls})
 
 
-def state_spec(host: str, port: int, data_dir: str) -> ChildSpec:
+def state_spec(host: str, port: int, data_dir: str, key_file: str | None) -> ChildSpec:
     """Return how the state store is started; a restarted one keeps the port of its first start."""
 
     def arguments(last: Addresses) -> Sequence[str]:
         kept = str(last["stateStorageServiceUrl"]).rpartition(":")[2] if last else str(port)
-        return ("state-store", "--ready-file", "-", "--data-dir", data_dir, "--host", host, "--state-port", kept)
+        key = ("--token-secret-key", key_file) if key_file else ()
+        return ("state-store", "--ready-file", "-", "--data-dir", data_dir, "--host", host, "--state-port", kept, *key)
 
     return ChildSpec("state store", arguments, dict)
