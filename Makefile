@@ -15,6 +15,7 @@
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
 #   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
 #   make docs            the documentation as a site, in build/site
+#   make audit           known vulnerabilities of the libraries
 #   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
 #   make test-compiled   the wire, the client and instances, compiled
 
@@ -27,6 +28,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 CONNECTORS_STAMP := $(VENV)/.installed-connectors
 SPARK_STAMP := $(VENV)/.installed-spark
 DOCS_STAMP := $(VENV)/.installed-docs
+AUDIT_STAMP := $(VENV)/.installed-audit
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile
 ARGS ?=
@@ -36,7 +38,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: docs help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -123,6 +125,10 @@ check: $(DEV_STAMP) $(TYPES)
 	$(BIN)/ruff check .
 	MYPYPATH=.types $(BIN)/mypy --exclude '/magnetar/(tests|benchmarks|examples|build|dist)/|/setup\.py' -p magnetar
 	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
+
+# Known vulnerabilities in the versions of constraints.txt. A package that cannot be looked up fails, too.
+audit: $(AUDIT_STAMP)
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
 fmt: $(DEV_STAMP)
 	$(BIN)/ruff format .
@@ -212,6 +218,11 @@ $(CONNECTORS_STAMP): $(DEV_STAMP)
 $(DOCS_STAMP): $(DEV_STAMP)
 	@echo "installing what builds the documentation into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev,docs]' || $(call failed,installing the extra docs into $(VENV),pip)
+	@touch $@
+
+$(AUDIT_STAMP): $(DEV_STAMP)
+	@echo "installing pip-audit into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,audit]' || $(call failed,installing the extra audit into $(VENV),pip)
 	@touch $@
 
 $(BIN)/python: | tools

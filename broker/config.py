@@ -16,7 +16,7 @@ from ..security.server_tls_settings import ServerTls
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
 MIB = 1024 * 1024
-ALL_ADDRESSES = ("0.0.0.0", "::")
+ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 (compared with, not bound to)
 """Hosts to listen on that are no address of a client's."""
 INACTIVE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")

@@ -83,7 +83,7 @@ class AsyncClient:
         self._functions: AsyncFunctions | None = None
         self._config = config or ClientConfig()
         version = f"{CLIENT_VERSION}-{self._config.description}" if self._config.description else CLIENT_VERSION
-        self._cluster = Cluster(service_url, version, self._config, rng or Random(), clock)
+        self._cluster = Cluster(service_url, version, self._config, rng or Random(), clock)  # noqa: S311 (names and delays)
         self._tasks = TaskSet(f"client of {service_url}")
         self._opened = Opened()
         self._locks: WeakSet[Lock] = WeakSet()

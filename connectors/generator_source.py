@@ -113,7 +113,7 @@ class GeneratorSource(Source):
         return list(map(self._record, numbers))
 
     def _record(self, number: int) -> Record:
-        rng = random.Random(self._config.seed << 64 ^ number)
+        rng = random.Random(self._config.seed << 64 ^ number)  # noqa: S311 (made-up data)
         at = datetime.now(UTC) if self._is_clock else self._start + self._gap * number
         value = self._make(rng, number, at)
         key = self._config.key

@@ -26,7 +26,7 @@ from .texts import failure_of
 
 _REFUSES_RECORD = frozenset((400, 409, 411, 413, 414, 422, 431))
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_TOKEN_SIGNS = "!#$&'*+^`|"
+_TOKEN_SIGNS = "!#$&'*+^`|"  # noqa: S105 (characters)
 _TEXT_SIGNS = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
 _RETRY_AFTER_MAX_S = 300
 _ANSWER_CHARS_MAX = 200

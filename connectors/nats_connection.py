@@ -15,7 +15,7 @@ from ..errors import InvalidConfig
 from .libraries import need
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_TOKEN_MARKS = "!#$&'+-.^_`|~"
+_TOKEN_MARKS = "!#$&'+-.^_`|~"  # noqa: S105 (characters)
 _EXTENDED = "UTF-8''"
 _RESERVED = "nats-"
 _SCHEMES = ("nats", "tls", "ws", "wss")

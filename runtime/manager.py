@@ -22,8 +22,10 @@ from typing import Any
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.examination.package import Question
+from ..instance.identity import table_of
 from ..instance.loading.requirements import Installer
 from ..instance.spec import Environment, InstanceSpec
+from ..state.access import TableKey, with_token
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import (
     STOPPED,
@@ -59,9 +61,17 @@ class InstanceEnvironment(Environment):
 
     Attributes:
         data_dir: logs, sockets and last words of instances are kept below, and installed requirements.
+        state_key: makes the token of each function's state; None where none is asked for.
     """
 
     data_dir: Path
+    state_key: TableKey | None = None
+
+    def state_url_of(self, metadata: FunctionMetaData) -> str:
+        """Return the url by which the instances of a function find their state, and no other's."""
+        if self.state_key is None or not self.state_url:
+            return self.state_url
+        return with_token(self.state_url, self.state_key.table_token(table_of(metadata)))
 
 
 @dataclass(slots=True)
@@ -203,7 +213,10 @@ class RuntimeManager:
             log_file=self.log_file(key),
             control_socket=self._sockets.path / f"{_digest(key)}.sock",
             last_words=self._sockets.path / f"{_digest(key)}.txt",
-            **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
+            **{
+                **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
+                "state_url": self._environment.state_url_of(metadata),
+            },
         )
 
     def _installs(self, options: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .control import SOCKET_PATH_BYTES_MAX
 
-SHORT_PLACES = ("/tmp", "/var/tmp")
+SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (made by mkdtemp)
 """Where sockets may lie when TMPDIR has a long path, too."""
 SHORT_PREFIX = "magnetar-"
 NOTE_SUFFIX = ".short"

@@ -24,6 +24,7 @@ from ..errors import (
 )
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
+from .access import token_in, without_token
 from .codec import (
     decode_contents,
     decode_outbox,
@@ -52,6 +53,8 @@ __all__ = [
 SERVICE = "magnetar.state.TableService"
 NAME_OF_ERROR = "magnetar-error"
 """Trailing metadata: the class of an error that the service raised; without it the way to the service failed."""
+TOKEN = "magnetar-token"  # noqa: S105 (a name)
+"""Metadata of a call: the token of the table that it is about, see `access`."""
 KEY_OF_ERROR = "key-bin"
 """Trailing metadata: the key that a refusal is about."""
 ERRORS: dict[str, type[MagnetarError]] = {
@@ -79,10 +82,12 @@ class TableClient:
         """Prepare; the connection is made by the first call.
 
         Raises:
-            InvalidConfig: ``url`` is not ``bk://host:port``.
+            InvalidConfig: ``url`` is not ``bk://host:port``, or with a token before the host.
         """
         host, port = address_of(url)
-        self._url = url
+        self._url = without_token(url)
+        token = token_in(url)
+        self._credentials = ((TOKEN, token),) if token else None
         self._channel = grpc.insecure_channel(f"{host}:{port}", options=CHANNEL_OPTIONS)
         self._is_closed = False
         self._read = self._unary("Read", pb.ReadResponse.FromString)
@@ -351,7 +356,7 @@ class TableClient:
 
     def _call(self, method: Callable[..., _Answer], request: _Request, timeout_s: float) -> _Answer:
         try:
-            return method(request, timeout=timeout_s)
+            return method(request, timeout=timeout_s, metadata=self._credentials)
         except grpc.RpcError as error:
             raise self._translate(error, timeout_s) from error
         except ValueError as error:

@@ -112,15 +112,17 @@ def check_table(table: str) -> None:
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Return host and port of a ``stateStorageServiceUrl``.
+    """Return host and port of a ``stateStorageServiceUrl``; a token before them, see `access`, is left out.
 
     Raises:
         InvalidConfig: it is not ``bk://host:port``.
     """
-    host, colon, port = url.removeprefix(SCHEME).rpartition(":")
+    place = url.removeprefix(SCHEME).rpartition("@")[2]
+    host, colon, port = place.rpartition(":")
     if not url.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        shown = url if "@" not in url else f"{SCHEME}…@{place}"
         raise InvalidConfig(
-            f"stateStorageServiceUrl {url!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}"
+            f"stateStorageServiceUrl {shown!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}"
         )
     assert colon
     return host, int(port)

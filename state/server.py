@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from ..errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
 from ..wire import state_pb2 as pb
-from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE
+from .access import KEY_SETTING, TableKey
+from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE, TOKEN
 from .codec import encode_outbox, encode_position, encode_values
-from .limits import MESSAGE_BYTES_MAX, SCHEME
+from .limits import MESSAGE_BYTES_MAX, SCHEME, check_table
 from .store import TableStore
 
 THREADS = 32
@@ -24,7 +26,7 @@ THREADS = 32
 CALLS_MAX = 2_048
 """Calls that wait or are served; more are told to come again."""
 STOP_S = 2.0
-_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (compared with, not bound to)
 
 _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
     FencedByPosition: grpc.StatusCode.FAILED_PRECONDITION,
@@ -34,7 +36,10 @@ _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
     ClosedError: grpc.StatusCode.UNAVAILABLE,
 }
 
-_Request = TypeVar("_Request")
+_OF_WORKERS = (
+    pb.TablesRequest, pb.StatisticsRequest, pb.KeepRequest, pb.RestoreRequest, pb.KeptRequest, pb.DropRequest,
+)  # fmt: skip
+"""Requests that no instance makes: the token of a single table is not enough for them."""
 
 
 class TableServer:
@@ -52,8 +57,14 @@ class TableServer:
         self._server = server
 
     @classmethod
-    def start(cls, directory: Path, host: str = "127.0.0.1", port: int = 0) -> TableServer:
-        """Open the tables, then listen; port 0 takes a free one.
+    def start(cls, directory: Path, host: str = "127.0.0.1", port: int = 0, key: TableKey | None = None) -> TableServer:
+        """Open the tables, then listen.
+
+        Args:
+            directory: of the tables.
+            host: address to listen on.
+            port: 0 takes a free one.
+            key: of the tokens that callers must show; None takes every call.
 
         Raises:
             StateStoreFailed: the database cannot be opened.
@@ -69,7 +80,7 @@ class TableServer:
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store)),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store, key)),))
         try:
             bound = server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
@@ -87,7 +98,9 @@ class TableServer:
         self._store.close()
 
 
-def _handlers(store: TableStore) -> dict[str, Any]:
+def _handlers(store: TableStore, key: TableKey | None) -> dict[str, Any]:
+    unary = partial(_unary, key)
+
     def put(request: pb.PutRequest) -> pb.PutResponse:
         expected = request.expected_version if request.HasField("expected_version") else None
         version = store.put(request.table, request.key, request.data, expected, request.epoch)
@@ -104,31 +117,34 @@ def _handlers(store: TableStore) -> dict[str, Any]:
         return pb.RestoreResponse(is_kept=store.restore(request.table, request.version, request.epoch))
 
     return {
-        "Read": _unary(read, pb.ReadRequest),
-        "Apply": _unary(store.apply, pb.ApplyRequest),
-        "Commit": _unary(store.commit, pb.CommitRequest),
-        "Put": _unary(put, pb.PutRequest),
-        "Keep": _unary(lambda request: store.keep(request.table, request.version), pb.KeepRequest),
-        "Restore": _unary(restore, pb.RestoreRequest),
-        "Kept": _unary(lambda request: pb.KeptResponse(versions=store.kept(request.table)), pb.KeptRequest),
-        "Drop": _unary(lambda request: store.drop(request.table), pb.DropRequest),
-        "Tables": _unary(
+        "Read": unary(read, pb.ReadRequest),
+        "Apply": unary(store.apply, pb.ApplyRequest),
+        "Commit": unary(store.commit, pb.CommitRequest),
+        "Put": unary(put, pb.PutRequest),
+        "Keep": unary(lambda request: store.keep(request.table, request.version), pb.KeepRequest),
+        "Restore": unary(restore, pb.RestoreRequest),
+        "Kept": unary(lambda request: pb.KeptResponse(versions=store.kept(request.table)), pb.KeptRequest),
+        "Drop": unary(lambda request: store.drop(request.table), pb.DropRequest),
+        "Tables": unary(
             lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest
         ),
-        "Statistics": _unary(lambda _: store.statistics(), pb.StatisticsRequest),
+        "Statistics": unary(lambda _: store.statistics(), pb.StatisticsRequest),
         "Open": grpc.unary_stream_rpc_method_handler(
-            lambda request, context: _open(store, request, context),
+            lambda request, context: _open(store, key, request, context),
             request_deserializer=pb.OpenRequest.FromString,
             response_serializer=pb.OpenResponse.SerializeToString,
         ),
     }
 
 
-def _unary(method: Callable[[Any], Any], request_type: Any) -> Any:
+def _unary(key: TableKey | None, method: Callable[[Any], Any], request_type: Any) -> Any:
     """Return the handler of a call; a method that returns nothing is answered with `Done`."""
+    is_of_worker = request_type in _OF_WORKERS
 
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
+            if key is not None:
+                _check_token(key, context, None if is_of_worker else request.table)
             result = method(request)
             return pb.Done() if result is None else result
         except MagnetarError as error:
@@ -141,6 +157,18 @@ def _unary(method: Callable[[Any], Any], request_type: Any) -> Any:
     )
 
 
+def _check_token(key: TableKey, context: grpc.ServicerContext, table: str | None) -> None:
+    """Refuse a call whose token does not open a table; None: what is kept to workers."""
+    if table is not None:
+        check_table(table)
+    shown = next((str(value) for name, value in context.invocation_metadata() if name == TOKEN), "")
+    if key.allows(shown, table):
+        return
+    what = "this call of the state store" if table is None else f"the state table {table[:100]!r}"
+    how = "another one" if shown else "none"
+    raise StateRefused(f"{what} needs a token, and the caller has {how}; give its worker the service's {KEY_SETTING}")
+
+
 def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
     metadata: list[tuple[str, str | bytes]] = [(NAME_OF_ERROR, type(error).__name__)]
     if isinstance(error, StateRefused) and error.key is not None:
@@ -149,8 +177,12 @@ def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
     context.abort(_CODES.get(type(error), grpc.StatusCode.INTERNAL), str(error))
 
 
-def _open(store: TableStore, request: pb.OpenRequest, context: grpc.ServicerContext) -> Iterator[pb.OpenResponse]:
+def _open(
+    store: TableStore, key: TableKey | None, request: pb.OpenRequest, context: grpc.ServicerContext
+) -> Iterator[pb.OpenResponse]:
     try:
+        if key is not None:
+            _check_token(key, context, request.table)
         opened = store.open_partition(request.table, request.function_uuid, request.partition)
     except MagnetarError as error:
         _abort(context, error)

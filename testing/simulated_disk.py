@@ -115,7 +115,7 @@ class SimulatedDisk:
     """
 
     def __init__(self, seed: int = 0, capacity_bytes: int | None = None, sync_delay_s: float = 0.0) -> None:
-        self._rng = random.Random(seed)
+        self._rng = random.Random(seed)  # noqa: S311 (made-up data)
         self.capacity_bytes = capacity_bytes
         self.sync_delay_s = sync_delay_s
         self.operations = 0

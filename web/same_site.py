@@ -24,7 +24,7 @@ from ..errors import InvalidConfig
 
 SETTING = "webServiceAllowedHosts (--allowed-hosts)"
 _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
-_ALL_ADDRESSES = ("0.0.0.0", "::", "")
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _HOST = re.compile(r"(\[[^\[\]@/?#\s]*\]|[^:\[\]@/?#\s]*)(?::([0-9]{0,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}

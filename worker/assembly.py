@@ -93,6 +93,7 @@ async def make_runtime_manager(
         data_dir=config.data_dir,
         cluster=config.cluster,
         state_url=config.state_url,
+        state_key=config.state_key(),
         locks_topic=config.topic(config.locks_topic),
         secrets_provider=config.secrets_provider,
         secrets_config=json.dumps(dict(config.secrets_config)),
@@ -156,7 +157,7 @@ class Parts:
             keep_compacted, admin.compact, logs, lambda: self.leadership.is_leading, config.compaction_s
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
-        self.tables = StateTables(config.state_url)
+        self.tables = StateTables(config.state_url, config.state_key())
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
         self.functions = Functions(
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,

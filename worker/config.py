@@ -13,6 +13,7 @@ from ..errors import InvalidConfig
 from ..runtime.spark.host_config import SparkConfig
 from ..security.authentication.settings import ServerSecurity
 from ..security.server_tls_settings import ServerTls
+from ..state.access import TableKey
 from ..state.limits import address_of
 
 
@@ -45,6 +46,8 @@ class WorkerConfig:
         connector_url_patterns: the same for sources and sinks (`additionalEnabledConnectorUrlPatterns`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
         state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
+        state_key_file: with the key of the table service (`stateStorageTokenSecretKey`; ours); each function gets the
+            token of its own table then. Empty where the service asks for no token.
         spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
         spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`).
         spark_settings: of Spark itself, such as ``spark.executor.memory`` (`sparkSettings`); they win over ours.
@@ -92,6 +95,7 @@ class WorkerConfig:
     connector_url_patterns: tuple[str, ...] = ()
     cluster: str = "standalone"
     state_url: str = ""
+    state_key_file: str = ""
     spark_master: str = "local[*]"
     spark_driver_memory: str = "1g"
     spark_settings: Mapping[str, str] = field(default_factory=dict)
@@ -137,6 +141,14 @@ class WorkerConfig:
         except InvalidConfig as exc:
             raise InvalidConfig(f"sparkMaster, sparkDriverMemory or sparkSettings: {exc}") from exc
 
+    def state_key(self) -> TableKey | None:
+        """Return the key of the table service; None where it asks for no token.
+
+        Raises:
+            InvalidConfig: the file cannot be read, or holds no key.
+        """
+        return TableKey.read(self.state_key_file) if self.state_key_file else None
+
     def spark(self) -> SparkConfig:
         """Return how Spark functions run on the worker."""
         return SparkConfig(
@@ -155,7 +167,7 @@ class WorkerConfig:
         """The host that others are told."""
         if self.advertised_host:
             return self.advertised_host
-        return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        return socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 (compared with, not bound to)
 
     @property
     def topics(self) -> tuple[str, ...]:

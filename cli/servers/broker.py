@@ -13,6 +13,7 @@ import click
 
 from .config_file import BROKER_KEYS, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
+from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run
 from .server_file import read_server_file
 
@@ -38,6 +39,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win."
         ),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
+        insecure_option,
         allowed_hosts_option,
         click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
         click.option("--broker-port", type=int, help="Port of the binary protocol (default: 6650, 0: a free one)."),
@@ -70,11 +72,12 @@ def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, .
 
 @click.command()
 @broker_options
-def broker(config_file: str | None, wipe_data: bool, ready_file: str | None, **flags: Any) -> None:
+def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file: str | None, **flags: Any) -> None:
     """Run a broker alone; workers elsewhere find it by --service-url and --admin-url."""
     die_with_parent()
     log_to_stderr("broker")
     config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS, "broker"))
+    check_exposure(config.host, insecure)
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 
@@ -83,6 +86,7 @@ def broker(config_file: str | None, wipe_data: bool, ready_file: str | None, **f
         try:
             await process.start(lambda: None)
             addresses = {"brokerServiceUrl": process.broker_url, "webServiceUrl": process.web_url}
+            tell_exposure(config.host)
             announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:

@@ -147,6 +147,7 @@ BROKER_KEYS: dict[str, Key] = {
 STATE_KEYS: dict[str, Key] = {
     "bindAddress": Key("state", "host", _text),
     "storageserver.grpc.port": Key("state", "port", _whole),
+    "stateStorageTokenSecretKey": Key("state", "key_file", _text),
 }
 """Keys of bookkeeper.conf for its table service."""
 
@@ -165,6 +166,7 @@ WORKER_KEYS: dict[str, Key] = {
     "additionalEnabledFunctionsUrlPatterns": Key("worker", "function_url_patterns", texts),
     "additionalEnabledConnectorUrlPatterns": Key("worker", "connector_url_patterns", texts),
     "stateStorageServiceUrl": Key("worker", "state_url", _text),
+    "stateStorageTokenSecretKey": Key("worker", "state_key_file", _text),
     "sparkMaster": Key("worker", "spark_master", _text),
     "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),
     "sparkSettings": Key("worker", "spark_settings", _spark_settings),

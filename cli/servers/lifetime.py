@@ -34,11 +34,12 @@ QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcor
 logger = logging.getLogger(__name__)
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when its supervisor dies, if it has one."""
+def die_with_parent() -> bool:
+    """Let the kernel kill this process when its supervisor dies, if it has one; return whether it has."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is not None:
         die_with(int(parent))
+    return parent is not None
 
 
 def run(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -11,6 +11,7 @@ import click
 
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS
+from .exposure import check_exposure, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
 from .server_file import read_server_file
 from .state_store import DEFAULT_STATE_PORT
@@ -30,6 +31,7 @@ DEFAULT_WORKER_PORT = 6750
 def standalone(
     config_file: str | None,
     wipe_data: bool,
+    insecure: bool,
     ready_file: str | None,
     no_functions_worker: bool,
     no_stream_storage: bool,
@@ -40,11 +42,9 @@ def standalone(
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     config, storage_config = broker_configs(flags, in_file)
-    port, state_port = flags["worker_port"], flags["state_port"]
-    if port is None:
-        port = in_file["worker"].get("worker_port", DEFAULT_WORKER_PORT)
-    if state_port is None:
-        state_port = in_file["state"].get("port", DEFAULT_STATE_PORT)
+    check_exposure(config.host, insecure)
+    port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
+    state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
     if not no_functions_worker:
         check_port(config.host, port, "--worker-port")
     has_state = not (no_functions_worker or no_stream_storage)
@@ -55,7 +55,8 @@ def standalone(
     urls: dict[str, str] = {}
     worker = state = None
     if has_state:
-        state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER)))
+        state_key = in_file["worker"].get("state_key_file")
+        state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
         own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
         own["allowed_hosts"] = config.allowed_hosts
@@ -83,6 +84,7 @@ def standalone(
                 await until_stopped(stop, worker.ready())
                 addresses["workerUrl"] = worker.url() or ""
             if not stop.is_set():
+                tell_exposure(config.host)
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
@@ -91,6 +93,11 @@ def standalone(
             await process.stop()
 
     run(serve)
+
+
+def first_given(*ports: int | None) -> int:
+    """Return the first port that is given."""
+    return next(port for port in ports if port is not None)
 
 
 def import_shared() -> None:
@@ -119,11 +126,12 @@ def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> 
     return ChildSpec("worker", arguments, lambda: {**rest, **urls})
 
 
-def state_spec(host: str, port: int, data_dir: str) -> ChildSpec:
+def state_spec(host: str, port: int, data_dir: str, key_file: str | None) -> ChildSpec:
     """Return how the state store is started; a restarted one keeps the port of its first start."""
 
     def arguments(last: Addresses) -> Sequence[str]:
         kept = str(last["stateStorageServiceUrl"]).rpartition(":")[2] if last else str(port)
-        return ("state-store", "--ready-file", "-", "--data-dir", data_dir, "--host", host, "--state-port", kept)
+        key = ("--token-secret-key", key_file) if key_file else ()
+        return ("state-store", "--ready-file", "-", "--data-dir", data_dir, "--host", host, "--state-port", kept, *key)
 
     return ChildSpec("state store", arguments, dict)

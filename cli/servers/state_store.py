@@ -6,11 +6,13 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .config_file import STATE_KEYS
 from .data_directory import DataDirectory
+from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import STOP_S, announce, check_port, die_with_parent, log_to_stderr, port_failure
 from .server_file import read_server_file
 
@@ -19,32 +21,45 @@ DEFAULT_STATE_PORT = 4181
 
 @click.command("state-store")
 @click.option("--data-dir", default="data/state", show_default=True, metavar="DIR", help="Where the tables are kept.")
-@click.option("--state-port", type=int, help="Port of the service (default: 4181, 0: a free one).")
+@click.option("--state-port", "port", type=int, help="Port of the service (default: 4181, 0: a free one).")
 @click.option("--host", help="Address to listen on (default: 127.0.0.1).")
+@click.option(
+    "--token-secret-key",
+    "key_file",
+    metavar="FILE",
+    help="Take calls only with tokens that workers make with the key in this file (stateStorageTokenSecretKey).",
+)
+@insecure_option
 @click.option("--config", "config_file", metavar="FILE", help="Pulsar's .conf, or YAML with its keys; flags win.")
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
-def state_store(
-    data_dir: str, state_port: int | None, host: str | None, config_file: str | None, ready_file: str | None
-) -> None:
+def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_file: str | None, **flags: Any) -> None:
     """Run the state store alone; workers find it by --state-storage-service-url."""
-    die_with_parent()
+    is_supervised = die_with_parent()
     log_to_stderr("state store")
-    in_file = read_server_file(config_file, STATE_KEYS)["state"]
-    host = host or in_file.get("host", "127.0.0.1")
-    port = state_port if state_port is not None else in_file.get("port", DEFAULT_STATE_PORT)
+    values = read_server_file(config_file, STATE_KEYS)["state"]
+    values |= {name: value for name, value in flags.items() if value is not None}
+    host, port = values.get("host", "127.0.0.1"), values.get("port", DEFAULT_STATE_PORT)
+    key_file = values.get("key_file")
+    if not is_supervised:  # else standalone has looked
+        check_exposure(host, insecure)
     check_port(host, port, "--state-port")
+    from ...state.access import TableKey
+
+    key = TableKey.read(key_file) if key_file else None
     # Before any thread is made: each would take the signals else. There is no event loop that could.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     directory = DataDirectory.open(Path(data_dir))
     from ...state.server import TableServer
 
     try:
-        server = TableServer.start(directory.path, host, port)
+        server = TableServer.start(directory.path, host, port, key)
     except OSError as exc:
         raise port_failure(exc, host, port, "--state-port") from exc
     try:
         gc.collect()
         gc.freeze()
+        if not is_supervised:
+            tell_exposure(host)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
         signal.sigwait(STOP_SIGNALS)
         signal.alarm(int(STOP_S))  # should stopping hang, this ends the process

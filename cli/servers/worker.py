@@ -16,6 +16,7 @@ from ..failure import Failure
 from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option
 from .data_directory import DataDirectory
+from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
 from .server_file import read_server_file
 
@@ -25,6 +26,7 @@ from .server_file import read_server_file
 @click.option("--worker-port", type=int, help="Port of its REST interface (default: 6750, 0: a free one).")
 @click.option("--worker-id", help="Unique in the cluster (default: host-port).")
 @click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
+@insecure_option
 @allowed_hosts_option
 @click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
 @click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
@@ -43,17 +45,21 @@ def worker(
     config_file: str | None,
     ready_file: str | None,
     data_dir: str,
+    insecure: bool,
     addresses_from_stdin: bool,
     **flags: Any,
 ) -> None:
     """Run a functions worker alone, against a broker that runs already."""
-    die_with_parent()
+    is_supervised = die_with_parent()
     log_to_stderr("worker")
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     values |= read_server_file(config_file, WORKER_KEYS, "worker")["worker"]
     values |= {name: value for name, value in flags.items() if value is not None}
-    check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
+    host = values.get("host", "127.0.0.1")
+    if not is_supervised:  # else standalone has looked
+        check_exposure(host, insecure)
+    check_port(host, values.get("worker_port", 6750), "--worker-port")
     from ...runtime.process.forked import can_fork
     from ...runtime.process.zygote import fork_zygote
     from ...web.httpx_import import import_httpx
@@ -79,6 +85,8 @@ def worker(
                 await service.start()
             except OSError as exc:
                 raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
+            if not is_supervised:
+                tell_exposure(config.host)
             announce({"workerUrl": service.worker_url, "pid": os.getpid()}, ready_file)
             await until_stopped(stop, service.wait_failed())
         finally:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...errors import ClosedError, StateStoreUnavailable
+from ...state.access import without_token
 from ...state.client import TableClient
 from ...state.limits import address_of
 from ...state.values import Reading
@@ -26,7 +27,7 @@ class Retries:
     """One thread's calls of the table of a function; `stop`, `trouble` may be called from any thread.
 
     Attributes:
-        url: of the state store.
+        url: of the state store, as it may be shown.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Retries:
             InvalidConfig: the url is none.
         """
         address_of(url)
-        self.url = url
+        self._url = url
+        self.url = without_token(url)
         self.table = table
         self._client: TableClient | None = None
         self._opening = threading.Lock()
@@ -103,7 +105,7 @@ class Retries:
         with self._opening:
             if self._stopping.is_set():
                 raise InstanceStopping
-            self._client = TableClient(self.url)
+            self._client = TableClient(self._url)
             return self._client
 
     def _note(self, error: str) -> None:

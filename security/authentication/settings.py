@@ -42,8 +42,8 @@ class ServerSecurity:
     providers: tuple[str, ...] = ()
     token_secret_key: str = field(default="", repr=False)
     token_public_key: str = ""
-    token_public_alg: str = "RS256"
-    token_auth_claim: str = "sub"
+    token_public_alg: str = "RS256"  # noqa: S105 (a name)
+    token_auth_claim: str = "sub"  # noqa: S105 (a name)
     token_audience_claim: str = ""
     token_audience: str = ""
     token_clock_skew_s: float = 0.0

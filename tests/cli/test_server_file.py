@@ -231,7 +231,7 @@ def test_worker_starts_with_pulsars_own_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_client_finds_topics_of_a_broker_that_listens_on_all_addresses(tmp_path: Path) -> None:
-    with running("broker", tmp_path, "--config", str(PULSAR / "broker.conf")) as it:
+    with running("broker", tmp_path, "--config", str(PULSAR / "broker.conf"), "--insecure") as it:
         port = str(it.service_url).rpartition(":")[2]
         client = pulsar.Client(f"pulsar://127.0.0.1:{port}")
         client.create_producer("t").send(b"x")

@@ -38,6 +38,7 @@ rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
 stateStorageServiceUrl: bk://broker:4181
+stateStorageTokenSecretKey: /run/state.key
 initialBrokerReconnectMaxRetries: 5
 additionalEnabledFunctionsUrlPatterns: ['https://a/.*', 'file:///opt/functions/.*']
 additionalEnabledConnectorUrlPatterns: []
@@ -85,6 +86,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert config.liveness_check_ms == 20000
     assert config.function_url_patterns == ("https://a/.*", "file:///opt/functions/.*")
     assert config.connector_url_patterns == ()
+    assert (config.state_url, config.state_key_file) == ("bk://broker:4181", "/run/state.key")
     assert (config.spark_master, config.spark_driver_memory, config.spark_idle_s) == ("spark://a:7077", "512m", 60)
     assert (config.spark_starts_ahead, config.spark_class_archive) == (False, False)
     assert not config.spark().starts_ahead

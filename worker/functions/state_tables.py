@@ -20,6 +20,7 @@ from ...errors import (
     StateStoreFailed,
     StateStoreUnavailable,
 )
+from ...state.access import TableKey, with_token
 from ...tasks import TaskSet
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ _T = TypeVar("_T")
 class StateTables:
     """The tables of a state store, or of none."""
 
-    def __init__(self, url: str) -> None:
-        """Prepare for the state store at ``url``, ``bk://host:port``; empty if there is none."""
-        self._url = url
+    def __init__(self, url: str, key: TableKey | None = None) -> None:
+        """Prepare.
+
+        Args:
+            url: of the state store, ``bk://host:port``; empty if there is none.
+            key: with which the token is made that opens all tables; None where none is asked for.
+        """
+        self._url = with_token(url, key.full_token()) if url and key is not None else url
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state")
         self._client: TableClient | None = None
         self._drops = TaskSet("state tables")

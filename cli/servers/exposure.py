@@ -1,0 +1,57 @@
+"""Rule for the address that a server listens on: loopback, unless who starts it says that everybody may ask."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+
+import click
+
+from ..failure import Failure
+
+_log = logging.getLogger(__name__)
+
+insecure_option = click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen on an address that others reach, though nobody is asked who they are: all of them may do everything.",
+)
+
+
+def check_exposure(host: str, is_insecure: bool) -> None:
+    """Refuse an address that other machines may reach, as nothing asks who connects, unless that is allowed.
+
+    Args:
+        host: address or name to listen on.
+        is_insecure: who starts the server allows it.
+
+    Raises:
+        Failure: the address is not loopback, and that is not allowed.
+    """
+    if not is_insecure and not is_loopback(host):
+        raise Failure(
+            f"{host} is reached from other machines, and whoever reaches it may run code here: nobody is asked who they"
+            " are; listen on 127.0.0.1 (--host 127.0.0.1), or say --insecure where all who reach it may do everything"
+        )
+
+
+def tell_exposure(host: str) -> None:
+    """Log who may do what on an address."""
+    if is_loopback(host):
+        _log.info("open to every user of this machine: nobody is asked who they are; other machines do not reach it")
+    else:
+        _log.warning("--insecure: whoever reaches %s may do everything, and run code here; nobody is asked", host)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address, or all addresses of a name, can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False  # listening on it fails, with the reason
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
