@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import InvalidConfig
 from ..metadata.store.url import parse_store_url
 from ..security.authentication.settings import ServerSecurity
+from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSettings
 from ..security.server_tls_settings import ServerTls
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
@@ -142,6 +143,7 @@ class BrokerConfig:
         enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema where the topic has
             one.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
+        authorization: who may do what.
     """
 
     data_dir: Path = Path("data")
@@ -226,6 +228,7 @@ class BrokerConfig:
     allow_auto_update_schema: bool = True
     enforce_schema_validation: bool = False
     stats_period_s: float = 60.0
+    authorization: AuthorizationSettings = NO_AUTHORIZATION
 
     def __post_init__(self) -> None:
         """Check ranges, and that the metadata store's URL is one.

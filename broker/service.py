@@ -18,6 +18,7 @@ from ..security.authentication.opening import open_authenticator
 from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
+from .policies.authorization import Authorization
 from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
 from .topics.backlog_quotas import enforce_all
@@ -58,6 +59,7 @@ class BrokerService:
         storage: where entries and cursors lie.
         namespaces: tenants, namespaces, policies, partitioned topics.
         schemas: of all topics.
+        authorization: who may do what; None while everybody may do everything.
         topics: the loaded topics, by full name.
         topic_watches: lists of topics that clients watch.
         connections: those that are open.
@@ -81,6 +83,8 @@ class BrokerService:
         self.storage = storage
         self.namespaces = namespaces
         self.schemas = SchemaRegistry(namespaces.store)
+        is_guarded = config.authorization.is_enabled
+        self.authorization = Authorization(config.authorization, namespaces) if is_guarded else None
         self.topics: dict[str, Topic] = {}
         self.topic_watches = TopicWatches(self.topic_names)
         self.connections: dict[Connection, None] = {}  # in the order in which they came

@@ -84,8 +84,3 @@ def _finite(value: Any) -> Any:
 def not_supported(what: str, remedy: str) -> Refused:
     """Return the refusal of a feature that this broker does not have: never accept what would be ignored."""
     return Refused(501, f"{what} is not supported by this broker; {remedy}")
-
-
-def no_authorization() -> Refused:
-    """Return the refusal of a permission."""
-    return Refused(501, "Authorization is not enabled: permissions would protect nothing")

@@ -6,6 +6,9 @@ a wrong one is answered with the right ``Allow``.
 
 Starlette compares a path with one route after the other, of which a broker has hundreds. So those that can match are
 found by how a path begins and how many parts it has; among them it is Starlette that matches, in the table's order.
+
+Where a guard stands before the handlers, a route without a rule keeps the server from starting. Without one, and for
+requests of nobody in particular, nothing is looked up.
 """
 
 from __future__ import annotations
@@ -21,8 +24,12 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ..errors import MagnetarError, RequestRefused
+from ..security.audit import record
+from ..security.authorization.rules import Rules
+from ..security.roles import Roles
 from .answers import Refused, done, refusal
 from .call import Call
+from .guard import ROLES, Guard
 
 C = TypeVar("C", bound=Call)
 Handler = Callable[[C], Awaitable[Response | None] | Response | None]
@@ -33,6 +40,8 @@ Refuse = Callable[[MagnetarError], Refused]
 
 _LITERAL_PARTS = 4
 """Parts at the beginning of a path by which routes are found, as in ``/admin/v2/persistent``."""
+_READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_REFUSALS = frozenset((401, 403))
 _METHODS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
 log = logging.getLogger(__name__)
 
@@ -40,7 +49,14 @@ log = logging.getLogger(__name__)
 class RestRouter(Generic[C]):
     """The application that answers by a table of routes; 404 for the rest."""
 
-    def __init__(self, routes: Routes[C], make_call: Callable[[Request], C], refuse: Refuse, server: str) -> None:
+    def __init__(
+        self,
+        routes: Routes[C],
+        make_call: Callable[[Request], C],
+        refuse: Refuse,
+        server: str,
+        guard: Guard[C] | None = None,
+    ) -> None:
         """Build it.
 
         Args:
@@ -48,10 +64,15 @@ class RestRouter(Generic[C]):
             make_call: returns what a handler is given; may refuse the request.
             refuse: returns how an error of a handler is answered.
             server: whose log has the details of a bug.
+            guard: decides before each handler; None: everybody may do everything.
+
+        Raises:
+            InvalidConfig: the guard has no rule for a route.
         """
         self._make_call = make_call
         self._refuse = refuse
         self._server = server
+        self._guard = guard
         table: dict[str, dict[str, Handler[C]]] = {}
         for method, path, handler in routes:
             table.setdefault(path, {})[method] = handler
@@ -82,10 +103,24 @@ class RestRouter(Generic[C]):
         else:
             await refusal(Refused(404, f"no such path: {path}"))(scope, receive, send)
 
-    async def answer(self, request: Request, handler: Handler[C]) -> Response:
+    def rules_of(self, method: str, path: str) -> Rules:
+        """Return by which rules a route is decided; none without a guard."""
+        return () if self._guard is None else self._guard.rules_of(method, path)
+
+    async def answer(self, request: Request, handler: Handler[C], rules: Rules) -> Response:
         """Return what a handler answers, or how its error is answered."""
+        response = await self._answer(request, handler, rules)
+        roles: Roles | None = request.scope.get(ROLES)
+        if roles is not None and (request.method not in _READS or response.status_code in _REFUSALS):
+            record(roles, _peer(request), request.method, request.scope["path"], str(response.status_code))
+        return response
+
+    async def _answer(self, request: Request, handler: Handler[C], rules: Rules) -> Response:
         try:
-            answer = handler(self._make_call(request))
+            call = self._make_call(request)
+            if self._guard is not None:
+                await self._guard.check(call, rules)
+            answer = handler(call)
             return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:
             return refusal(error)
@@ -111,7 +146,10 @@ class _Path(Route):
         allowed = [method for method in _METHODS if method in handlers or method == "OPTIONS"]
         super().__init__(path, router, methods=allowed)
         self._allow = ",".join(allowed)
-        self._answers = {method: partial(router.answer, handler=handler) for method, handler in handlers.items()}
+        self._answers = {
+            method: partial(router.answer, handler=handler, rules=router.rules_of(method, path))
+            for method, handler in handlers.items()
+        }
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request to this path, whatever its method; the router prefers a path that has it."""
@@ -145,6 +183,11 @@ def _key_of_route(path: str) -> _Key | None:
     key = _key_of_path(path)
     is_open = ":path}" in path or "{" in key[1] or key[0] < _LITERAL_PARTS
     return None if is_open else key
+
+
+def _peer(request: Request) -> str:
+    client = request.client
+    return "" if client is None else f"{client.host}:{client.port}"
 
 
 def raw_path(scope: Scope) -> str:

@@ -34,6 +34,7 @@ from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
 from .cluster.broker_admin import BrokerAdmin
+from .cluster.grants import BrokerGrants
 from .cluster.hand_over import HandOver
 from .cluster.internal_topic import TopicLog, keep_compacted
 from .cluster.leadership import Leadership
@@ -65,6 +66,7 @@ from .rest.cluster import ClusterRoutes
 from .rest.connectors import ConnectorRoutes
 from .rest.deployments import DeploymentRoutes
 from .rest.functions import FunctionsRoutes
+from .rest.guard import WorkerGuard
 from .rest.packages import PackagesRoutes
 from .rest.state import StateRoutes
 
@@ -312,7 +314,9 @@ class Parts:
                 for kind in (SOURCE, SINK)
             ),
         )  # fmt: skip
-        return make_app(tables, read_metrics)
+        settings = self._config.authorization
+        guard = WorkerGuard(settings, BrokerGrants(self._admin)) if settings.is_enabled else None
+        return make_app(tables, read_metrics, guard)
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         me = self.membership.me.worker_id

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import InvalidConfig
 from ..runtime.spark.host_config import SparkConfig
 from ..security.authentication.settings import ServerSecurity
+from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSettings
 from ..security.server_tls_settings import ServerTls
 from ..state.access import TableKey
 from ..state.limits import address_of
@@ -72,6 +73,7 @@ class WorkerConfig:
         request_timeout_s: how long a request may look for a leader.
         broker_wait_s: how long a start waits for a broker that does not answer (`initialBrokerReconnectMaxRetries`,
             one a second).
+        authorization: who may do what.
     """
 
     service_url: str
@@ -112,6 +114,7 @@ class WorkerConfig:
     trigger_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     broker_wait_s: float = 0.0
+    authorization: AuthorizationSettings = NO_AUTHORIZATION
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker_port < 65536:

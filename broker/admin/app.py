@@ -21,6 +21,7 @@ from ..policies.namespaces import Namespaces
 from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
 from .forward import PACKAGES, Forwarder, forwards
+from .guard import guard_of
 from .namespaces import namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
@@ -81,7 +82,9 @@ class AdminApp:
         self._forwarder = Forwarder(worker_url, is_worker_enabled)
         shown = pages("Magnetar broker", __version__, ROUTES, {"domain": DOMAINS})
         self._router = make_router(
-            lambda request: Call(request, broker, namespaces, is_worker_enabled), (*shown, *ROUTES)
+            lambda request: Call(request, broker, namespaces, is_worker_enabled),
+            (*shown, *ROUTES),
+            guard_of(broker.authorization),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

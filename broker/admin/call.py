@@ -136,10 +136,14 @@ class Call(web_call.Call):
 
     @property
     def topic(self) -> TopicName:
-        """The topic in the path. Local names are form-encoded: a plus sign is a space."""
+        """The topic in the path."""
+        return self.topic_of(self.raw("domain"))
+
+    def topic_of(self, domain: str) -> TopicName:
+        """Return the topic in the path, of a domain. Local names are form-encoded: a plus sign is a space."""
         local = decoded(self.raw("topic").replace("+", " "))
         try:
-            return parse_topic_name(f"{self.raw('domain')}://{self.text('tenant')}/{self.text('namespace')}/{local}")
+            return parse_topic_name(f"{domain}://{self.text('tenant')}/{self.text('namespace')}/{local}")
         except InvalidTopicName as error:
             raise Refused(412, "Topic name is not valid") from error
 

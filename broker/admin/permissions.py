@@ -1,7 +1,8 @@
-"""Permissions of roles on namespaces, topics and subscriptions: kept and shown.
+"""Permissions of roles on namespaces, topics and subscriptions: granted, revoked, shown.
 
-They are those of Pulsar's policies object, `auth_policies`. This broker does not ask who a client is, so that they
-protect nothing yet; they go along with a namespace to a broker that does.
+They are those of Pulsar's policies object, `auth_policies`. They count while `authorizationEnabled` is on; they can be
+granted before. What is granted on a topic with partitions holds for all of them and is kept under its name alone; what
+is granted on one partition holds for that one.
 
 Source: Pulsar's NamespacesBase and PersistentTopicsBase.
 """
@@ -14,15 +15,17 @@ from typing import Any
 from starlette.responses import Response
 
 from ...errors import InvalidTopicName
+from ...security.authorization.operations import ACTIONS
+from ...security.authorization.rules import Resource, Rule, Who
 from ...web.answers import Refused, as_json
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..policies.policies import Policies
 from .bodies import as_object, as_text_list
 from .call import Call
+from .guard import require
 from .routing import NAMESPACE, TOPIC, Routes
 from .topics.lookup import require_known
 
-ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 _NAMESPACE, _TOPICS, _SUBSCRIPTIONS = "namespace_auth", "destination_auth", "subscription_auth_roles"
 _MISSING = "Topic's namespace does not exist"
 Grants = dict[str, Any]
@@ -95,12 +98,9 @@ async def _revoke(call: Call) -> None:
 async def _grant_subscription(call: Call) -> None:
     roles, subscription = as_text_list(await call.json(), "roles") or [], call.subscription
     namespace = call.require_namespace(_MISSING)
-    await _change(
-        call,
-        namespace,
-        _SUBSCRIPTIONS,
-        lambda grants: grants | {subscription: list(dict.fromkeys([*grants.get(subscription, []), *roles]))},
-    )
+    # Pulsar takes the roles for all there are; none at all opens the subscription to everybody again.
+    wanted = {subscription: list(dict.fromkeys(roles))} if roles else {}
+    await _change(call, namespace, _SUBSCRIPTIONS, lambda grants: _without(grants, subscription) | wanted)
 
 
 async def _revoke_subscription(call: Call) -> None:
@@ -118,7 +118,7 @@ def _of_topic(call: Call) -> Response:
     name = require_known(call)
     grants = call.namespaces.policies(name.namespace_name).get("auth_policies") or {}
     together: Grants = {role: list(actions) for role, actions in (grants.get(_NAMESPACE) or {}).items()}
-    for role, actions in ((grants.get(_TOPICS) or {}).get(str(name.base)) or {}).items():
+    for role, actions in ((grants.get(_TOPICS) or {}).get(str(name)) or {}).items():
         together[role] = list(dict.fromkeys([*together.get(role, []), *actions]))
     return as_json(together)
 
@@ -133,8 +133,8 @@ async def _revoke_topic(call: Call) -> None:
 
 
 async def _keep_topic(call: Call, name: TopicName, role: str, actions: list[str] | None) -> None:
-    """Keep what a role may do with a topic; all partitions have what their topic has."""
-    topic = str(name.base)
+    """Keep what a role may do with a topic."""
+    topic = str(name)
 
     def change(grants: Grants) -> Grants:
         roles = _without(grants.get(topic) or {}, role) | ({} if actions is None else {role: actions})
@@ -161,12 +161,13 @@ async def _change_topics(call: Call, *, grants: bool) -> None:
     if len(namespaces) != 1:
         raise Refused(400, "The namespace should be the same")
     (namespace,) = namespaces
+    await require(call, Rule(Who.TENANT_ADMIN), Resource.of_namespace(namespace))
     if not call.namespaces.has_namespace(namespace):
         raise Refused(404, _MISSING)
 
     def change(held: Grants) -> Grants:
         for name, role, actions in wanted:
-            topic = str(name.base)
+            topic = str(name)
             roles = _without(held.get(topic) or {}, role) | ({role: actions} if grants else {})
             held = held | {topic: roles} if roles else _without(held, topic)
         return held

@@ -11,11 +11,13 @@ from starlette.responses import Response
 from ...errors import BadVersion, MagnetarError, MetadataUnavailable, NotAllowed, ServiceNotReady, TopicNotFound
 from ...web import router
 from ...web.answers import Refused
+from ...web.guard import Guard
 from ...wire.topic_name import DOMAINS
 from .call import Call
 
 Handler = router.Handler[Call]
 Routes = router.Routes[Call]
+DOMAIN, _CHECKED_DOMAIN = "{domain}", "{domain:domain}"
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPICS = "/admin/v2/{domain}/{tenant}/{namespace}"
 TOPIC = f"{TOPICS}/{{topic}}"
@@ -32,15 +34,28 @@ class _Domain(StringConvertor):
 register_url_convertor("domain", _Domain())
 
 
-def make_router(make: Callable[[Request], Call], routes: Routes) -> router.RestRouter[Call]:
-    """Return the application that answers by a table of routes, in which ``{domain}`` is the domain of a topic."""
+def make_router(
+    make: Callable[[Request], Call], routes: Routes, guard: Guard[Call] | None = None
+) -> router.RestRouter[Call]:
+    """Return the application that answers by a table of routes, in which ``{domain}`` is the domain of a topic.
+
+    Args:
+        make: returns a request as handlers read it.
+        routes: the table.
+        guard: decides before each handler.
+    """
 
     def make_call(request: Request) -> Call:
         _check_accept(request)
         return make(request)
 
-    table = [(method, path.replace("{domain}", "{domain:domain}"), handler) for method, path, handler in routes]
-    return router.RestRouter(table, make_call, refuse, "broker")
+    table = [(method, path.replace(DOMAIN, _CHECKED_DOMAIN), handler) for method, path, handler in routes]
+    return router.RestRouter(table, make_call, refuse, "broker", guard)
+
+
+def path_in_table(path: str) -> str:
+    """Return how the path of a route stands in a table of routes."""
+    return path.replace(_CHECKED_DOMAIN, DOMAIN)
 
 
 def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Response | None]) -> Handler:

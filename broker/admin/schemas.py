@@ -9,10 +9,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...errors import InvalidTopicName
 from ...web.answers import Refused, as_json, nothing
-from ...web.call import decoded
-from ...wire.topic_name import TopicName, parse_topic_name
+from ...wire.topic_name import TopicName
 from ..schemas import key_value
 from ..schemas.avro_rules import InvalidDefinition
 from ..schemas.compatibility import Incompatible, check_new, version_of
@@ -31,11 +29,7 @@ _NO_LEDGER = -1
 
 
 def _name(call: Call) -> TopicName:
-    local = decoded(call.raw("topic").replace("+", " "))
-    try:
-        name = parse_topic_name(f"persistent://{call.text('tenant')}/{call.text('namespace')}/{local}")
-    except InvalidTopicName as error:
-        raise Refused(412, "Topic name is not valid") from error
+    name = call.topic_of("persistent")
     for part in (name.tenant, name.namespace, name.base.local):
         if part in NO_NAMES:
             raise Refused(412, f"Topic name is not valid: {part} is no name in the metadata store")

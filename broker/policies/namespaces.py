@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from ...errors import BadVersion, ClosedError, InvalidConfig, StorageError
 from ...metadata.store.store import ABSENT, Change, MetadataStore, Record
 from ...tasks.supervised import TaskSet
-from ...wire.topic_name import DOMAINS, TopicName
+from ...wire.topic_name import DOMAINS, TopicName, parse_topic_name
 from ..config import BrokerConfig
 from ..schemas.compatibility import Strategy
 from . import dynamic
@@ -338,7 +338,7 @@ class Namespaces:
         """Forget that a topic is partitioned; its partitions are the caller's to delete."""
         await self._delete(_topic_path(PARTITIONED_TOPICS, base))
         await self.change_topic_policies(base, lambda _: {})
-        await self._forget_grants(base)
+        await self.forget_grants(base, with_partitions=True)
 
     def properties(self, name: TopicName) -> dict[str, str]:
         """Return the properties that an administrator gave a topic; empty if none."""
@@ -367,21 +367,25 @@ class Namespaces:
         await asyncio.gather(
             self._delete(_topic_path(TOPIC_PROPERTIES, name)), self._delete(_topic_path(TOPIC_POLICIES, name.base))
         )
-        if name.partition < 0:
-            await self._forget_grants(name)
+        await self.forget_grants(name)
 
-    async def _forget_grants(self, name: TopicName) -> None:
-        """Forget what is granted on a topic: another one of its name is another topic."""
+    async def forget_grants(self, name: TopicName, *, with_partitions: bool = False) -> None:
+        """Forget what is granted on a topic, and on its partitions: others of their names are other topics."""
+        of_partitions = f"{name}-partition-"
+
+        def is_forgotten(topic: str) -> bool:
+            if topic == name.text:
+                return True
+            return with_partitions and topic.startswith(of_partitions) and parse_topic_name(topic).base == name
 
         def without(policies: Policies) -> Policies:
             grants = policies.get("auth_policies") or {}
-            by_topic = {
-                topic: roles for topic, roles in (grants.get("destination_auth") or {}).items() if topic != str(name)
-            }
-            return policies | {"auth_policies": grants | {"destination_auth": by_topic}}
+            by_topic = (grants.get("destination_auth") or {}).items()
+            kept = {topic: roles for topic, roles in by_topic if not is_forgotten(topic)}
+            return policies | {"auth_policies": grants | {"destination_auth": kept}}
 
         granted = (self.policies(name.namespace_name).get("auth_policies") or {}).get("destination_auth") or {}
-        if str(name) in granted and self.has_namespace(name.namespace_name):
+        if any(map(is_forgotten, granted)) and self.has_namespace(name.namespace_name):
             await self.change_policies(name.namespace_name, without)
 
     # The records behind all of this

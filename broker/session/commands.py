@@ -18,6 +18,7 @@ from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.session import LEGAL, Role
 from ...wire.strings import has_strings
 from . import ack_commands, consumer_commands, lookup_commands, producer_commands, schema_commands, topic_watches
+from .authorization import guarded
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -133,6 +134,7 @@ _HANDLERS: dict[int, Callable[[Connection, Any], None]] = {
 
 def _handler(kind: int, run: Callable[[Connection, Any], None]) -> Handler:
     field = BaseCommand.DESCRIPTOR.fields_by_number[kind].name
+    run = guarded(kind, run)
     return Handler(field, run, kind != BaseCommand.ACK and has_strings(getattr(BaseCommand(), field).DESCRIPTOR))
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf.message import Message
 
 from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
+from ...security.roles import Roles
 from ...tasks import TaskSet
 from ...wire.commands import wrap
 from ...wire.frames import Frame, FrameDecoder, Run, encode_frame

@@ -35,6 +35,7 @@ from ..topics.subscription import Subscription, kind_name
 from ..topics.topic import Topic
 from ..topics.topic_schemas import admit_consumer
 from .ack_commands import position_of
+from .authorization import audit_created
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -56,7 +57,10 @@ async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
     _check(command)
     name = parse_topic_name(command.topic)
     check_type(broker.namespaces.effective(name), name, command.subType)
+    is_new = connection.roles is not None and not broker.has_topic(name)
     topic = await broker.topic(name, create=command.force_topic_creation)
+    if is_new:
+        audit_created(connection, name)
     await admit_consumer(topic, from_wire(command.schema, broker.now_ms()) if command.HasField("schema") else None)
     subscription = await _subscription(connection, topic, command)
     with subscription.joining():

@@ -20,6 +20,7 @@ from ...errors import (
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..topics.topic_list import MAX_PATTERN_CHARS, is_system, topic_filter, topics_hash
+from .authorization import audit_created
 from .topic_watches import NAMESPACE
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
 async def _create_partitioned(connection: Connection, request_id: int, name: TopicName, partitions: int) -> None:
     connection.broker.check_room(name, partitions)
     partitions = await connection.broker.namespaces.ensure_partitioned_topic(name, partitions)
+    audit_created(connection, name)
     _tell_partitions(connection, request_id, partitions)
 
 

@@ -9,6 +9,7 @@ from ..topics.ports import BrokerPort
 if TYPE_CHECKING:
     from ...security.authentication.authenticator import Authenticator
     from ...wire.topic_name import TopicName
+    from ..policies.authorization import Authorization
     from ..topics.topic import Topic
     from .connection import Connection
 
@@ -18,6 +19,9 @@ class ServicePort(BrokerPort, Protocol):
 
     is_started: bool
     authenticator: Authenticator | None
+
+    authorization: Authorization | None
+    """Who may do what; None while everybody may do everything."""
 
     @property
     def broker_url(self) -> str:

@@ -15,6 +15,7 @@ from ..storage.cursors.names import is_internal
 from ..topics.backlog_quotas import check_admits
 from ..topics.producer import Producer
 from ..topics.topic_schemas import producer_version
+from .authorization import audit_created
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -41,7 +42,10 @@ def producer(connection: Connection, command: CommandProducer) -> None:
 async def _create(connection: Connection, command: CommandProducer) -> None:
     broker = connection.broker
     name = parse_topic_name(command.topic)
+    is_new = connection.roles is not None and not broker.has_topic(name)
     topic = await broker.topic(name)
+    if is_new:
+        audit_created(connection, name)
     if broker.storage.failure is not None and name.is_persistent:
         # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
         # once with everything it has, and never notice that the time of its first message is over.

@@ -203,6 +203,8 @@ class TopicIncarnations:
         # Before the topic: a second attempt, after a failure, would not find the topic any more.
         if not self._broker.namespaces.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)
+        else:
+            await self._broker.namespaces.forget_grants(name)
         # Partitions share the schemas of their topic and go before it; both domains have the same.
         if name.partition < 0 and not self._broker.has_topic(_twin(name)):
             await self._broker.schemas.forget(name)

@@ -38,6 +38,19 @@ class BrokerAdmin:
         answer = await self._call("GET", f"tenants/{segment(tenant)}", (404, 412))
         return answer.is_success
 
+    async def tenant_info(self, tenant: str) -> dict[str, Any] | None:
+        """Return the TenantInfo of a tenant, None if there is no such tenant."""
+        return await self._object(f"tenants/{segment(tenant)}")
+
+    async def policies(self, namespace: str) -> dict[str, Any] | None:
+        """Return the policies of ``tenant/namespace``, None if there is no such namespace."""
+        return await self._object("namespaces/" + "/".join(map(segment, namespace.split("/"))))
+
+    async def _object(self, path: str) -> dict[str, Any] | None:
+        answer = await self._call("GET", path, (404, 412))
+        found = answer.json() if answer.is_success else None
+        return found if isinstance(found, dict) else None
+
     async def namespaces(self, tenant: str) -> list[str] | None:
         """Return the names of a tenant's namespaces, ``tenant/namespace``; None if there is no such tenant."""
         answer = await self._call("GET", f"namespaces/{segment(tenant)}", (404, 412))

@@ -13,6 +13,7 @@ from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageEr
 from ...web.answers import Refused, as_json, refusal
 from ...web.call import Call
 from ...web.exposition import CONTENT_TYPE
+from ...web.guard import Guard
 from ...web.openapi import pages
 from ...web.router import RestRouter, Routes
 from ..functions.service import FunctionName
@@ -83,12 +84,17 @@ class ReadinessGate:
         await app(scope, receive, send)
 
 
-def make_app(tables: Iterable[WorkerRoutes], metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
+def make_app(
+    tables: Iterable[WorkerRoutes],
+    metrics: Callable[[], Awaitable[bytes]],
+    guard: Guard[WorkerCall] | None = None,
+) -> ASGIApp:
     """Return the application.
 
     Args:
         tables: the routes of everything below /admin.
         metrics: text for Prometheus.
+        guard: decides before each handler; None: everybody may do everything.
     """
 
     async def read_metrics(_: WorkerCall) -> Response:
@@ -109,4 +115,4 @@ def make_app(tables: Iterable[WorkerRoutes], metrics: Callable[[], Awaitable[byt
         ("GET", "/version", version),
         ("GET", "/initialized", initialized),
     ]
-    return RestRouter([*routes, *pages(TITLE, __version__, routes)], WorkerCall, refuse, "worker")
+    return RestRouter([*routes, *pages(TITLE, __version__, routes)], WorkerCall, refuse, "worker", guard)

@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from ....security.authorization.grants import SUBSCRIPTION_AUTH_MODES
 from ....web.answers import Refused, as_json, not_supported, nothing
 from ...policies.effective import AGE, SIZE
 from ...policies.namespaces import Namespaces
@@ -162,6 +163,13 @@ def _read_deduplication(body: Any) -> bool:
     return is_on
 
 
+def _read_subscription_auth_mode(body: Any) -> str:
+    mode = SUBSCRIPTION_AUTH_MODES[0] if body is None else body
+    if mode not in SUBSCRIPTION_AUTH_MODES:
+        raise Refused(400, f"{str(mode)[:80]!r} is no mode; give {' or '.join(SUBSCRIPTION_AUTH_MODES)}")
+    return str(mode)
+
+
 async def _adjust_deduplication(call: Call, namespace: str) -> None:
     await adjust_deduplication(call, lambda topic: topic.namespace_name == namespace)
 
@@ -191,6 +199,10 @@ _POLICIES = (
         "POST", "inactiveTopicPolicies", "inactive_topic_policies", read_inactive_topics, missing=_NO_POLICIES
     ),
     Policy("POST", "subscriptionTypesEnabled", "subscription_types_enabled", read_subscription_types, unset=[]),
+    Policy(
+        "POST", "subscriptionAuthMode", "subscription_auth_mode", _read_subscription_auth_mode,
+        unset=SUBSCRIPTION_AUTH_MODES[0], is_removable=False,
+    ),
     Policy("POST", "entryFilters", "entryFilters", read_entry_filters),
     PauseOnAckState(
         "POST", "dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled",

@@ -40,16 +40,50 @@ async def test_a_topic_made_anew_has_no_permissions_of_the_one_before(partitions
     await broker.http.put(path, **create)
     await broker.http.post(f"{TOPIC}/permissions/a", json=["produce"])
     if partitions:
+        await broker.http.post(f"{TOPIC}-partition-1/permissions/b", json=["consume"])
         of_partition = await broker.http.get(f"{TOPIC}-partition-1/permissions")
-        assert of_partition.json() == {"a": ["produce"]}
+        assert of_partition.json() == {"b": ["consume"]}
     assert (await broker.http.delete(path)).status_code == 204
     await broker.http.put(path, **create)
     assert (await broker.http.get(f"{TOPIC}/permissions")).json() == {}
+    assert (await broker.http.get(NAMESPACE)).json()["auth_policies"]["destination_auth"] == {}
 
 
-async def test_roles_of_a_subscription_are_kept_until_they_are_revoked(broker: RunningBroker) -> None:
+async def test_a_partition_made_anew_has_no_permissions_of_the_one_before(broker: RunningBroker) -> None:
+    http, partition = broker.http, f"{TOPIC}-partition-1"
+    await http.put(f"{TOPIC}/partitions", json=2)
+    for path in (TOPIC, partition, f"{TOPIC}-partition-0"):
+        await http.post(f"{path}/permissions/a", json=["produce"])
+    assert (await http.delete(partition)).status_code == 204
+    kept = (await http.get(NAMESPACE)).json()["auth_policies"]["destination_auth"]
+    assert list(kept) == [f"persistent://public/default/{name}" for name in ("t", "t-partition-0")]
+
+
+async def test_a_namespace_made_anew_has_no_permissions_of_the_one_before(broker: RunningBroker) -> None:
+    http, namespace = broker.http, "/admin/v2/namespaces/public/n"
+    await http.put(namespace)
+    await http.post(f"{namespace}/permissions/a", json=["produce"])
+    await http.post(f"{namespace}/permissions/subscription/s", json=["a"])
+    assert (await http.delete(namespace)).status_code == 204
+    await http.put(namespace)
+    for what in ("permissions", "permissions/subscription"):
+        assert (await http.get(f"{namespace}/{what}")).json() == {}
+
+
+async def test_the_mode_of_subscriptions_is_kept_and_shown(broker: RunningBroker) -> None:
+    http, path = broker.http, f"{NAMESPACE}/subscriptionAuthMode"
+    assert (await http.get(path)).json() == "None"
+    assert (await http.post(path, json="Prefix")).status_code == 204
+    assert (await http.get(path)).json() == "Prefix"
+    answer = await http.post(path, json="Suffix")
+    assert (answer.status_code, answer.json()["reason"]) == (400, "'Suffix' is no mode; give None or Prefix")
+    assert (await http.put("/admin/v2/namespaces/public/n", json={"subscription_auth_mode": "Prefix"})).is_success
+    assert (await http.get("/admin/v2/namespaces/public/n/subscriptionAuthMode")).json() == "Prefix"
+
+
+async def test_roles_of_a_subscription_are_those_granted_last_until_they_are_revoked(broker: RunningBroker) -> None:
     http = broker.http
-    for roles in (["r1"], ["r2", "r1"]):
+    for roles in (["r3"], ["r1", "r2", "r1"]):
         assert (await http.post(f"{NAMESPACE}/permissions/subscription/s", json=roles)).status_code == 204
     assert (await http.get(f"{NAMESPACE}/permissions/subscription")).json() == {"s": ["r1", "r2"]}
     for role in ("r1", "r2"):

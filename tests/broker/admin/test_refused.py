@@ -13,7 +13,6 @@ TOPIC = "/admin/v2/persistent/public/default/t"
 NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
     "replicatorDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
     "persistence/bookieAffinity": ("POST", {"bookkeeperAffinityGroupPrimary": "g"}),
-    "subscriptionAuthMode": ("POST", "Prefix"),
     "encryptionRequired": ("POST", True),
     "antiAffinity": ("POST", "group"),
     "offloadThreshold": ("PUT", 1000),
@@ -36,7 +35,6 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
     for name, value in (
         ("encryptionRequired", False),
-        ("subscriptionAuthMode", "None"),
         ("antiAffinity", ""),
         ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}),
         ("offloadPolicies", {}),

@@ -1,0 +1,47 @@
+"""Authorization of a broker: it reads what is granted from the tenants and policies that it has in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...security.authorization.decisions import Refusal, judge
+from ...security.authorization.grants import Grants, grants_of
+from ...security.authorization.rules import Resource, Rule
+from ...security.authorization.settings import AuthorizationSettings
+from ...security.roles import Roles
+
+if TYPE_CHECKING:
+    from .namespaces import Namespaces
+
+NOBODY = Roles(None)
+
+
+class Authorization:
+    """Decides by the broker's own metadata; a `GrantsReader` that never waits.
+
+    Attributes:
+        settings: of authorization.
+    """
+
+    def __init__(self, settings: AuthorizationSettings, namespaces: Namespaces) -> None:
+        self.settings = settings
+        self._namespaces = namespaces
+
+    def grants(self, tenant: str, namespace: str) -> Grants:
+        """Return what is granted, as `GrantsReader.read`."""
+        namespaces = self._namespaces
+        policies = namespaces.policies(namespace) if namespaces.has_namespace(namespace) else None
+        return grants_of(namespaces.tenant(tenant), policies)
+
+    async def read(self, tenant: str, namespace: str) -> Grants:
+        """Return what is granted."""
+        return self.grants(tenant, namespace)
+
+    def judge(self, roles: Roles | None, rule: Rule, resource: Resource) -> Refusal | None:
+        """Return why roles may not do something, None if they may.
+
+        None as roles is nobody: authorization is on only where authentication is, and a request that came past it must
+        not open anything.
+        """
+        grants = self.grants(resource.tenant, resource.namespace)
+        return judge(self.settings, roles or NOBODY, rule, resource, grants)

@@ -1,0 +1,86 @@
+"""Authorization of commands: what stands before those handlers that need it, and the audit of topics that clients make.
+
+A producer or consumer is decided once, when it is created; what it sends afterwards is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AuthorizationError, TopicNotFound
+from ...security.audit import DONE, REFUSED, record
+from ...security.authorization.command_rules import COMMAND_RULES, INITIAL_SUBSCRIPTION, CommandRule
+from ...security.authorization.decisions import Refusal, Why
+from ...security.authorization.denials import prefix_reason
+from ...security.authorization.rules import Resource, Who
+from ...wire.pulsar_api_pb2 import BaseCommand
+from ...wire.topic_name import TopicName, parse_topic_name
+
+if TYPE_CHECKING:
+    from ..policies.authorization import Authorization
+    from .connection import Connection
+
+Run = Callable[["Connection", Any], None]
+
+
+def guarded(kind: int, run: Run) -> Run:
+    """Return the handler of a command that decides first, or the handler itself if there is nothing to decide."""
+    wanted = COMMAND_RULES.get(kind)
+    if wanted is None:
+        return run
+    rule = wanted
+
+    def decide(connection: Connection, command: Any) -> None:
+        authorization = connection.broker.authorization
+        if authorization is not None:
+            _check(connection, authorization, kind, rule, command)
+        run(connection, command)
+
+    return decide
+
+
+def _check(connection: Connection, authorization: Authorization, kind: int, wanted: CommandRule, command: Any) -> None:
+    """Let a command pass, or raise what it is answered with.
+
+    Raises:
+        AuthorizationError: it is not allowed.
+        TopicNotFound: its tenant does not exist, where Pulsar says so.
+        InvalidTopicName: it names no topic.
+    """
+    resource = _resource_of(wanted, command)
+    refusal = authorization.judge(connection.roles, wanted.rule, resource)
+    initial = command.initial_subscription_name if kind == BaseCommand.PRODUCER else ""
+    if refusal is None and initial:
+        resource = Resource.of_topic(parse_topic_name(command.topic), initial)
+        refusal = authorization.judge(connection.roles, INITIAL_SUBSCRIPTION, resource)
+    if refusal is not None:
+        _audit(connection, BaseCommand.Type.Name(kind), str(resource.topic or resource.namespace), REFUSED)
+        raise _error(wanted, resource, refusal)
+
+
+def _resource_of(wanted: CommandRule, command: Any) -> Resource:
+    if wanted.rule.who is Who.NAMESPACE:
+        return Resource.of_namespace(command.namespace)
+    subscription = command.subscription if command.DESCRIPTOR.name == "CommandSubscribe" else None
+    return Resource.of_topic(parse_topic_name(command.topic), subscription)
+
+
+def _error(wanted: CommandRule, resource: Resource, refusal: Refusal) -> Exception:
+    if refusal.why is Why.WRONG_PREFIX:
+        reason = prefix_reason(refusal, resource)
+        return AuthorizationError(f"org.apache.pulsar.broker.PulsarServerException: {reason}")
+    if refusal.why is Why.NO_TENANT and wanted.missing_tenant:
+        text = wanted.missing_tenant.format(namespace=resource.namespace)
+        return TopicNotFound(text) if wanted.tells_missing else AuthorizationError(text)
+    return AuthorizationError(wanted.message)
+
+
+def audit_created(connection: Connection, name: TopicName) -> None:
+    """Note that a client made a topic by using it."""
+    _audit(connection, "CREATE_TOPIC", str(name), DONE)
+
+
+def _audit(connection: Connection, operation: str, resource: str, outcome: str) -> None:
+    if connection.roles is not None:
+        record(connection.roles, connection.address.lstrip("/"), operation, resource, outcome)

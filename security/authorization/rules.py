@@ -1,0 +1,145 @@
+"""The vocabulary of the tables: who may do what a route or command does, and what it is done to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ...wire.topic_name import TopicName
+from .operations import (
+    BrokerOperation,
+    ClusterOperation,
+    NamespaceOperation,
+    Operation,
+    PolicyOperation,
+    TenantOperation,
+    TopicOperation,
+)
+
+
+class Who(Enum):
+    """Who may, and so where the names in the request count; each kind has its own words of refusal.
+
+    `TENANT` to `TOPIC_POLICY` are for administrators of the tenant; `NAMESPACE`, `COMPONENT`, `PACKAGES` and `TOPIC`
+    also for those who were granted what the operation needs. Super-users may do everything.
+    """
+
+    EVERYBODY = "everybody"
+    EVERY_ROLE = "everybody who is authenticated"
+    BY_THE_HANDLER = "as the handler says once it knows what the body names"
+    SUPER_USER = "super-users"
+    CLUSTER = "super-users, on a cluster"
+    CLUSTER_POLICY = "super-users, on a policy of a cluster"
+    BROKER = "super-users, on a broker"
+    WORKER = "super-users, on a functions worker"
+    TENANTS = "super-users, on all tenants"
+    TENANT_ITSELF = "administrators of the tenant, on the tenant"
+    TENANT = "administrators of the tenant, on its namespaces"
+    TENANT_ADMIN = "administrators of the tenant"
+    NAMESPACE_POLICY = "administrators of the tenant, on a policy of a namespace"
+    TOPIC_POLICY = "administrators of the tenant, on a policy of a topic"
+    NAMESPACE = "those who are granted it on the namespace"
+    COMPONENT = "those who are granted functions, sources or sinks on the namespace"
+    PACKAGES = "those who are granted packages on the namespace"
+    TOPIC = "those who are granted it on the topic or its namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may do one thing.
+
+    Attributes:
+        who: the kind of the decision.
+        operation: what is done, None where only super-users may anyway.
+        policy: Pulsar's PolicyName, for the operations on policies.
+        is_after_existence: an absent namespace is told to everybody, as Pulsar's lookup over REST does.
+        if_not_persistent: counts instead for topics that are not persistent.
+    """
+
+    who: Who
+    operation: Operation | None = None
+    policy: str = ""
+    is_after_existence: bool = False
+    if_not_persistent: Rule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What something is done to.
+
+    Attributes:
+        tenant: empty where there is none.
+        namespace: ``tenant/namespace``, empty where there is none.
+        topic: its full name.
+        subscription: of that topic.
+        name: of the cluster or broker, for the words of a refusal.
+    """
+
+    tenant: str = ""
+    namespace: str = ""
+    topic: TopicName | None = None
+    subscription: str | None = None
+    name: str = ""
+
+    @classmethod
+    def of_topic(cls, topic: TopicName, subscription: str | None = None) -> Resource:
+        """Return a topic, and a subscription of it."""
+        return cls(topic.tenant, topic.namespace_name, topic, subscription)
+
+    @classmethod
+    def of_namespace(cls, namespace: str) -> Resource:
+        """Return a namespace, given as ``tenant/namespace``."""
+        return cls(namespace.partition("/")[0], namespace)
+
+
+Rules = tuple[Rule, ...]
+"""All of which must allow it, asked in this order."""
+RestTable = Mapping[tuple[str, str], Rules]
+"""The rules by method and path of a route."""
+
+EVERYBODY: Rules = (Rule(Who.EVERYBODY),)
+EVERY_ROLE: Rules = (Rule(Who.EVERY_ROLE),)
+BY_THE_HANDLER: Rules = (Rule(Who.BY_THE_HANDLER),)
+SUPER_USER: Rules = (Rule(Who.SUPER_USER),)
+WORKER: Rules = (Rule(Who.WORKER),)
+TENANT_ADMIN: Rules = (Rule(Who.TENANT_ADMIN),)
+
+
+def on_cluster(operation: ClusterOperation) -> Rules:
+    """Return the rule of an operation on the cluster in the path."""
+    return (Rule(Who.CLUSTER, operation),)
+
+
+def on_cluster_policy(operation: PolicyOperation) -> Rules:
+    """Return the rule of an operation on a policy of the cluster in the path."""
+    return (Rule(Who.CLUSTER_POLICY, operation),)
+
+
+def on_broker(operation: BrokerOperation) -> Rules:
+    """Return the rule of an operation on the broker that is asked."""
+    return (Rule(Who.BROKER, operation),)
+
+
+def on_tenant(operation: TenantOperation) -> Rules:
+    """Return the rule of an operation on tenants or on the namespaces of the one in the path."""
+    if operation in (TenantOperation.LIST_TENANTS, TenantOperation.CREATE_TENANT):
+        return (Rule(Who.TENANTS, operation),)
+    is_itself = operation.value.endswith("_TENANT")
+    return (Rule(Who.TENANT_ITSELF if is_itself else Who.TENANT, operation),)
+
+
+def on_namespace(operation: NamespaceOperation) -> Rules:
+    """Return the rule of an operation on the namespace in the path."""
+    return (Rule(Who.NAMESPACE, operation),)
+
+
+def on_topic(operation: TopicOperation) -> Rules:
+    """Return the rule of an operation on the topic, and the subscription, in the path."""
+    return (Rule(Who.TOPIC, operation),)
+
+
+def on_policy(method: str, policy: str, *, of_topic: bool = False) -> Rules:
+    """Return the rule of reading (GET) or changing a policy of the namespace or topic in the path."""
+    operation = PolicyOperation.READ if method == "GET" else PolicyOperation.WRITE
+    return (Rule(Who.TOPIC_POLICY if of_topic else Who.NAMESPACE_POLICY, operation, policy),)

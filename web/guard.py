@@ -1,0 +1,76 @@
+"""What stands before the handlers of a REST interface when authorization is on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from ..errors import InvalidConfig
+from ..security.authorization.decisions import NEEDS_GRANTS, judge
+from ..security.authorization.denials import denial
+from ..security.authorization.grants import Grants, GrantsReader
+from ..security.authorization.rules import Resource, RestTable, Rule, Rules
+from ..security.authorization.settings import AuthorizationSettings
+from ..security.roles import Roles
+from .answers import Refused
+from .call import Call
+
+C = TypeVar("C", bound=Call)
+ROLES = "magnetar.roles"
+"""Where a request's scope has its `Roles`; absent or None while authentication is off."""
+NOBODY = Roles(None)
+_NOTHING = Grants()
+
+
+class Guard(ABC, Generic[C]):
+    """Decides each request by the rules of its route, before the handler looks for what the request names."""
+
+    def __init__(self, settings: AuthorizationSettings, table: RestTable, grants: GrantsReader) -> None:
+        self.settings = settings
+        self._table = table
+        self._grants = grants
+
+    def rules_of(self, method: str, path: str) -> Rules:
+        """Return the rules of a route.
+
+        Raises:
+            InvalidConfig: there are none.
+        """
+        rules = self._table.get(("GET" if method == "HEAD" else method, path))
+        if not rules:
+            raise InvalidConfig(
+                f"authorizationEnabled: nothing says who may use {method} {path}; add a row to its rules"
+            )
+        return rules
+
+    async def check(self, call: C, rules: Rules) -> None:
+        """Let a request pass.
+
+        Raises:
+            Refused: it is not allowed, in Pulsar's words.
+            MagnetarError: what is granted cannot be read.
+        """
+        for rule in rules:
+            resource = self.resource_of(call, rule)
+            if resource is not None:
+                await self.check_one(call, rule, resource)
+
+    async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
+        """Let a request pass that does one thing to one resource; raises as `check`."""
+        settings = self.settings
+        # Without roles nobody knows who asks, which cannot be while authentication is on: it must not open anything.
+        roles = call.request.scope.get(ROLES) or NOBODY
+        grants = _NOTHING
+        if rule.who in NEEDS_GRANTS and not all(map(settings.is_super_user, settings.judged(roles))):
+            grants = await self._grants.read(resource.tenant, resource.namespace)
+        refusal = judge(settings, roles, rule, resource, grants)
+        if refusal is not None:
+            raise Refused(*denial(settings, roles, rule, resource, refusal))
+
+    @abstractmethod
+    def resource_of(self, call: C, rule: Rule) -> Resource | None:
+        """Return what a request is about, by the parameters in its path.
+
+        It is what the handler takes them for: decoded alike, checked alike. None lets the handler say that it does not
+        exist.
+        """

@@ -1,0 +1,48 @@
+"""What is granted, as a worker knows it: asked of the broker, and kept for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from ...security.authorization.grants import Grants, grants_of
+from .broker_admin import BrokerAdmin
+
+KEPT_S = 2.0
+"""How long an answer counts, and so how long a revocation may take to reach a worker."""
+MAX_KEPT = 1000
+"""Namespaces whose grants are kept; whoever asks names them, so there must be an end."""
+
+
+class BrokerGrants:
+    """A `GrantsReader` by the broker's admin REST, asked as the worker, which is a super-user."""
+
+    def __init__(self, admin: BrokerAdmin, clock: Callable[[], float] = time.monotonic) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Grants]] = OrderedDict()
+
+    async def read(self, tenant: str, namespace: str) -> Grants:
+        """Return what is granted, as it was at most `KEPT_S` before.
+
+        Raises:
+            MagnetarError: the broker does not answer, or not with that.
+        """
+        key = tenant, namespace
+        asked_s = self._clock()
+        held = self._kept.get(key)
+        if held is not None and asked_s - held[0] < KEPT_S:
+            return held[1]
+        found = await self._ask(tenant, namespace)
+        self._kept[key] = asked_s, found
+        self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    async def _ask(self, tenant: str, namespace: str) -> Grants:
+        if not namespace:
+            return grants_of(await self._admin.tenant_info(tenant), None)
+        return grants_of(*await asyncio.gather(self._admin.tenant_info(tenant), self._admin.policies(namespace)))
