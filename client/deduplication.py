@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConnectionLost, MagnetarError
+from ..security.client_credentials import ClientCredentials
 from ..web.client import Answer, request
 from ..wire.topic_name import parse_topic_name
 
@@ -24,6 +27,7 @@ TIMEOUT_S = 10.0
 EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar passes policies on through a topic
 _POLL_S = 0.05
 _NOT_FOUND = 404
+_DENIED = (401, 403)
 _RETRIED = (409, 429, 500, 503)
 _REASON_CHARACTERS = 200
 
@@ -32,10 +36,14 @@ class DeduplicationOff(MagnetarError):
     """The broker does not drop duplicates on a topic, and cannot be made to."""
 
 
-def switch_on(admin_url: str, topic: str) -> bool:
+Credentials = ClientCredentials | None
+"""What is shown to the REST interface; None for nothing."""
+
+
+def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bool:
     """Switch deduplication on for a topic and all its partitions; returns once the broker says that it is on.
 
-    A topic that does not exist is created, without partitions.
+    A topic that does not exist is created, without partitions. Who may not read the policy goes by what the topic says.
 
     Returns: whether it was on before.
 
@@ -44,19 +52,20 @@ def switch_on(admin_url: str, topic: str) -> bool:
         ConnectionLost: the REST interface cannot be reached.
     """
     path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
-    if _is_on(admin_url, path):
+    call = partial(_call, admin_url, credentials)
+    if _is_on(call, path):
         return True
-    if not partitions_of(admin_url, topic):
-        created = _call(admin_url, "PUT", path)
+    if not partitions_of(admin_url, topic, credentials):
+        created = call("PUT", path)
         if not created.is_success and created.status != 409:
             raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
     deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
-    while not (answer := _call(admin_url, "POST", f"{path}/deduplicationEnabled", True)).is_success:
+    while not (answer := call("POST", f"{path}/deduplicationEnabled", True)).is_success:
         # All instances of a function begin at once, and so do their changes of one policy.
         if answer.status not in _RETRIED or time.monotonic() > deadline_s:
             raise DeduplicationOff(_refusal(topic, _shown(answer)))
         time.sleep(_POLL_S)
-    while not _is_on(admin_url, path):
+    while not _is_on(call, path):
         if time.monotonic() > deadline_s:
             why = f"it was not on {EFFECTIVE_WITHIN_S:g} s after it had been asked for"
             raise DeduplicationOff(_refusal(topic, why))
@@ -64,13 +73,21 @@ def switch_on(admin_url: str, topic: str) -> bool:
     return False
 
 
-def _is_on(admin_url: str, path: str) -> bool:
-    answer = _call(admin_url, "GET", f"{path}/deduplicationEnabled")
+def _is_on(call: Callable[..., Answer], path: str) -> bool:
+    answer = call("GET", f"{path}/deduplicationEnabled")
+    if answer.status in _DENIED:  # the policy is for administrators, the state of a topic for who may produce to it
+        answer = call("GET", f"{path}/stats")
+        return answer.is_success and answer.json().get("deduplicationStatus") == "Enabled"
     return answer.is_success and answer.text.strip() == "true"
 
 
 def memory_guard(
-    admin_url: str, topic: str, before: Guard | None = None, *, timeout_s: float = EFFECTIVE_WITHIN_S
+    admin_url: str,
+    topic: str,
+    before: Guard | None = None,
+    *,
+    credentials: Credentials = None,
+    timeout_s: float = EFFECTIVE_WITHIN_S,
 ) -> Guard:
     """Return what producers of a topic partition wait for before they attach: that the broker knows what it has stored.
 
@@ -78,6 +95,7 @@ def memory_guard(
         admin_url: of the broker's REST interface; asking it also has the topic loaded.
         topic: full name, of the partition where there are some.
         before: awaited first.
+        credentials: shown to the REST interface.
         timeout_s: how long one attempt to attach waits.
 
     It raises ConnectionLost where that takes longer; whoever attaches then tries again. A topic whose deduplication is
@@ -89,7 +107,7 @@ def memory_guard(
             await before(connection)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        while not (status := await asyncio.to_thread(_memory, admin_url, topic)).is_settled:
+        while not (status := await asyncio.to_thread(_memory, admin_url, topic, credentials)).is_settled:
             if loop.time() > deadline_s:
                 raise ConnectionLost(
                     f"deduplication of {topic} was still {status.name} after {timeout_s:g} s; nothing is sent"
@@ -112,9 +130,10 @@ class _Memory(NamedTuple):
     is_settled: bool
 
 
-def _memory(admin_url: str, topic: str) -> _Memory:
+def _memory(admin_url: str, topic: str, credentials: Credentials) -> _Memory:
     path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
-    answer = _call(admin_url, "GET", f"{path}/stats")
+    call = partial(_call, admin_url, credentials)
+    answer = call("GET", f"{path}/stats")
     if answer.status == _NOT_FOUND:
         return _Memory("missing", True)  # nothing is stored there
     if not answer.is_success:
@@ -122,13 +141,13 @@ def _memory(admin_url: str, topic: str) -> _Memory:
     name = str(answer.json().get("deduplicationStatus"))
     if name == "Disabled":
         # On its way where the policy is on: then it has not reached the topic yet.
-        return _Memory(name, not _is_on(admin_url, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
+        return _Memory(name, not _is_on(call, f"/admin/v2/{parse_topic_name(topic).base.rest_path}"))
     return _Memory(name, name == "Enabled")
 
 
-def partitions_of(admin_url: str, topic: str) -> int:
+def partitions_of(admin_url: str, topic: str, credentials: Credentials = None) -> int:
     """Return how many partitions a topic has, 0 if it has none or does not exist."""
-    answer = _call(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/partitions")
+    answer = _call(admin_url, credentials, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/partitions")
     return int(answer.json().get("partitions", 0)) if answer.is_success else 0
 
 
@@ -143,5 +162,6 @@ def _shown(answer: Answer) -> str:
     return f"status {answer.status} {answer.reason[:_REASON_CHARACTERS]}"
 
 
-def _call(admin_url: str, method: str, path: str, body: Any = None) -> Answer:
-    return request(method, admin_url.rstrip("/") + path, body=body, timeout_s=TIMEOUT_S)
+def _call(admin_url: str, credentials: Credentials, method: str, path: str, body: Any = None) -> Answer:
+    url = admin_url.rstrip("/") + path
+    return request(method, url, body=body, timeout_s=TIMEOUT_S, credentials=credentials)

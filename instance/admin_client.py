@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidConfig, RequestRefused
+from ..security.client_credentials import ClientCredentials
 from ..web.client import request, with_query
 
 TIMEOUT_S = 30.0
@@ -16,9 +17,15 @@ class AdminClient:
     Paths are Pulsar's, such as ``/admin/v2/persistent/public/default``.
     """
 
-    def __init__(self, url: str) -> None:
-        """Prepare requests to ``url``, as ``http://host:port``."""
+    def __init__(self, url: str, credentials: ClientCredentials | None = None) -> None:
+        """Prepare requests.
+
+        Args:
+            url: ``http://host:port``, or ``https://…``.
+            credentials: shown with each of them; None shows nothing.
+        """
         self.url = url.rstrip("/")
+        self._credentials = credentials
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON of what GET answers; the keywords are the query."""
@@ -46,7 +53,8 @@ class AdminClient:
         """
         if not path.startswith("/"):
             raise InvalidConfig(f"the path {path!a:.80} does not begin with /; give one such as /admin/v2/clusters")
-        answer = request(method, with_query(self.url + path, params), body=body, timeout_s=TIMEOUT_S)
+        url = with_query(self.url + path, params)
+        answer = request(method, url, body=body, timeout_s=TIMEOUT_S, credentials=self._credentials)
         if not answer.is_success:
             raise RequestRefused(answer.status, answer.reason)
         return answer.json()

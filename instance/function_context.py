@@ -439,7 +439,7 @@ class FunctionContext(RecordedContext, Context):
                     "context.admin needs the broker's REST interface, and this worker knows none; give workers its"
                     " address as pulsarWebServiceUrl"
                 )
-            self._admin = AdminClient(self._spec.admin_url)
+            self._admin = AdminClient(self._spec.admin_url, self._spec.credentials)
         return self._admin
 
     def get_output_serde_class_name(self) -> str:  # noqa: D102

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from ..security.client_credentials import ClientCredentials
+from ..security.credentials.client_security import ClientSecurity
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
 
 
@@ -23,6 +27,7 @@ class Environment:
         locks_topic: keeps the instances' locks; empty: nobody else can run one of these.
         secrets_provider: class that finds secrets, ``module.Class``; empty for the usual one.
         secrets_config: what it is told, as JSON; empty for nothing.
+        security: what is shown to broker and REST interface, and how those are checked.
     """
 
     worker_id: str
@@ -33,6 +38,7 @@ class Environment:
     locks_topic: str = ""
     secrets_provider: str = ""
     secrets_config: str = ""
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +78,32 @@ class InstanceSpec(Environment):
         """``tenant/namespace/name:instance``."""
         return f"{self.function_name}:{self.instance_id}"
 
+    @cached_property
+    def credentials(self) -> ClientCredentials:
+        """What the instance shows to the REST interface of the broker."""
+        return ClientCredentials(self.security)
+
     def to_json(self) -> str:
         """Return the spec as text for `from_json`."""
-        fields = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        fields["metadata"] = b64encode(self.metadata.SerializeToString()).decode()
-        return json.dumps(fields)
+        return json.dumps({one.name: _plain(getattr(self, one.name)) for one in fields(self)})
 
 
 def from_json(text: str) -> InstanceSpec:
     """Return the spec that `InstanceSpec.to_json` wrote."""
-    fields = json.loads(text)
-    fields["metadata"] = FunctionMetaData.FromString(b64decode(fields["metadata"]))
+    values = json.loads(text)
+    values["metadata"] = FunctionMetaData.FromString(b64decode(values["metadata"]))
+    values["security"] = ClientSecurity.from_dict(values["security"])
     for path in ("package", "log_file", "control_socket", "last_words"):
-        fields[path] = Path(fields[path])
-    if fields["libraries"] is not None:
-        fields["libraries"] = Path(fields["libraries"])
-    return InstanceSpec(**fields)
+        values[path] = Path(values[path])
+    if values["libraries"] is not None:
+        values["libraries"] = Path(values["libraries"])
+    return InstanceSpec(**values)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a field as JSON has it."""
+    if isinstance(value, FunctionMetaData):
+        return b64encode(value.SerializeToString()).decode()
+    if isinstance(value, ClientSecurity):
+        return value.to_dict()
+    return str(value) if isinstance(value, Path) else value

@@ -54,9 +54,10 @@ async def run_here(
     logger.propagate = False
     logger.addHandler(handler)
     pulsar_facade.install()
-    client = AsyncClient(
-        spec.service_url, ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+    config = ClientConfig(
+        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=spec.security
     )
+    client = AsyncClient(spec.service_url, config)
     tasks = TaskSet(f"instance {spec.key}")
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), log)

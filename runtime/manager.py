@@ -25,6 +25,7 @@ from ..instance.examination.package import Question
 from ..instance.identity import table_of
 from ..instance.loading.requirements import Installer
 from ..instance.spec import Environment, InstanceSpec
+from ..security.credentials.client_security import ClientSecurity
 from ..state.access import TableKey, with_token
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import (
@@ -62,10 +63,12 @@ class InstanceEnvironment(Environment):
     Attributes:
         data_dir: logs, sockets and last words of instances are kept below, and installed requirements.
         state_key: makes the token of each function's state; None where none is asked for.
+        security_of: returns what the instances of a function show, and blocks; None: all show the same.
     """
 
     data_dir: Path
     state_key: TableKey | None = None
+    security_of: Callable[[FunctionMetaData], ClientSecurity] | None = None
 
     def state_url_of(self, metadata: FunctionMetaData) -> str:
         """Return the url by which the instances of a function find their state, and no other's."""
@@ -205,6 +208,9 @@ class RuntimeManager:
             supervisor.installed = await self._installations.of(key.rpartition(":")[0], package, tell)
         async with self._log_changes:
             await asyncio.to_thread(_begin_incarnation, self.log_file(key).parent, metadata.functionUuid)
+        environment, security = self._environment, self._environment.security
+        if environment.security_of is not None:
+            security = await asyncio.to_thread(environment.security_of, metadata)
         return InstanceSpec(
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
@@ -214,8 +220,9 @@ class RuntimeManager:
             control_socket=self._sockets.path / f"{_digest(key)}.sock",
             last_words=self._sockets.path / f"{_digest(key)}.txt",
             **{
-                **{field.name: getattr(self._environment, field.name) for field in fields(Environment)},
-                "state_url": self._environment.state_url_of(metadata),
+                **{field.name: getattr(environment, field.name) for field in fields(Environment)},
+                "state_url": environment.state_url_of(metadata),
+                "security": security,
             },
         )
 

@@ -15,14 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import AuthenticationError
 from ..security.roles import Roles
+from .call import ROLES
 from .http_protocol import CERTIFICATE
 from .router import raw_path
 
 if TYPE_CHECKING:
     from ..security.authentication.authenticator import Authenticator
 
-ROLES = "magnetar.roles"
-"""Key of a request's scope: its `Roles`; None where authentication is off."""
 METHOD = "magnetar.method"
 """Key of a request's scope: the method by which the role is known, empty for the anonymous one and without any."""
 _OPEN = ("/metrics", "/metrics/")

@@ -9,8 +9,11 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
+from ..security.roles import Roles
 from .answers import Refused
 
+ROLES = "magnetar.roles"
+"""Key of a request's scope: its `Roles`; absent or None while authentication is off."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _TRUE = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
@@ -27,6 +30,12 @@ class Call:
 
     def __init__(self, request: Request) -> None:
         self.request = request
+
+    @property
+    def roles(self) -> Roles | None:
+        """Who asks; None while authentication is off."""
+        roles: Roles | None = self.request.scope.get(ROLES)
+        return roles
 
     def raw(self, name: str) -> str:
         """Return a path parameter as it was sent."""

@@ -16,8 +16,6 @@ from .answers import Refused
 from .call import Call
 
 C = TypeVar("C", bound=Call)
-ROLES = "magnetar.roles"
-"""Where a request's scope has its `Roles`; absent or None while authentication is off."""
 NOBODY = Roles(None)
 _NOTHING = Grants()
 
@@ -59,7 +57,7 @@ class Guard(ABC, Generic[C]):
         """Let a request pass that does one thing to one resource; raises as `check`."""
         settings = self.settings
         # Without roles nobody knows who asks, which cannot be while authentication is on: it must not open anything.
-        roles = call.request.scope.get(ROLES) or NOBODY
+        roles = call.roles or NOBODY
         grants = _NOTHING
         if rule.who in NEEDS_GRANTS and not all(map(settings.is_super_user, settings.judged(roles))):
             grants = await self._grants.read(resource.tenant, resource.namespace)

@@ -28,8 +28,8 @@ from ..security.audit import record
 from ..security.authorization.rules import Rules
 from ..security.roles import Roles
 from .answers import Refused, done, refusal
-from .call import Call
-from .guard import ROLES, Guard
+from .call import ROLES, Call
+from .guard import Guard
 
 C = TypeVar("C", bound=Call)
 Handler = Callable[[C], Awaitable[Response | None] | Response | None]

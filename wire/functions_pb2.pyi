@@ -408,7 +408,7 @@ class StateChange(_message.Message):
     def __init__(self, version: _Optional[int] = ..., isRestore: _Optional[bool] = ..., askedBy: _Optional[int] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("version", "timeMs", "functionDetails", "packageLocation", "transformFunctionPackageLocation", "failure", "restoredVersion", "isRestored")
+    __slots__ = ("version", "timeMs", "functionDetails", "packageLocation", "transformFunctionPackageLocation", "failure", "restoredVersion", "isRestored", "functionAuthSpec")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TIMEMS_FIELD_NUMBER: _ClassVar[int]
     FUNCTIONDETAILS_FIELD_NUMBER: _ClassVar[int]
@@ -417,6 +417,7 @@ class Deployment(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     RESTOREDVERSION_FIELD_NUMBER: _ClassVar[int]
     ISRESTORED_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONAUTHSPEC_FIELD_NUMBER: _ClassVar[int]
     version: int
     timeMs: int
     functionDetails: FunctionDetails
@@ -425,7 +426,8 @@ class Deployment(_message.Message):
     failure: str
     restoredVersion: int
     isRestored: bool
-    def __init__(self, version: _Optional[int] = ..., timeMs: _Optional[int] = ..., functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., failure: _Optional[str] = ..., restoredVersion: _Optional[int] = ..., isRestored: _Optional[bool] = ...) -> None: ...
+    functionAuthSpec: FunctionAuthenticationSpec
+    def __init__(self, version: _Optional[int] = ..., timeMs: _Optional[int] = ..., functionDetails: _Optional[_Union[FunctionDetails, _Mapping]] = ..., packageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., transformFunctionPackageLocation: _Optional[_Union[PackageLocationMetaData, _Mapping]] = ..., failure: _Optional[str] = ..., restoredVersion: _Optional[int] = ..., isRestored: _Optional[bool] = ..., functionAuthSpec: _Optional[_Union[FunctionAuthenticationSpec, _Mapping]] = ...) -> None: ...
 
 class Deployments(_message.Message):
     __slots__ = ("newest", "earlier", "trial")

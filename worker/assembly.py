@@ -47,6 +47,8 @@ from .functions.deletion import SubscriptionCleanup, Termination
 from .functions.deployments import DeploymentStates, Progress
 from .functions.history import package_paths
 from .functions.instances import Instances
+from .functions.owner_rights import OwnerRights
+from .functions.owners import Owners
 from .functions.package_cleanup import PackageCleanup
 from .functions.package_index import PackageIndex
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
@@ -78,6 +80,7 @@ async def make_runtime_manager(
     config: WorkerConfig,
     worker_id: str,
     fetch_package: FetchPackage,
+    owners: Owners,
     zygote: ForkedProcess | None = None,
 ) -> RuntimeManager:
     """Return a runtime manager with all runtimes of this version; nothing runs before its first `apply`.
@@ -86,6 +89,7 @@ async def make_runtime_manager(
         config: the worker's settings.
         worker_id: its id.
         fetch_package: where packages come from.
+        owners: as whom functions run.
         zygote: what process instances are forked from; None: it is started by exec.
     """
     environment = InstanceEnvironment(
@@ -96,6 +100,8 @@ async def make_runtime_manager(
         cluster=config.cluster,
         state_url=config.state_url,
         state_key=config.state_key(),
+        security=config.client_security,
+        security_of=owners.security_of if owners.is_enabled else None,
         locks_topic=config.topic(config.locks_topic),
         secrets_provider=config.secrets_provider,
         secrets_config=json.dumps(dict(config.secrets_config)),
@@ -160,10 +166,12 @@ class Parts:
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url, config.state_key())
+        self._grants = BrokerGrants(admin)
+        self.owners = Owners(config.security, config.client_security, config.data_dir / "run" / "tokens")
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
         self.functions = Functions(
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,
-            StatePlan(self.tables),
+            StatePlan(self.tables), self.owners, OwnerRights(config.authorization, self._grants),
         )  # fmt: skip
         self.state_changes = StateChanges(self.metadata, self._what_runs, self.tables)
 
@@ -223,6 +231,16 @@ class Parts:
                 initial_position="Earliest", on_active_change=on_active_change,
             ),
         )  # fmt: skip
+
+    async def keep_tokens(self) -> None:
+        """Make the tokens of the functions that run here anew in time, until cancelled."""
+        me = self.membership.me.worker_id
+
+        def owners_here() -> set[str]:
+            held = (one.instance.functionMetaData for one in self.scheduler.of_worker(me).values())
+            return {owner for metadata in held if (owner := self.owners.signed_role(metadata)) is not None}
+
+        await self.owners.keep_renewed(owners_here)
 
     async def run_instances(self, runtime: RuntimeManager) -> None:
         """Let the runtime follow the assignments, until cancelled."""
@@ -315,7 +333,7 @@ class Parts:
             ),
         )  # fmt: skip
         settings = self._config.authorization
-        guard = WorkerGuard(settings, BrokerGrants(self._admin)) if settings.is_enabled else None
+        guard = WorkerGuard(settings, self._grants) if settings.is_enabled else None
         return make_app(tables, read_metrics, guard)
 
     def _gauges(self) -> list[tuple[str, str, float]]:

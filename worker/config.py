@@ -13,6 +13,7 @@ from ..errors import InvalidConfig
 from ..runtime.spark.host_config import SparkConfig
 from ..security.authentication.settings import ServerSecurity
 from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSettings
+from ..security.credentials.client_security import ClientSecurity
 from ..security.server_tls_settings import ServerTls
 from ..state.access import TableKey
 from ..state.limits import address_of
@@ -33,6 +34,8 @@ class WorkerConfig:
         worker_tls_port: `workerPortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
         tls: how TLS is spoken there; see `ServerTls` for the names in functions_worker.yml.
         security: who may ask; see `ServerSecurity`.
+        client_security: what the worker shows to the broker and to other workers (`brokerClientAuthenticationPlugin`,
+            `brokerClientAuthenticationParameters`, `brokerClientTrustCertsFilePath`, …).
         allowed_hosts: names by which requests may call it, beside those of this machine and `advertised_host`, and
             whose pages may ask (`webServiceAllowedHosts`).
         worker_id: unique in the cluster; empty becomes ``<host>-<port>``.
@@ -85,6 +88,7 @@ class WorkerConfig:
     worker_tls_port: int | None = None
     tls: ServerTls = field(default_factory=ServerTls)
     security: ServerSecurity = field(default_factory=ServerSecurity)
+    client_security: ClientSecurity = field(default_factory=ClientSecurity)
     allowed_hosts: tuple[str, ...] = ()
     worker_id: str = ""
     functions_namespace: str = "public/functions"

@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
-import httpx
-
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
 from ..membership.manager import Member, parse_member
 from ..runtime.manager import FetchPackage, RuntimeManager
 from ..security.authentication.opening import open_authenticator
+from ..security.client_credentials import ClientCredentials
 from ..tasks import Backoff, Retry, TaskSet
+from ..web.async_client import connections
 from ..web.authenticated import AuthenticatedRequests
 from ..web.same_site import allowed_names
 from ..web.serve import serve
@@ -30,13 +30,14 @@ from .admission import check_id, check_namespace
 from .assembly import Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
+from .functions.owners import Owners
 from .rest.app import ReadinessGate
 
 SWITCH_INTERVAL_S = 0.0005
 """Thread instances share this process: the default of 5 ms would hold the event loop up for as long."""
 
-MakeRuntime = Callable[[WorkerConfig, str, FetchPackage], Awaitable[RuntimeManager]]
-"""Makes what runs instances from the worker's settings, its id, and where packages come from."""
+MakeRuntime = Callable[[WorkerConfig, str, FetchPackage, Owners], Awaitable[RuntimeManager]]
+"""Makes what runs instances from the worker's settings, its id, where packages come from, and as whom they run."""
 
 _START_TIMEOUT_S = 60.0
 _REACH_TIMEOUT_S = 5.0
@@ -103,9 +104,10 @@ class WorkerService:
             )
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
-        admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url)))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
-        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+        credentials = ClientCredentials(config.client_security)
+        admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
+        http = await stack.enter_async_context(connections(10.0, credentials=credentials))
+        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=config.client_security)
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await admin.ensure_namespace(config.functions_namespace, config.cluster)
@@ -130,12 +132,14 @@ class WorkerService:
         self._keep("schedule", parts.scheduling.run)
         self._keep("trials of new versions", parts.trials.run)
         self._keep("states of versions", parts.state_changes.run)
+        if parts.owners.is_enabled:
+            self._keep("tokens of functions", parts.keep_tokens)
         self._keep("cleanup of packages", parts.package_cleanup.run)
         self._keep("compaction of the logs", parts.keep_compacted)
         # A leader that is leaving answers until it has left; then others ask the next one.
         stack.callback(gate.close)
         stack.push_async_callback(parts.membership.stop)
-        runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package)
+        runtime = await self._make_runtime(config, self.worker_id, parts.fetch_package, parts.owners)
         stack.push_async_callback(runtime.close)
         self._spawn("instances", lambda: parts.run_instances(runtime))
         await parts.membership.start()

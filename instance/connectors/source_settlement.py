@@ -221,7 +221,7 @@ class SourceSettlement:
         core, topic = self._core, self._core.spec.details.sink.topic
         core.opening = f"output topic {topic}"
         if self._is_exact:
-            await asyncio.to_thread(switch_on, core.spec.admin_url, topic)
+            await asyncio.to_thread(switch_on, core.spec.admin_url, topic, core.spec.credentials)
         for partition in await core.endpoints.partitions(topic):
             self._outputs.append(await self._open_output(partition))
         if self._task_topic is not None:
@@ -249,7 +249,8 @@ class SourceSettlement:
         name = producer_name(core.spec, f"source:{core.spec.instance_id}")
         config = replace(config, name=name)
         if core.spec.admin_url:
-            config = replace(config, guard=memory_guard(core.spec.admin_url, partition, core.guard))
+            guard = memory_guard(core.spec.admin_url, partition, core.guard, credentials=core.spec.credentials)
+            config = replace(config, guard=guard)
         while True:
             try:
                 output = await core.endpoints.create_producer(partition, config)

@@ -56,6 +56,7 @@ class EffectivelyOnce:
     Attributes:
         endpoints: opens outputs.
         admin_url: of the broker's REST interface, empty if it is not to be asked.
+        credentials: shown there.
         guard: for all of them; None without an instance lock.
         held: bounds the entries in work.
         committer: commits results; None without a state store.
@@ -75,7 +76,7 @@ class EffectivelyOnce:
         self._core = core
         self.end = core.end
         self.flow = ResultFlow(core, self._commit)
-        self._topics = OutputTopics(core.endpoints, spec.admin_url, partial(core.report, "ERROR"))
+        self._topics = OutputTopics(core.endpoints, spec.admin_url, spec.credentials, partial(core.report, "ERROR"))
         self._state = self._open_state()
         self.maker = self._make_maker()
         self._partitions: dict[str, InputPartition] = {}
@@ -86,6 +87,7 @@ class EffectivelyOnce:
         self.process: Callable[[Item], None]
         self.endpoints = core.endpoints
         self.admin_url = spec.admin_url
+        self.credentials = spec.credentials
         self.guard = core.guard
         self.held = HeldEntries(HELD_MESSAGES_MAX)
         self.committer = None if self._state is None else self._state.committer

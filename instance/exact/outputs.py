@@ -19,6 +19,7 @@ from ...client.config import Guard
 from ...client.deduplication import memory_guard
 from ...client.producers.partitioned import PartitionedProducer
 from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
+from ...security.client_credentials import ClientCredentials
 from ...state.values import OutboxEntry
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
@@ -69,7 +70,9 @@ class Outputs:
         waits_for: why no producer can be opened now; empty if they can.
     """
 
-    def __init__(self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str) -> None:
+    def __init__(
+        self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str, credentials: ClientCredentials
+    ) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
@@ -77,12 +80,14 @@ class Outputs:
             name: of all of them.
             guard: of all of them.
             admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
+            credentials: shown to it.
         """
         self.waits_for = ""
         self._endpoints = endpoints
         self._name = name
         self._config = replace(producer_config(), guard=guard)
         self._admin_url = admin_url
+        self._credentials = credentials
         self._outputs: OrderedDict[str, _Output] = OrderedDict()  # the least recently used first
         self._opening = 0
         self._drained = asyncio.Event()  # set when any of them has nothing pending any more
@@ -133,7 +138,8 @@ class Outputs:
     async def _create(self, topic: str, segment: Segment) -> NumberedOutput:
         config = replace(self._config, name=segment.producer_name(self._name))
         if self._admin_url:
-            config = replace(config, guard=memory_guard(self._admin_url, topic, config.guard))
+            guard = memory_guard(self._admin_url, topic, config.guard, credentials=self._credentials)
+            config = replace(config, guard=guard)
         while True:
             try:
                 made = await self._endpoints.create_producer(topic, config)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ...client.deduplication import DeduplicationOff, switch_on
 from ...errors import MagnetarError
+from ...security.client_credentials import ClientCredentials
 from ..loop_calls import LoopCalls
 from ..ports import Endpoints
 
@@ -35,6 +36,7 @@ class OutputTopics:
         self,
         endpoints: Endpoints,
         admin_url: str,
+        credentials: ClientCredentials,
         report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -43,11 +45,13 @@ class OutputTopics:
         Args:
             endpoints: knows their partitions.
             admin_url: where the policies of topics are set; empty leaves them as they are.
+            credentials: shown there.
             report: takes a line about what is wrong.
             clock: rising seconds.
         """
         self._endpoints = endpoints
         self._admin_url = admin_url
+        self._credentials = credentials
         self._report = report
         self._clock = clock
         self._calls = LoopCalls()
@@ -61,7 +65,7 @@ class OutputTopics:
         """
         partitions = tuple(await self._endpoints.partitions(topic))
         if self._admin_url:
-            was_on = await asyncio.to_thread(switch_on, self._admin_url, topic)
+            was_on = await asyncio.to_thread(switch_on, self._admin_url, topic, self._credentials)
             if topic in self._known and not was_on:
                 self._report(
                     f"deduplication of {topic} was off and is switched on again: outputs that were sent again meanwhile"

@@ -97,7 +97,9 @@ def _leave_word(spec: InstanceSpec, reason: str) -> None:
 
 
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
-    config = ClientConfig(description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
+    config = ClientConfig(
+        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=spec.security
+    )
     client = AsyncClient(spec.service_url, config)
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), instance_log)

@@ -1,13 +1,16 @@
 """Thread runtime: instances as threads of the worker, fast to start and small, contained as far as Python allows.
 
 An endless loop, a crash or a memory leak of a function is the worker's too; functions that are not trusted belong into
-processes. All instances share one client, and so its connections.
+processes. Instances that show the same credentials share one client, and so its connections.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TextIO, cast
 
@@ -22,6 +25,7 @@ from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec
 from ...instance.stats import reason_of
+from ...security.credentials.client_security import ClientSecurity
 from ...tasks import TaskSet, awaited_elsewhere
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .routing import OutputRouter
@@ -76,14 +80,17 @@ class ThreadHome:
 class ThreadInstance:
     """One thread."""
 
-    def __init__(self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter) -> None:
-        """Start it."""
+    def __init__(
+        self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, release: Callable[[], None]
+    ) -> None:
+        """Start it; ``release`` is called once the client is not needed any more."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         home = ThreadHome(spec, self._log, router)
         self._pipeline = Pipeline(spec, client, home, self._log)
         self._tasks = TaskSet(f"instance {spec.key}")
         self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
+        self._running.add_done_callback(lambda _: release())
 
     async def _run(self) -> str:
         try:
@@ -123,13 +130,22 @@ class ThreadInstance:
         return await asyncio.shield(self._running)
 
 
+@dataclass(slots=True)
+class _SharedClient:
+    """A client, and how many instances use it."""
+
+    client: AsyncClient
+    users: int = 0
+
+
 class ThreadRuntime:
     """Starts instances in this process, on the event loop that `start` is called on."""
 
     def __init__(self, service_url: str) -> None:
-        """Prepare; the first instance opens the client of all."""
+        """Prepare; the first instance that shows other credentials opens a client."""
         self._service_url = service_url
-        self._client: AsyncClient | None = None
+        self._clients: dict[ClientSecurity, _SharedClient] = {}
+        self._is_installed = False
         self._router = OutputRouter()
         self._tasks = TaskSet("thread instances")
         self._is_closed = False
@@ -140,12 +156,26 @@ class ThreadRuntime:
     async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in interface.Runtime
         if self._is_closed:
             raise ClosedError("the worker is stopping")
-        if self._client is None:
-            config = ClientConfig(description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
-            self._client = AsyncClient(self._service_url, config)
+        if not self._is_installed:
+            self._is_installed = True
             self._router.install()
             self._tasks.keep(self._mend, "look after the logging")
-        return ThreadInstance(spec, self._client, self._router)
+        shared = self._clients.get(spec.security)
+        if shared is None:
+            config = ClientConfig(
+                description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=spec.security
+            )
+            shared = self._clients[spec.security] = _SharedClient(AsyncClient(self._service_url, config))
+        shared.users += 1
+        return ThreadInstance(spec, shared.client, self._router, partial(self._release, spec.security))
+
+    def _release(self, security: ClientSecurity) -> None:
+        """Note that an instance has ended; a client that none uses is closed, but for one that shows nothing."""
+        shared = self._clients[security]
+        shared.users -= 1
+        if not shared.users and security.auth_plugin and not self._is_closed:
+            del self._clients[security]
+            self._tasks.start(shared.client.close(), "close a client")
 
     async def _mend(self) -> None:
         while True:
@@ -155,6 +185,7 @@ class ThreadRuntime:
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True
         await self._tasks.close()
-        if self._client is not None:
-            await self._client.close()
+        for shared in self._clients.values():
+            await shared.client.close()
+        if self._is_installed:
             self._router.remove()

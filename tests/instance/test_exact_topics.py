@@ -15,6 +15,7 @@ from magnetar.client.connections.connection import Connection
 from magnetar.client.deduplication import memory_guard
 from magnetar.errors import ConnectionLost
 from magnetar.instance.exact.topics import REFRESH_S, OutputTopics
+from magnetar.security.client_credentials import ClientCredentials
 
 TOPIC = "persistent://public/default/out"
 PATH = "/admin/v2/persistent/public/default/out"
@@ -83,7 +84,9 @@ class Desk:
         self.now_s = 0.0
         self.client = Client()
         self.said: list[str] = []
-        self.topics = OutputTopics(cast(AsyncClient, self.client), admin_url, self.said.append, lambda: self.now_s)
+        self.topics = OutputTopics(
+            cast(AsyncClient, self.client), admin_url, ClientCredentials(), self.said.append, lambda: self.now_s
+        )
 
     async def look(self) -> list[str]:
         """What the function's thread learns."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UnknownBrokerError
+from ...security.client_credentials import ClientCredentials
 from ...web.async_client import connections, request
 from ...web.client import Answer, segment
 from ...wire.topic_name import parse_topic_name
@@ -18,9 +19,9 @@ _REASON_CHARACTERS = 200
 class BrokerAdmin:
     """A connection to the admin REST interface; close it in the end."""
 
-    def __init__(self, admin_url: str) -> None:
+    def __init__(self, admin_url: str, credentials: ClientCredentials | None = None) -> None:
         self._base_url = f"{admin_url.rstrip('/')}/admin/v2/"
-        self._http = connections(_TIMEOUT_S, _CONNECT_TIMEOUT_S)
+        self._http = connections(_TIMEOUT_S, _CONNECT_TIMEOUT_S, credentials)
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -94,6 +94,9 @@ def restored(existing: FunctionMetaData, version: int, now_ms: int, failure: str
     metadata.ClearField("transformFunctionPackageLocation")
     if found.HasField("transformFunctionPackageLocation"):
         metadata.transformFunctionPackageLocation.CopyFrom(found.transformFunctionPackageLocation)
+    metadata.ClearField("functionAuthSpec")  # code of one role never runs as another
+    if found.HasField("functionAuthSpec"):
+        metadata.functionAuthSpec.CopyFrom(found.functionAuthSpec)
     for number in [one for one in metadata.instanceStates if one >= metadata.functionDetails.parallelism]:
         del metadata.instanceStates[number]
     newest = Deployment(version=metadata.version, timeMs=now_ms, restoredVersion=version, isRestored=True)
@@ -176,6 +179,8 @@ def _as_earlier(existing: FunctionMetaData) -> Deployment:
     one.packageLocation.CopyFrom(existing.packageLocation)
     if existing.HasField("transformFunctionPackageLocation"):
         one.transformFunctionPackageLocation.CopyFrom(existing.transformFunctionPackageLocation)
+    if existing.HasField("functionAuthSpec"):
+        one.functionAuthSpec.CopyFrom(existing.functionAuthSpec)
     return one
 
 

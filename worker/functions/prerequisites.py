@@ -23,6 +23,7 @@ from ...instance.endpoint_settings import subscription_type
 from ...instance.topic_patterns import mode_of, patterns_of
 from ...runtime.process import cpu_groups
 from ...runtime.process.cpu_groups import NoCpuLimit
+from ...security.client_credentials import ClientCredentials
 from ...spark.session import check_ready
 from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FunctionDetails
 from ..cluster.broker_admin import BrokerAdmin
@@ -47,6 +48,7 @@ class Prerequisites:
 
     def __init__(self, config: WorkerConfig, worker_id: str, client: AsyncClient, admin: BrokerAdmin) -> None:
         self._config = config
+        self._credentials = ClientCredentials(config.client_security)
         self._worker_id = worker_id
         self._client = client
         self._admin = admin
@@ -74,6 +76,12 @@ class Prerequisites:
         """
         if not is_spark(details):
             return
+        if self._config.security.enabled or self._config.client_security.auth_plugin:
+            raise RequestRefused(
+                400,
+                "runtimeEnv spark: the tasks of Spark show no credentials in this version, which the broker asks for;"
+                " give --runtime process or thread",
+            )
         if not self._config.state_url:
             raise RequestRefused(
                 400,
@@ -108,7 +116,10 @@ class Prerequisites:
                 "EFFECTIVELY_ONCE keeps the position of a source in the state store, and there is none; set"
                 " stateStorageServiceUrl in the worker's configuration, or use ATLEAST_ONCE",
             )
-        if not self._config.state_url and (count := await asyncio.to_thread(partitions_of, admin_url, topic)):
+        count = 0
+        if not self._config.state_url:
+            count = await asyncio.to_thread(partitions_of, admin_url, topic, self._credentials)
+        if count:
             raise RequestRefused(
                 400,
                 f"output topic {topic} has {count} partitions, and EFFECTIVELY_ONCE commits outputs for several through"
@@ -116,7 +127,7 @@ class Prerequisites:
                 " without partitions",
             )
         try:
-            await asyncio.to_thread(switch_on, admin_url, topic)
+            await asyncio.to_thread(switch_on, admin_url, topic, self._credentials)
         except DeduplicationOff as exc:
             why = "outputs of a Spark function are there exactly once: " if is_spark(details) else ""
             raise RequestRefused(400, f"{why}{exc}") from exc

@@ -21,8 +21,10 @@ from ..cluster.broker_admin import BrokerAdmin
 from ..cluster.hand_over import NO_LEADER, Deadline, HandOver
 from .components import FUNCTION, Component
 from .history import begin, code_location, fallback_of, replace_version, restored
+from .owner_rights import OwnerRights
+from .owners import Deployer, Owners
 from .package_intake import PackageIntake, built_in_location
-from .prerequisites import Prerequisites
+from .prerequisites import Prerequisites, subscription_of
 from .state_plan import StatePlan
 
 LOOK_TIMEOUT_S = 5.0
@@ -52,6 +54,8 @@ class Deployment:
         url: what came as `url`.
         rolls_back: of an update: the version before is restored if this one does not come up.
         keeps_state: of an update: the state of the version before is kept under its number.
+        deployer: who sends the request; None while authentication is off.
+        updates_auth: of an update: it is to run as who sends it, whoever it runs as now (`updateAuthData`).
     """
 
     config: Mapping[str, Any]
@@ -60,6 +64,8 @@ class Deployment:
     url: str | None = None
     rolls_back: bool = False
     keeps_state: bool = False
+    deployer: Deployer | None = None
+    updates_auth: bool = False
 
 
 MakeRecord = Callable[[FunctionName, Deployment, Deadline], Awaitable[FunctionMetaData]]
@@ -78,6 +84,8 @@ class Functions:
         prerequisites: what has to be there before a function is.
         end_instances: returns when nothing of a stopped function runs any more.
         state_of_version: returns how far the version of a record is, of `web.deployments`.
+        owners: as whom functions run.
+        rights: what those may do.
         state_plan: says in records that a state is to be kept or put back.
         component: which kind they are of.
     """
@@ -90,6 +98,8 @@ class Functions:
     end_instances: Callable[[FunctionName, FunctionMetaData], Awaitable[None]]
     state_of_version: Callable[[FunctionName, FunctionMetaData], Awaitable[str]]
     state_plan: StatePlan
+    owners: Owners
+    rights: OwnerRights
     component: Component = FUNCTION
 
     def of(self, component: Component) -> Functions:
@@ -194,6 +204,8 @@ class Functions:
             functionUuid=uuid.uuid4().hex,
             transformFunctionPackageLocation=await self._keep_transform(deployment, config, deadline, None),
         )
+        self.owners.record(metadata, deployment.deployer)
+        await self._check_rights(metadata, deadline)
         begin(metadata)
         self.prerequisites.check_patterns(metadata.functionDetails)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
@@ -221,7 +233,7 @@ class Functions:
             sent = _named(component.read(deployment.config), name)
             config = component.merge(before, sent)
             has_package = deployment.upload is not None
-            unchanged = config == before
+            unchanged = config == before and not deployment.updates_auth
             await _check(component, config)
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
@@ -232,6 +244,7 @@ class Functions:
             location = existing.packageLocation
             await self.packages.check_stored(location, config)
         metadata = _next_version(existing)
+        self.owners.renew(metadata, existing, deployment.deployer, updates=deployment.updates_auth)
         metadata.functionDetails.CopyFrom(component.to_details(config))
         metadata.packageLocation.CopyFrom(location)
         transform = await self._keep_transform(deployment, config, deadline, existing)
@@ -247,8 +260,16 @@ class Functions:
         if deployment.keeps_state:
             self.state_plan.keep(existing, metadata)
         self.prerequisites.check_patterns(metadata.functionDetails)
+        await self._check_rights(metadata, deadline)
         await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
         return metadata
+
+    async def _check_rights(self, metadata: FunctionMetaData, deadline: Deadline) -> None:
+        """Make sure that the role of a function may use its topics."""
+        owner = self.owners.owner_of(metadata) if self.owners.is_enabled else None
+        if owner is not None:
+            details = metadata.functionDetails
+            await deadline.ask(lambda: self.rights.check(details, owner, subscription_of(details)))
 
     async def restore(self, name: FunctionName, version: int, *, with_state: bool = False) -> int:
         """Deploy an earlier version again, as a new version, which is returned; perhaps with the state kept of it.

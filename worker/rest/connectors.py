@@ -22,7 +22,7 @@ from ..functions.instances import Instances
 from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
-from .functions import ROLLBACK, Deploy, check_options, deployed, deployment_of
+from .functions import ROLLBACK, Deploy, deployed, deployer_of, deployment_of, updates_auth
 from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Part, json_part, read_form
 
@@ -101,10 +101,11 @@ class ConnectorRoutes:
         name = call.function
         form = await read_form(call.request, "data", self.packages)
         try:
-            if has_options:
-                check_options(json_part(form, "updateOptions") or {})
+            takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
             deployment = deployment_of(form, f"{self.kind}Config", self.functions.component.title)
-            version = await deploy(name, replace(deployment, rolls_back=has_options and ROLLBACK.of(call)))
+            rolls_back = has_options and ROLLBACK.of(call)
+            deployment = replace(deployment, rolls_back=rolls_back, **deployer_of(call, takes_over))
+            version = await deploy(name, deployment)
         finally:
             upload = form.get("data", Part()).upload
             if upload is not None:

@@ -27,6 +27,7 @@ from ..functions.cursor_reset import CursorReset, read_target
 from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
 from ..functions.overview import overview
+from ..functions.owners import Deployer
 from ..functions.package_intake import package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
@@ -116,9 +117,8 @@ class FunctionsRoutes:
         function = call.function
         form = await read_form(call.request, "data", self.packages)
         try:
-            if has_options:
-                check_options(json_part(form, "updateOptions") or {})
-            deployment = deployment_of(form, "functionConfig", "Function")
+            takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
+            deployment = replace(deployment_of(form, "functionConfig", "Function"), **deployer_of(call, takes_over))
             if has_options:
                 deployment = replace(deployment, rolls_back=ROLLBACK.of(call), keeps_state=_KEEP_STATE.of(call))
             version = await deploy(function, deployment)
@@ -327,15 +327,24 @@ class FunctionsRoutes:
         return stream_logs(self.instances, call, function, FUNCTION, number)
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options of an update that would have no effect."""
+def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
+    """Return whether an update is to run as who sends it; refuse options that would have no effect."""
     for name, value in options.items():
         if name != "updateAuthData":
             raise RequestRefused(400, f"updateOptions: unknown field {name[:80]}; known is updateAuthData")
-        if value not in (None, False):
+        if value not in (None, False, True):
+            raise RequestRefused(400, "updateAuthData: true or false is expected")
+        if value and call.roles is None:
             raise RequestRefused(
                 400, "updateAuthData: there is no authentication here whose data could be updated; leave it out"
             )
+    return bool(options.get("updateAuthData"))
+
+
+def deployer_of(call: WorkerCall, takes_over: bool) -> dict[str, Any]:
+    """Return what a deployment says of who sends it."""
+    deployer = Deployer.of(call.roles, call.request.headers.get("authorization", ""))
+    return {"deployer": deployer, "updates_auth": takes_over}
 
 
 def deployed(version: int) -> Response:

@@ -1,0 +1,247 @@
+"""As whom functions run: with the role of who deployed them, never with the worker's own credentials.
+
+Design: where the worker holds the key that signs tokens, the record of a function keeps its owner's role alone, and the
+worker makes a token of an hour for it, in a file that it writes anew in time: clients read it at every connection and
+whenever the broker asks again. Elsewhere the record keeps the token with which the function was deployed, as Pulsar's
+ClearTextFunctionTokenAuthProvider does, until an update with `updateAuthData` brings another.
+
+A record without an owner is of a time without authentication; its instances show nothing, and say so in their status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ...errors import InvalidConfig, RequestRefused
+from ...security.authentication.settings import ServerSecurity
+from ...security.credentials.client_security import ClientSecurity
+from ...security.roles import Roles
+from ...wire.functions_pb2 import FunctionAuthenticationSpec, FunctionMetaData
+
+OF_ROLE = "magnetar.RoleToken"
+"""`functionAuthSpec.provider` of a record whose data are the role; ours."""
+OF_TOKEN = "org.apache.pulsar.functions.auth.ClearTextFunctionTokenAuthProvider"  # noqa: S105 (a name)
+"""The same where the data are the token of who deployed the function."""
+LIFE_S = 3600
+"""How long a token of ours is good."""
+RENEWAL_S = 600.0
+"""How often the tokens in use are made anew."""
+_SHOWN_CHARACTERS = 100
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployer:
+    """Who sends a request that deploys.
+
+    Attributes:
+        role: as which the function is to run; None for a credential that names nobody.
+        token: with which the request came; empty if it came with something else.
+    """
+
+    role: str | None
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, roles: Roles | None, authorization: str) -> Deployer | None:
+        """Return who sends a request with these roles and this header; None while authentication is off."""
+        if roles is None:
+            return None
+        scheme, _, value = authorization.partition(" ")
+        return cls(roles.original or roles.role, value.strip() if scheme == "Bearer" else "")
+
+
+class Owners:
+    """What the records of functions keep of who deployed them, and what their instances show.
+
+    A method that is said to block reads or writes files.
+    """
+
+    def __init__(
+        self, server: ServerSecurity, own: ClientSecurity, directory: Path, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Prepare.
+
+        Args:
+            server: how this worker authenticates who asks; its secret key signs the tokens of functions.
+            own: what the worker shows itself, and how it checks the broker.
+            directory: of the files of tokens.
+            clock: seconds since the epoch.
+        """
+        self._server = server
+        self._own = own
+        self._directory = directory
+        self._clock = clock
+        self._asked: set[str] = set()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether functions have owners."""
+        return self._server.enabled
+
+    @property
+    def _signs(self) -> bool:
+        return bool(self._server.token_secret_key)
+
+    def record(self, metadata: FunctionMetaData, deployer: Deployer | None) -> None:
+        """Put into a new record as whom its instances run.
+
+        Raises:
+            RequestRefused: 400, the credentials of the request are none that a function could show.
+        """
+        spec = self._spec(deployer)
+        metadata.ClearField("functionAuthSpec")
+        if spec is not None:
+            metadata.functionAuthSpec.CopyFrom(spec)
+
+    def _spec(self, deployer: Deployer | None) -> FunctionAuthenticationSpec | None:
+        if not self.is_enabled or deployer is None:
+            return None
+        if deployer.role is None:
+            raise RequestRefused(400, "the function would run as nobody: the credentials of the request name no role")
+        if self._signs:
+            return FunctionAuthenticationSpec(provider=OF_ROLE, data=deployer.role.encode())
+        if deployer.token:
+            return FunctionAuthenticationSpec(provider=OF_TOKEN, data=deployer.token.encode())
+        raise RequestRefused(
+            400,
+            "the function would have nothing to show the broker: this worker has no tokenSecretKey to sign a token,"
+            " so deploy it with a token",
+        )
+
+    def renew(
+        self, metadata: FunctionMetaData, existing: FunctionMetaData, deployer: Deployer | None, *, updates: bool
+    ) -> None:
+        """Put into the record of an update as whom its instances run: as before, or as who updates it.
+
+        Args:
+            metadata: the record.
+            existing: the one before.
+            deployer: who updates.
+            updates: whether the request says so (`updateAuthData`).
+
+        Raises:
+            RequestRefused: 403, code of one role would run as another; 400, as `record`.
+        """
+        if not self.is_enabled or deployer is None:
+            return
+        owner = self.owner_of(existing)
+        if updates or owner is None:
+            self.record(metadata, deployer)
+        elif owner != deployer.role:
+            raise RequestRefused(
+                403,
+                f"the function runs as {owner[:_SHOWN_CHARACTERS]!r}, and code of another role must not; update it as"
+                " that role, or with updateAuthData to have it run as yours",
+            )
+
+    def owner_of(self, metadata: FunctionMetaData) -> str | None:
+        """Return the role that instances of a record run as; None for a record without one, or with an unknown one."""
+        spec = metadata.functionAuthSpec
+        if spec.provider != OF_TOKEN:
+            return self.signed_role(metadata)
+        role = _claims(spec.data).get(self._server.token_auth_claim or "sub")
+        return role if isinstance(role, str) else None
+
+    @staticmethod
+    def signed_role(metadata: FunctionMetaData) -> str | None:
+        """Return the role whose token this worker signs for a record; None if it signs none."""
+        spec = metadata.functionAuthSpec
+        return spec.data.decode("utf-8", "replace") if spec.provider == OF_ROLE else None
+
+    def expires_at(self, metadata: FunctionMetaData) -> float | None:
+        """Return when the credentials in a record end, in seconds since the epoch; None for never."""
+        spec = metadata.functionAuthSpec
+        expires = _claims(spec.data).get("exp") if spec.provider == OF_TOKEN else None
+        return float(expires) if isinstance(expires, int | float) else None
+
+    def security_of(self, metadata: FunctionMetaData) -> ClientSecurity:
+        """Return what the instances of a record show. Blocking.
+
+        Raises:
+            InvalidConfig: this worker cannot make what the record asks for.
+        """
+        if not self.is_enabled:
+            return self._own
+        checks = replace(self._own, auth_plugin="", auth_params="", tls_certificate_file="", tls_key_file="")
+        spec = metadata.functionAuthSpec
+        role = self.signed_role(metadata)
+        if role is not None:
+            file = self._token_file(role)
+            return replace(checks, auth_plugin="token", auth_params=file.absolute().as_uri())
+        if spec.provider == OF_TOKEN:
+            return replace(checks, auth_plugin="token", auth_params=f"token:{spec.data.decode('ascii', 'replace')}")
+        return checks
+
+    def _token_file(self, role: str) -> Path:
+        if not self._signs:
+            raise InvalidConfig(
+                f"the function runs as {role[:_SHOWN_CHARACTERS]!r}, and this worker has no tokenSecretKey to sign that"
+                " role's token with; give all workers the same one"
+            )
+        self._asked.add(role)
+        return self._write(role)
+
+    def _write(self, role: str) -> Path:
+        """Make a new token of a role; whoever reads the file meanwhile gets the one before."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self._file_of(role)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
+            out.write(self._token(role))
+        temporary.replace(file)
+        return file
+
+    def _file_of(self, role: str) -> Path:
+        return self._directory / hashlib.sha256(role.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+    def _token(self, role: str) -> str:
+        import jwt  # here: only where tokens are signed
+
+        from ...security.authentication.keys import key_bytes
+
+        server, now = self._server, int(self._clock())
+        claims: dict[str, object] = {server.token_auth_claim or "sub": role, "iat": now, "exp": now + LIFE_S}
+        if server.token_audience_claim:
+            claims[server.token_audience_claim] = server.token_audience
+        return jwt.encode(claims, key_bytes("tokenSecretKey", server.token_secret_key), "HS256")
+
+    async def keep_renewed(self, in_use: Callable[[], set[str]], pause_s: float = RENEWAL_S) -> None:
+        """Make the tokens of all roles anew whose functions run here, until cancelled.
+
+        Args:
+            in_use: returns those roles; the files of others are removed.
+            pause_s: between two times.
+        """
+        while True:
+            # Who was asked for since the last time is perhaps not among those in use yet.
+            roles, self._asked = in_use() | self._asked, set()
+            await asyncio.to_thread(self._renew, roles)
+            await asyncio.sleep(pause_s)
+
+    def _renew(self, roles: set[str]) -> None:
+        for file in set(self._directory.glob("*")) - {self._file_of(role) for role in roles}:
+            file.unlink(missing_ok=True)
+        for role in roles:
+            try:
+                self._write(role)
+            except (OSError, InvalidConfig) as error:
+                _log.warning("the token of the functions of %s is not renewed: %s", role[:_SHOWN_CHARACTERS], error)
+
+
+def _claims(token: bytes) -> dict[str, object]:
+    """Return what a token says, unverified: the broker verifies it, here it is only shown."""
+    import jwt
+
+    try:
+        return dict(jwt.decode(token.decode("ascii"), options={"verify_signature": False}))
+    except (jwt.InvalidTokenError, ValueError):
+        return {}
