@@ -86,9 +86,11 @@ class Admin:
             yield pieces
 
     def _send(self, method: str, path: str, body: Any = None, params: Mapping[str, Any] | None = None) -> Answer:
-        timeouts = {"timeout_s": self._timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
         with self._failures():
-            answer = request(method, with_query(self.base_url + path, params), body=body, **timeouts)
+            answer = request(
+                method, with_query(self.base_url + path, params), body=body, timeout_s=self._timeout_s,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+            )  # fmt: skip
         return self._look_at(answer, path)
 
     def _look_at(self, answer: Answer, path: str) -> Answer:

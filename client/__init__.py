@@ -4,9 +4,12 @@ from typing import TYPE_CHECKING
 
 from .. import lazy_names
 from ..errors import (
+    AuthenticationError,
+    AuthorizationError,
     BrokerError,
     ClosedError,
     ConnectionLost,
+    CredentialsUnavailable,
     CryptoError,
     DeploymentFailed,
     InvalidConfig,
@@ -20,10 +23,16 @@ from ..errors import (
     QueueFull,
     RequestRefused,
     SchemaSerializationError,
+    TlsFailed,
     TopicNotFound,
     TopicTerminated,
     UnpicklableFunction,
 )
+from ..security.credentials.authentication import Authentication
+from ..security.credentials.authentication_basic import AuthenticationBasic
+from ..security.credentials.authentication_oauth2 import AuthenticationOAuth2
+from ..security.credentials.authentication_tls import AuthenticationTls
+from ..security.credentials.authentication_token import AuthenticationToken
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from .client import AsyncClient
 from .config import (
@@ -88,6 +97,13 @@ __all__ = [
     "NO_VALUE",
     "AsyncClient",
     "AsyncFunctions",
+    "Authentication",
+    "AuthenticationBasic",
+    "AuthenticationError",
+    "AuthenticationOAuth2",
+    "AuthenticationTls",
+    "AuthenticationToken",
+    "AuthorizationError",
     "AutoConsumeSchema",
     "AutoProduceBytesSchema",
     "AvroSchema",
@@ -106,6 +122,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerKeySharedPolicy",
     "ConsumerStatistics",
+    "CredentialsUnavailable",
     "CryptoError",
     "CryptoKeyReader",
     "DamagedEntry",
@@ -162,6 +179,7 @@ __all__ = [
     "TableView",
     "TimeSchema",
     "TimestampSchema",
+    "TlsFailed",
     "TopicNotFound",
     "TopicTerminated",
     "TypedConsumer",

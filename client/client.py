@@ -70,12 +70,16 @@ class AsyncClient:
         """Prepare a client; the first connection is made when it is needed.
 
         Args:
-            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            service_url: ``pulsar://host:port``, or ``pulsar+ssl://host:port`` with TLS; several hosts separated by
+                commas.
             config: settings.
-            admin_url: ``http://host:port`` of the REST interface, for `functions`; None: port 8080 beside a broker on
-                port 6650.
+            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, for `functions`, with the same
+                credentials; None: port 8080 beside a broker on port 6650, or 8443 with TLS beside 6651.
             rng: chance, for waits and generated names.
             clock: wall time in seconds, for publish times.
+
+        Raises:
+            InvalidConfig: an address is none, or settings contradict it.
         """
         self.service_url = service_url
         self._admin_url = admin_url
@@ -84,6 +88,7 @@ class AsyncClient:
         self._config = config or ClientConfig()
         version = f"{CLIENT_VERSION}-{self._config.description}" if self._config.description else CLIENT_VERSION
         self._cluster = Cluster(service_url, version, self._config, rng or Random(), clock)  # noqa: S311 (names and delays)
+        self._cluster.credentials.check_url(service_url, admin_url)
         self._tasks = TaskSet(f"client of {service_url}")
         self._opened = Opened()
         self._locks: WeakSet[Lock] = WeakSet()
@@ -122,7 +127,7 @@ class AsyncClient:
             from .deploy.rest import RestClient, derive_admin_url
 
             url = self._admin_url or derive_admin_url(self.service_url)
-            self._rest = RestClient(url, self._config.connection_timeout_s)
+            self._rest = RestClient(url, self._config.connection_timeout_s, self._cluster.credentials)
         return self._rest
 
     # -- topics ---------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ..wire.pulsar_api_pb2 import CommandMessage
 from ..wire.runs import MessageRow
 from ..wire.topic_name import TopicName
 from .config import ConsumerConfig
-from .connections.attachment import RETRIED, Attachable, Connect
+from .connections.attachment import RETRIED_LATER, Attachable, Connect
 from .connections.connection import Connection
 from .consumers.command import subscribe_command
 from .consumers.waiters import Waiters
@@ -140,7 +140,7 @@ class Lock(Attachable):
             except self._final as error:
                 self.fail(error)
                 return
-            except RETRIED as error:
+            except RETRIED_LATER as error:
                 is_busy = isinstance(error, ConsumerBusy)
                 other = f"another has the lock {self.name} of {self._topic}; its statistics name who"
                 self.waits_for = other if is_busy else str(error)

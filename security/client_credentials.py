@@ -57,6 +57,12 @@ class ClientCredentials:
         """Pulsar's name of the method, ``none`` without."""
         return "none" if self.authentication is None else self.authentication.method
 
+    @property
+    def has_certificate(self) -> bool:
+        """Whether servers are shown a certificate."""
+        ours = None if self.authentication is None else self.authentication.certificate()
+        return bool(self.security.tls_certificate_file) or ours is not None
+
     def check_url(self, *urls: str | None) -> None:
         """Raise if settings of TLS are given and no URL is one of TLS.
 

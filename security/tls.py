@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from ..errors import CredentialsUnavailable, TlsFailed
+from ..errors import CredentialsUnavailable
 from ..wire.printable import one_line
 from .credentials.client_security import ClientSecurity
 
@@ -61,24 +61,3 @@ def _said(what: str, file: str, error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{what} {file} is no PEM that fits: {error.reason or one_line(str(error))}"
     return f"{what} {file} cannot be read: {error.strerror or error}"
-
-
-def tls_failure(where: str, error: BaseException) -> TlsFailed:
-    """Return what a TLS error of a connection means, with the remedy."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in (62, 63, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, …EMAIL…, …IP_ADDRESS_MISMATCH
-            remedy = "; connect by a name that it has, or leave hostname verification off"
-        elif error.verify_code in (2, 18, 19, 20, 21):  # an unknown issuer, or one that is its own
-            remedy = "; name its authority with tls_trust_certs_file"
-        else:
-            remedy = ""
-        return TlsFailed(f"the certificate of {where} is refused: {one_line(error.verify_message)}{remedy}")
-    reason = str(getattr(error, "reason", "") or one_line(str(error)) or type(error).__name__)
-    words = reason.replace("_", " ").lower()
-    if "certificate required" in words or "handshake failure" in words:
-        return TlsFailed(f"{where} ended the TLS connection: {words}; give it a client certificate that it trusts")
-    if "alert" in words:
-        return TlsFailed(f"{where} refused the TLS connection: {words}")
-    if "wrong version number" in words or "record layer failure" in words or "http request" in words:
-        return TlsFailed(f"{where} does not speak TLS ({words}); give the address of its TLS port, or one without TLS")
-    return TlsFailed(f"no TLS connection with {where}: {words}")

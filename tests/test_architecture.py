@@ -38,7 +38,7 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "security": (
-        ("roles", "server_tls", "server_tls_settings"),
+        ("roles", "server_tls", "server_tls_settings", "tls_failure"),
         ("credentials",),
         ("tls", "authentication", "authorization"),
         ("",),
@@ -428,7 +428,7 @@ def reached_from(package: str) -> set[str]:
 
 
 def test_the_data_source_needs_nothing_of_instances() -> None:
-    below = {"errors", "tasks", "wire", "api", "config", "web", "client"}
+    below = {"errors", "tasks", "wire", "security", "api", "config", "web", "client"}
     others = {package for layer in LAYERS for package in layer} - below - {"spark"}
     found = reached_from("spark.source")
     wrong = {module for module in found if package_of(module) in others}

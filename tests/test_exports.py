@@ -39,6 +39,8 @@ PUBLIC: dict[str, set[str]] = {
         "DeploymentFailed", "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
         "Schema", "SchemaInfo", "SchemaSerializationError", "AvroSchema", "JsonSchema", "Float32", "Int32",
         "Base64Bytes",
+        "Authentication", "AuthenticationBasic", "AuthenticationOAuth2", "AuthenticationTls", "AuthenticationToken",
+        "AuthenticationError", "AuthorizationError", "CredentialsUnavailable", "TlsFailed",
         "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "UriKeyReader",
         "AutoConsumeSchema", "AutoProduceBytesSchema", "KeyValue", "KeyValueSchema", "ProtobufNativeSchema",
         "ProtobufSchema",

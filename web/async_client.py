@@ -1,22 +1,77 @@
-"""REST calls in an event loop, on httpx; answers, errors, forms and redirects are those of `client`."""
+"""REST calls in an event loop, on httpx; answers, errors, forms and redirects are those of `client`.
+
+Credentials are added below the redirects, to each request that does not bring its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from .client import MAX_REDIRECTS, Answer, AnswerTimeout, NoAnswer, Unreachable, encode_body, redirected
+from ..security.client_credentials import ClientCredentials
+from ..security.tls_failure import tls_failure
+from .client import MAX_REDIRECTS, Answer, AnswerTimeout, NoAnswer, NoTls, Unreachable, encode_body, redirected
+
+if TYPE_CHECKING:
+    import ssl
 
 
-def connections(timeout_s: float, connect_timeout_s: float | None = None) -> httpx.AsyncClient:
+def connections(
+    timeout_s: float, connect_timeout_s: float | None = None, credentials: ClientCredentials | None = None
+) -> httpx.AsyncClient:
     """Return a pool of connections; close it in the loop that uses it.
 
     It goes through no proxy: one for the internet is not the way to a broker.
+
+    Args:
+        timeout_s: how long a server may stay silent.
+        connect_timeout_s: how long connecting may take; ``timeout_s`` by default.
+        credentials: that are shown, and the settings of TLS; None shows nothing and trusts what the system does.
     """
-    return httpx.AsyncClient(timeout=httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s), trust_env=False)
+    limit = httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s)
+    transport = CredentialsTransport(credentials or ClientCredentials())
+    return httpx.AsyncClient(timeout=limit, transport=transport, trust_env=False)
+
+
+class CredentialsTransport(httpx.AsyncBaseTransport):
+    """Shows credentials with each request, and makes connections with the certificates as they are now."""
+
+    def __init__(self, credentials: ClientCredentials) -> None:
+        """Prepare; no file is read yet."""
+        self._credentials = credentials
+        self._plain = httpx.AsyncHTTPTransport(verify=False, trust_env=False)  # for http only
+        self._context: ssl.SSLContext | None = None
+        self._secure: list[httpx.AsyncHTTPTransport] = []
+        """That of the present certificates last; one of former ones before it, whose requests may be under way."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return the answer.
+
+        Raises:
+            MagnetarError: there is nothing to show, or a file of certificates cannot be read.
+        """
+        if self._credentials.authentication is not None and "Authorization" not in request.headers:
+            request.headers.update(await asyncio.to_thread(self._credentials.headers))
+        transport = self._plain if request.url.scheme == "http" else await self._secured()
+        return await transport.handle_async_request(request)
+
+    async def _secured(self) -> httpx.AsyncHTTPTransport:
+        context = await asyncio.to_thread(self._credentials.context)
+        if context is not self._context:
+            self._context = context
+            self._secure.append(httpx.AsyncHTTPTransport(verify=context, trust_env=False))
+            while len(self._secure) > 2:
+                await self._secure.pop(0).aclose()
+        return self._secure[-1]
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in (self._plain, *self._secure):
+            await transport.aclose()
 
 
 async def request(
@@ -42,6 +97,7 @@ async def request(
 
     Raises:
         NoAnswer: there is no answer; a subclass where it is known why.
+        MagnetarError: the credentials of ``http`` cannot be had.
     """
     content, own_headers = encode_body(body)
     target = url
@@ -50,15 +106,30 @@ async def request(
     try:
         for _ in range(MAX_REDIRECTS):
             response = await http.request(method, target, content=content, headers=sent, timeout=limit)
-            following = redirected(target, response.status_code, response.headers.get("location"))
+            following = redirected(method, target, response.status_code, response.headers.get("location"))
             if following is None:
                 status, phrase = response.status_code, response.reason_phrase
                 return Answer(method, urlsplit(url).path, status, phrase, response.headers, response.content)
             target = following
-    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+    except (httpx.ConnectError, httpx.ReadError, httpx.WriteError) as error:
+        if failure := _tls_failure(target, error):
+            raise NoTls(method, target, failure) from error
+        kind = Unreachable if isinstance(error, httpx.ConnectError) else NoAnswer
+        raise kind(method, target, str(error) or type(error).__name__) from error
+    except httpx.ConnectTimeout as error:
         raise Unreachable(method, target, str(error) or type(error).__name__) from error
     except httpx.TimeoutException as error:
         raise AnswerTimeout(method, target, str(error) or type(error).__name__) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoAnswer(method, target, str(error) or type(error).__name__) from error
     raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
+
+
+def _tls_failure(url: str, error: BaseException) -> str:
+    """Return what TLS has to do with an error of httpx, which has the one of the socket behind it; else nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if failure := tls_failure(urlsplit(url).netloc, cause):
+            return str(failure)
+        cause = cause.__cause__ or cause.__context__
+    return ""

@@ -5,6 +5,10 @@ for them. A process that has httpx anyway, and makes requests in its event loop,
 
 An answer with an error status is an answer: callers look at `Answer.is_success` and say `Answer.reason`. Where there is
 no answer, a subclass of ConnectionLost is raised.
+
+Credentials go with a request to wherever it is redirected, for the brokers and workers of a cluster redirect to each
+other and ask for the same ones: whoever redirects has seen them already. Never from https to http: such a redirect is
+not followed at all.
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from ..errors import ConnectionLost
+from ..security.tls_failure import tls_failure
 from ..wire.printable import one_line
+
+if TYPE_CHECKING:
+    from ..security.client_credentials import ClientCredentials
 
 MAX_REDIRECTS = 10
 MAX_REASON_CHARACTERS = 2000
@@ -52,6 +60,10 @@ class NoAnswer(ConnectionLost):
 
 class Unreachable(NoAnswer):
     """No connection to the server could be made."""
+
+
+class NoTls(Unreachable):
+    """One side refuses the other's certificate, or the server does not speak TLS."""
 
 
 class AnswerTimeout(NoAnswer):
@@ -153,12 +165,20 @@ def _quoted(name: str) -> str:
     return name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def redirected(url: str, status: int, location: str | None) -> str | None:
+def redirected(method: str, url: str, status: int, location: str | None) -> str | None:
     """Return where an answer sends the same request, body and all; None for any other answer.
 
     A cluster's brokers and workers answer 307 to whatever belongs to another of them, whichever the method is.
+
+    Raises:
+        NoAnswer: it sends from https to http, where everybody between could read along.
     """
-    return urljoin(url, location) if status in _REDIRECTS and location else None
+    if status not in _REDIRECTS or not location:
+        return None
+    target = urljoin(url, location)
+    if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+        raise NoAnswer(method, url, f"it was redirected to {one_line(target)[:200]}, without TLS, which is refused")
+    return target
 
 
 def request(
@@ -168,6 +188,7 @@ def request(
     body: Any = None,
     timeout_s: float,
     connect_timeout_s: float | None = None,
+    credentials: ClientCredentials | None = None,
 ) -> Answer:
     """Make a request and return the answer. Blocking.
 
@@ -177,18 +198,23 @@ def request(
         body: a `Form`, or sent as JSON; None sends nothing.
         timeout_s: how long the server may stay silent.
         connect_timeout_s: how long connecting may take; `timeout_s` by default.
+        credentials: that are shown, and the settings of TLS; None shows nothing and trusts what the system does.
 
     Raises:
         NoAnswer: there is no answer; a subclass where it is known why.
+        CredentialsUnavailable, ConnectionLost, AuthenticationError: there is nothing to show.
     """
     content, headers = encode_body(body)
-    connection, response = _send(method, url, content, headers, (connect_timeout_s or timeout_s, timeout_s))
+    timeouts_s = (connect_timeout_s or timeout_s, timeout_s)
+    connection, response = _send(method, url, content, headers, timeouts_s, credentials)
     with closing(connection), response:
         return _read(method, url, response)
 
 
 @contextmanager
-def stream(url: str, *, connect_timeout_s: float) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+def stream(
+    url: str, *, connect_timeout_s: float, credentials: ClientCredentials | None = None
+) -> Iterator[tuple[Answer, Iterator[bytes]]]:
     """Open the answer to a GET, which may take as long as it likes: an answer, and its body piece by piece. Blocking.
 
     The body of an error is in the answer instead.
@@ -196,7 +222,7 @@ def stream(url: str, *, connect_timeout_s: float) -> Iterator[tuple[Answer, Iter
     Raises:
         NoAnswer: as `request`, also while the body is read.
     """
-    connection, response = _send("GET", url, None, {}, (connect_timeout_s, None))
+    connection, response = _send("GET", url, None, {}, (connect_timeout_s, None), credentials)
     with closing(connection), response:
         if 200 <= response.status < 300:
             yield _answer("GET", url, response, b""), _pieces(url, response)
@@ -230,19 +256,25 @@ def _decoded(header: str) -> str:
 
 
 def _send(
-    method: str, url: str, content: bytes | None, headers: Mapping[str, str], timeouts_s: tuple[float, float | None]
+    method: str,
+    url: str,
+    content: bytes | None,
+    headers: Mapping[str, str],
+    timeouts_s: tuple[float, float | None],
+    credentials: ClientCredentials | None,
 ) -> tuple[HTTPConnection, HTTPResponse]:
     """Send a request to wherever it is redirected; the caller reads the answer and closes both."""
     target = url
+    sent = {**headers, **(credentials.headers() if credentials is not None else {})}
     for _ in range(MAX_REDIRECTS):
         with ExitStack() as stack, _translated(method, target):
-            connection = stack.enter_context(closing(_connect(method, target, *timeouts_s)))
+            connection = stack.enter_context(closing(_connect(method, target, timeouts_s, credentials)))
             parsed = urlsplit(target)
             where = quote(parsed.path or "/", safe=_SAFE_IN_PATH) + (f"?{parsed.query}" if parsed.query else "")
             with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read the whole body
-                connection.request(method, where, content, dict(headers))
+                connection.request(method, where, content, sent)
             response = stack.enter_context(connection.getresponse())
-            following = redirected(target, response.status, response.getheader("Location"))
+            following = redirected(method, target, response.status, response.getheader("Location"))
             if following is None:
                 stack.pop_all()
                 return connection, response
@@ -250,15 +282,24 @@ def _send(
     raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
 
 
-def _connect(method: str, url: str, connect_timeout_s: float, timeout_s: float | None) -> HTTPConnection:
+def _connect(
+    method: str, url: str, timeouts_s: tuple[float, float | None], credentials: ClientCredentials | None
+) -> HTTPConnection:
     parsed = urlsplit(url)
     if parsed.scheme not in ("http", "https") or not parsed.hostname:
         raise NoAnswer(method, url, f"unknown url type: {url[:80]!r}")
-    make = HTTPSConnection if parsed.scheme == "https" else HTTPConnection
-    connection = make(parsed.hostname, parsed.port, timeout=connect_timeout_s)
+    connect_timeout_s, timeout_s = timeouts_s
+    connection: HTTPConnection
+    if parsed.scheme == "https":
+        context = None if credentials is None else credentials.context()
+        connection = HTTPSConnection(parsed.hostname, parsed.port, timeout=connect_timeout_s, context=context)
+    else:
+        connection = HTTPConnection(parsed.hostname, parsed.port, timeout=connect_timeout_s)
     try:
         connection.connect()
     except OSError as error:
+        if failure := tls_failure(parsed.netloc, error):
+            raise NoTls(method, url, str(failure)) from error
         raise Unreachable(method, url, str(error) or type(error).__name__) from error
     connection.sock.settimeout(timeout_s)
     return connection
@@ -272,4 +313,6 @@ def _translated(method: str, url: str) -> Iterator[None]:
     except TimeoutError as error:
         raise AnswerTimeout(method, url, "no answer in time") from error
     except (OSError, ValueError, HTTPException) as error:
+        if failure := tls_failure(urlsplit(url).netloc, error):  # TLS 1.3: the server looks at ours afterwards
+            raise NoTls(method, url, str(failure)) from error
         raise NoAnswer(method, url, str(error) or type(error).__name__) from error

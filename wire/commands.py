@@ -29,18 +29,24 @@ def wrap(command: Message) -> BaseCommand:
     return BaseCommand(type=kind, **{name: command})  # type: ignore[arg-type]
 
 
-def connect_command(client_version: str, proxy_to_broker: str | None) -> CommandConnect:
+def connect_command(
+    client_version: str, proxy_to_broker: str | None, method: str = "none", auth_data: bytes = b""
+) -> CommandConnect:
     """Return CONNECT.
 
     Args:
         client_version: free text, shown in the broker's statistics.
         proxy_to_broker: ``host:port`` of the broker that is meant, where the connection goes to a proxy.
+        method: Pulsar's name of how the client says who it is. With one it must answer AUTH_CHALLENGE.
+        auth_data: what it shows.
     """
+    is_known = method != "none"
     return CommandConnect(
         client_version=client_version,
         protocol_version=PROTOCOL_VERSION,
-        auth_method_name="none",
+        auth_method_name=method,
+        auth_data=auth_data if is_known else None,
         # A broker may put its own metadata before an entry; the payload reader skips it.
-        feature_flags=FeatureFlags(supports_broker_entry_metadata=True),
+        feature_flags=FeatureFlags(supports_auth_refresh=is_known, supports_broker_entry_metadata=True),
         proxy_to_broker_url=proxy_to_broker,
     )

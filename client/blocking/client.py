@@ -33,10 +33,14 @@ class Client:
         """Start the client's thread; the first connection is made when it is needed.
 
         Args:
-            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            service_url: ``pulsar://host:port``, or ``pulsar+ssl://host:port`` with TLS; several hosts separated by
+                commas.
             config: settings.
-            admin_url: ``http://host:port`` of the REST interface, for `functions`; None: port 8080 beside a broker on
-                port 6650.
+            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, for `functions`, with the same
+                credentials; None: port 8080 beside a broker on port 6650, or 8443 with TLS beside 6651.
+
+        Raises:
+            InvalidConfig: an address is none, or settings contradict it.
         """
         self._listeners = ListenerThreads((config or ClientConfig()).message_listener_threads)
         self._thread = LoopThread()

@@ -16,7 +16,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ... import errors
-from ...errors import BrokerError, ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError
+from ...errors import (
+    BrokerError,
+    ClosedError,
+    ConnectionLost,
+    CredentialsUnavailable,
+    MagnetarError,
+    OperationTimeout,
+    ProtocolError,
+    TlsFailed,
+)
 from ...tasks import Backoff, Retry, TaskSet
 from ...wire.pulsar_api_pb2 import CommandCloseConsumer
 from ...wire.topic_name import TopicName
@@ -25,6 +34,9 @@ from .connection import Connection
 log = logging.getLogger(__name__)
 
 RETRIED: tuple[type[MagnetarError], ...] = (BrokerError, ConnectionLost, OperationTimeout, ProtocolError)
+
+RETRIED_LATER: tuple[type[MagnetarError], ...] = (*RETRIED, CredentialsUnavailable, TlsFailed)
+"""What is tried again in the background: a token or a certificate may be renewed meanwhile."""
 
 Connect = Callable[[TopicName], Awaitable[Connection]]
 """Finds the broker of a topic and returns a connection to it."""
@@ -50,6 +62,8 @@ class Attachable(ABC):
     """What the broker did, after its address, if the end of it comes before the answer."""
     _connection: Connection | None = None
     _is_attached = False
+    _setback = ""
+    """What went wrong last, for the end of an error."""
 
     @property
     def is_connected(self) -> bool:
@@ -179,11 +193,12 @@ class Attachment:
             at_once = False
             try:
                 await self._attach(owner)
-            except RETRIED as error:
+            except RETRIED_LATER as error:
                 if isinstance(error, owner._final):
                     log.error("%s: attaching again is refused for good: %s", self._topic, error)
                     owner.fail(error)
                     return
+                owner._setback = f"; the last setback: {error}"
                 failures += 1
                 # Warnings for failures 1, 2, 4, 8, …: a broker that stays away must not flood the log.
                 level = logging.WARNING if failures & (failures - 1) == 0 else logging.DEBUG

@@ -8,6 +8,7 @@ from random import Random
 from typing import TypeVar, cast
 
 from ...errors import ClosedError
+from ...security.client_credentials import ClientCredentials
 from ...tasks import Backoff, Retry
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName
@@ -15,6 +16,7 @@ from ..schemas.schema import SchemaInfo
 from .attachment import RETRIED, Attachment
 from .config import ClientConfig
 from .connection import Connection
+from .introduction import Introduction
 from .lookup import Lookup
 from .pool import ConnectionPool
 from .service_url import Address, parse_service_url
@@ -32,6 +34,7 @@ class Cluster:
         clock: wall time in seconds.
         producer_ids: numbers that no other producer of the client has.
         consumer_ids: numbers that no other consumer, watch or lock of the client has.
+        credentials: what it shows to servers.
         is_ended: whether nothing new is begun.
     """
 
@@ -41,7 +44,7 @@ class Cluster:
         """Prepare; the first connection is made when it is needed.
 
         Args:
-            service_url: ``pulsar://host:port``, several hosts separated by commas.
+            service_url: ``pulsar://host:port`` or ``pulsar+ssl://host:port``, several hosts separated by commas.
             client_version: that brokers show.
             config: settings.
             rng: chance.
@@ -52,8 +55,11 @@ class Cluster:
         self.clock = clock
         self.producer_ids = count()
         self.consumer_ids = count()
-        self._pool = ConnectionPool(client_version, config)
-        self._lookup = Lookup(parse_service_url(service_url), self._pool, config.max_redirects)
+        service = parse_service_url(service_url)
+        self.credentials = ClientCredentials(config.security, config.authentication)
+        introduction = Introduction(client_version, self.credentials, service.is_tls, config.connection_timeout_s)
+        self._pool = ConnectionPool(introduction, config)
+        self._lookup = Lookup(service, self._pool, config.max_redirects)
         self.is_ended = False
 
     # -- topics ---------------------------------------------------------------------------------------------------

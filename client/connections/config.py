@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
+from ...security.credentials.authentication import Authentication
+from ...security.credentials.client_security import ClientSecurity
 from ..checks import TEXT_BYTES_MAX, check_least, check_range, check_text
 
 
@@ -24,6 +26,16 @@ class ClientConfig:
         stats_interval_s: producers and consumers count what they do, for `statistics`, and log it this often; 0 for
             neither.
         message_listener_threads: of the blocking client, on which it calls listeners.
+        authentication: shows brokers who the client is; `AuthenticationToken` for example.
+        auth_plugin: the same by a name instead: ``token``, ``basic``, ``tls``, ``oauth2``, one of Pulsar's classes, or
+            ``module:Class`` of your own.
+        auth_params: what the plugin is told, as in Pulsar's ``client.conf``; never shown.
+        tls_trust_certs_file: certificates (PEM) of the authorities that are trusted; empty for those of the system.
+        tls_certificate_file: certificate (PEM) of the client, where brokers ask for one.
+        tls_key_file: its private key (PEM).
+        tls_allow_insecure_connection: take any certificate of a broker; for trying.
+        tls_hostname_verification: the certificate of a broker must name the host that is connected to. On, unlike in
+            Pulsar's clients.
     """
 
     operation_timeout_s: float = 30.0
@@ -36,6 +48,14 @@ class ClientConfig:
     memory_limit_bytes: int = 0
     stats_interval_s: float = 0.0
     message_listener_threads: int = 1
+    authentication: Authentication | None = None
+    auth_plugin: str = ""
+    auth_params: str = field(default="", repr=False)
+    tls_trust_certs_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_allow_insecure_connection: bool = False
+    tls_hostname_verification: bool = True
 
     def __post_init__(self) -> None:
         check_least("operation_timeout_s", self.operation_timeout_s, 0.001)
@@ -48,3 +68,9 @@ class ClientConfig:
         check_least("memory_limit_bytes", self.memory_limit_bytes, 0)
         check_least("stats_interval_s", self.stats_interval_s, 0)
         check_range("message_listener_threads", self.message_listener_threads, 1, 1024)
+        _ = self.security  # which checks what it is made of
+
+    @property
+    def security(self) -> ClientSecurity:
+        """What is said of authentication and TLS in plain values; without ``authentication``."""
+        return ClientSecurity(**{one.name: getattr(self, one.name) for one in fields(ClientSecurity)})

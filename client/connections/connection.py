@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from google.protobuf.message import Message
 
-from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...errors import AuthenticationError, ConnectionLost, MagnetarError, OperationTimeout, ProtocolError, broker_error
+from ...security.tls_failure import tls_failure
 from ...tasks import settle
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.commands import NO_REQUEST, connect_command, wrap
@@ -27,6 +28,7 @@ from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.runs import MESSAGE_HEAD, MessageRow, read_messages
 from ...wire.session import LEGAL, Role, State
 from .config import ClientConfig
+from .introduction import Introduction
 from .service_url import Address
 
 log = logging.getLogger(__name__)
@@ -113,13 +115,17 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(
-        self, address: Address, client_version: str, config: ClientConfig, on_closed: Callable[[Connection], None]
+        self,
+        address: Address,
+        introduction: Introduction,
+        config: ClientConfig,
+        on_closed: Callable[[Connection], None],
     ):
         """Prepare; the event loop connects. ``on_closed`` is called once when the connection has ended."""
         self.address = address
         self.server_version = ""
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
-        self._client_version = client_version
+        self._introduction = introduction
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -148,13 +154,17 @@ class Connection(asyncio.Protocol):
         """Whether requests can be sent."""
         return self._transport is not None and self._error is None
 
-    async def handshake(self) -> None:
+    async def handshake(self, auth_data: bytes) -> None:
         """Introduce the client; returns when the broker has accepted it.
+
+        Args:
+            auth_data: that it shows.
 
         Cancellation: the connection stays without handshake; close it.
         """
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
-        self.send_command(connect_command(self._client_version, proxy_to))
+        us = self._introduction
+        self.send_command(connect_command(us.client_version, proxy_to, us.method, auth_data))
         await self._connected
         self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)
 
@@ -182,8 +192,13 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         if self._keep_alive is not None:
             self._keep_alive.cancel()
+        if self._error is None and exc is not None and not self._connected.done():
+            # The server refuses our certificate after its side of the handshake, as TLS 1.3 has it.
+            self._error = tls_failure(str(self.address.physical), exc)
         if self._error is None:
             cause = f": {exc}" if exc else ": the broker closed it"
+            if not self._connected.done():
+                cause += self._introduction.early_end_hint()
             self._error = ConnectionLost(f"connection to {self.address.physical} broke{cause}")
         error = self._error
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
@@ -318,6 +333,7 @@ class Connection(asyncio.Protocol):
             kinds.REACHED_END_OF_TOPIC: self._on_end_of_topic,
             kinds.WATCH_TOPIC_LIST_SUCCESS: self._on_topic_list,
             kinds.WATCH_TOPIC_UPDATE: self._on_topic_update,
+            kinds.AUTH_CHALLENGE: self._on_challenge,
         }
 
     def _on_receipt(self, command: BaseCommand) -> None:
@@ -350,9 +366,16 @@ class Connection(asyncio.Protocol):
     def _on_error(self, command: BaseCommand) -> None:
         error = command.error
         if error.request_id == NO_REQUEST:
-            self.close(broker_error(error.error, f"{self.address.physical} refused the connection: {error.message}"))
+            refusal = broker_error(error.error, f"{self.address.physical} refused the connection: {error.message}")
+            if isinstance(refusal, AuthenticationError):
+                refusal = AuthenticationError(f"{refusal}{self._introduction.hint()}")
+            self.close(refusal)
         else:
             self._settle(error.request_id, broker_error(error.error, error.message))
+
+    def _on_challenge(self, _: BaseCommand) -> None:
+        # The broker serves on meanwhile; it ends the connection if it does not like the answer.
+        self._introduction.answer(self.send_command, self.close)
 
     def _on_producer_success(self, command: BaseCommand) -> None:
         success = command.producer_success

@@ -8,14 +8,15 @@ from ...wire.topic_name import TopicName
 from ..schemas.schema import SchemaInfo
 from .connection import Connection
 from .pool import ConnectionPool
-from .service_url import Address, HostPort, parse_service_url
+from .service_url import Address, HostPort, ServiceUrl, parse_service_url
 
 
 class Lookup:
     """Asks the service URL, whose hosts are tried in turn when one does not answer."""
 
-    def __init__(self, hosts: tuple[HostPort, ...], pool: ConnectionPool, max_redirects: int):
-        self._hosts = hosts
+    def __init__(self, service: ServiceUrl, pool: ConnectionPool, max_redirects: int):
+        self._hosts = service.hosts
+        self._is_tls = service.is_tls
         self._pool = pool
         self._max_redirects = max_redirects
         self._current = 0
@@ -84,7 +85,7 @@ class Lookup:
         for _ in range(self._max_redirects + 1):
             command = pb.CommandLookupTopic(topic=topic.text, authoritative=authoritative)
             answer: pb.CommandLookupTopicResponse = await connection.request(f"lookup of {topic}", command)
-            address = _address(answer, service)
+            address = _address(answer, service, self._is_tls)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
                 return address
             authoritative = answer.authoritative
@@ -92,9 +93,14 @@ class Lookup:
         raise ConnectionLost(f"lookup of {topic} was redirected more than {self._max_redirects} times")
 
 
-def _address(answer: pb.CommandLookupTopicResponse, service: HostPort) -> Address:
+def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:
     """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
-    if not answer.brokerServiceUrl:
-        raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
-    broker = parse_service_url(answer.brokerServiceUrl)[0]
+    url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
+    if not url:
+        found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")
+        raise ProtocolError(f"{service} knows no broker {found} TLS; is it meant to be reached by {other}?")
+    parsed = parse_service_url(url)
+    if parsed.is_tls != is_tls:
+        raise ProtocolError(f"{service} names {url} for a broker with{'' if is_tls else 'out'} TLS")
+    broker = parsed.hosts[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from ...errors import ClosedError, ConnectionLost, OperationTimeout
+from ...security.tls_failure import tls_failure
 from ...tasks.supervised import TaskSet, awaited_elsewhere
 from .config import ClientConfig
 from .connection import Connection
+from .introduction import Introduction
 from .service_url import Address
 
 
@@ -17,8 +19,8 @@ class ConnectionPool:
     Invariant: for one address there is at most one connection or one attempt to make it.
     """
 
-    def __init__(self, client_version: str, config: ClientConfig):
-        self._client_version = client_version
+    def __init__(self, introduction: Introduction, config: ClientConfig):
+        self._introduction = introduction
         self._config = config
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -35,6 +37,8 @@ class ConnectionPool:
             ConnectionLost: no broker answers there, or the handshake was cut short.
             OperationTimeout: no handshake within ``connection_timeout_s``.
             BrokerError: the broker refuses the client.
+            TlsFailed: one side refuses the other's certificate, or there is no TLS.
+            CredentialsUnavailable: there is nothing to show to the broker.
         """
         if self._is_closed:
             raise ClosedError("the client is closed")
@@ -56,13 +60,15 @@ class ConnectionPool:
     async def _connect(self, address: Address) -> Connection:
         host, port = address.physical
         loop = asyncio.get_running_loop()
-        connection = Connection(address, self._client_version, self._config, self._forget)
+        shown = await self._introduction.data()
+        tls = await self._introduction.tls()
+        connection = Connection(address, self._introduction, self._config, self._forget)
         try:
             async with asyncio.timeout(self._config.connection_timeout_s):
-                await loop.create_connection(lambda: connection, host, port)
+                await loop.create_connection(lambda: connection, host, port, **tls)
                 if connection.is_open:
                     self._closed[connection] = asyncio.Event()
-                await connection.handshake()
+                await connection.handshake(shown)
         except TimeoutError as error:
             late = OperationTimeout(
                 f"no handshake with {address.physical} within {self._config.connection_timeout_s} s"
@@ -70,6 +76,8 @@ class ConnectionPool:
             connection.close(late)
             raise late from error
         except OSError as error:
+            if tls and (failure := tls_failure(str(address.physical), error)):
+                raise failure from error
             raise ConnectionLost(f"cannot connect to {address.physical}: {error.strerror or error}") from error
         except asyncio.CancelledError:
             connection.close(ConnectionLost("the client was closed while connecting"))
@@ -90,6 +98,7 @@ class ConnectionPool:
         Cancellation: the sockets close all the same.
         """
         self._is_closed = True
+        await self._introduction.close()
         await self._tasks.close()
         closing = list(self._closed.items())
         for connection, _ in closing:

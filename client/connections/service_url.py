@@ -1,4 +1,4 @@
-"""Service URLs: ``pulsar://host[:port][,host[:port]…]``."""
+"""Service URLs: ``pulsar://host[:port][,host[:port]…]``, and ``pulsar+ssl://…`` with TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import NamedTuple
 from ...errors import InvalidConfig
 
 DEFAULT_PORT = 6650
-_SCHEME = "pulsar://"
+DEFAULT_TLS_PORT = 6651
+SCHEME = "pulsar://"
+TLS_SCHEME = "pulsar+ssl://"
 
 
 class HostPort(NamedTuple):
@@ -32,25 +34,39 @@ class Address(NamedTuple):
         return self.logical != self.physical
 
 
-def parse_service_url(url: str) -> tuple[HostPort, ...]:
-    """Return the hosts of a service URL, at least one.
+class ServiceUrl(NamedTuple):
+    """Where a cluster is reached.
+
+    Attributes:
+        hosts: at least one; the others stand in for it.
+        is_tls: whether all of them speak TLS.
+    """
+
+    hosts: tuple[HostPort, ...]
+    is_tls: bool = False
+
+
+def parse_service_url(url: str) -> ServiceUrl:
+    """Return what a service URL says.
 
     Raises:
         InvalidConfig: another scheme, no host or a bad port.
     """
-    if not url.startswith(_SCHEME):
-        scheme = url.partition("://")[0] if "://" in url else "none"
-        raise InvalidConfig(f"service URL {url!r} has scheme {scheme}; supported is {_SCHEME}host:port")
-    return tuple(_parse_host(url, part) for part in url[len(_SCHEME) :].rstrip("/").split(","))
+    for scheme, port in ((SCHEME, DEFAULT_PORT), (TLS_SCHEME, DEFAULT_TLS_PORT)):
+        if url.startswith(scheme):
+            parts = url[len(scheme) :].rstrip("/").split(",")
+            return ServiceUrl(tuple(_parse_host(url, part, port) for part in parts), scheme == TLS_SCHEME)
+    given = url.partition("://")[0] if "://" in url else "none"
+    raise InvalidConfig(f"service URL {url!r} has scheme {given}; supported are {SCHEME}host:port and {TLS_SCHEME}")
 
 
-def _parse_host(url: str, text: str) -> HostPort:
+def _parse_host(url: str, text: str, default_port: int) -> HostPort:
     host, colon, port = text.rpartition(":")
     if not colon or port.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or "/" in host:
-        raise InvalidConfig(f"service URL {url!r} names no host in {text!r}; expected {_SCHEME}host:port")
+        raise InvalidConfig(f"service URL {url!r} names no host in {text!r}; expected {SCHEME}host:port")
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise InvalidConfig(f"service URL {url!r} has port {port!r}; expected a number from 1 to 65535")
     return HostPort(host, int(port))

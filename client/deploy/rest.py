@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import httpx
 
-from ...errors import ConnectionLost, InvalidConfig, OperationTimeout, RequestRefused
+from ...errors import ConnectionLost, InvalidConfig, OperationTimeout, RequestRefused, TlsFailed
+from ...security.client_credentials import ClientCredentials
 from ...web.async_client import connections, request
-from ...web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable
-from ..connections.service_url import parse_service_url
+from ...web.client import Answer, AnswerTimeout, Form, NoAnswer, NoTls, Parts, Unreachable
+from ..connections.service_url import DEFAULT_PORT, DEFAULT_TLS_PORT, parse_service_url
 
 ANSWER_TIMEOUT_S = 300.0
 """How long an answer may take; a worker needs the longer the larger the package."""
-_BROKER_PORT = 6650
 _WEB_PORT = 8080
+_WEB_TLS_PORT = 8443
 
 
 def derive_admin_url(service_url: str) -> str:
@@ -21,25 +22,29 @@ def derive_admin_url(service_url: str) -> str:
     Raises:
         InvalidConfig: the port is another, from which nothing follows.
     """
-    host, port = parse_service_url(service_url)[0]
-    if port != _BROKER_PORT:
+    service = parse_service_url(service_url)
+    host, port = service.hosts[0]
+    usual, scheme, web_port = (
+        (DEFAULT_TLS_PORT, "https", _WEB_TLS_PORT) if service.is_tls else (DEFAULT_PORT, "http", _WEB_PORT)
+    )
+    if port != usual:
         raise InvalidConfig(
-            f"the address of the REST interface does not follow from {service_url}, only from port {_BROKER_PORT};"
-            f" give it: Client(service_url, admin_url='http://{host}:{_WEB_PORT}')"
+            f"the address of the REST interface does not follow from {service_url}, only from port {usual};"
+            f" give it: Client(service_url, admin_url='{scheme}://{host}:{web_port}')"
         )
-    return f"http://{f'[{host}]' if ':' in host else host}:{_WEB_PORT}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{web_port}"
 
 
 class RestClient:
     """A connection to the REST interface; it belongs to its event loop."""
 
-    def __init__(self, url: str, connection_timeout_s: float) -> None:
+    def __init__(self, url: str, connection_timeout_s: float, credentials: ClientCredentials | None = None) -> None:
         """Prepare; nothing is connected yet."""
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig(f"admin_url={url!r} does not begin with http:// or https://")
         self.url = url.rstrip("/")
         self._connection_timeout_s = connection_timeout_s
-        self._http = connections(ANSWER_TIMEOUT_S, connection_timeout_s)
+        self._http = connections(ANSWER_TIMEOUT_S, connection_timeout_s, credentials)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -58,12 +63,15 @@ class RestClient:
 
         Raises:
             RequestRefused: the answer is an error; its reason.
-            ConnectionLost, OperationTimeout: there is no answer.
+            ConnectionLost, OperationTimeout, TlsFailed: there is no answer.
+            CredentialsUnavailable, AuthenticationError: there is nothing to show.
         """
         body = None if parts is None else Form(parts)
         timeout = httpx.Timeout(timeout_s, connect=self._connection_timeout_s)
         try:
             answer = await request(self._http, method, self.url + path, body=body, timeout=timeout)
+        except NoTls as error:
+            raise TlsFailed(error.reason) from error
         except Unreachable as error:
             raise ConnectionLost(
                 f"cannot reach {self.url}; start one with `magnetar standalone`, or give Client its admin_url"

@@ -90,7 +90,6 @@ class Producer(Attachable, Closing):
         else:
             self._batch, self._pending, self._admission = shared.parts(config, self._loop.time)
         self._send_timer: asyncio.TimerHandle | None = None
-        self._setback = ""
 
     def __repr__(self) -> str:
         return f"Producer(topic={self.topic!r}, name={self.name!r}, pending={self._pending.messages})"

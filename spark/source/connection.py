@@ -18,6 +18,7 @@ from ...client.connections.service_url import Address, HostPort, parse_service_u
 from ...errors import (
     BrokerError,
     ConnectionLost,
+    InvalidConfig,
     MagnetarError,
     OperationTimeout,
     ProtocolError,
@@ -185,7 +186,12 @@ class Routes:
         Raises:
             InvalidConfig: the URL is none.
         """
-        self._hosts = parse_service_url(service_url)
+        service = parse_service_url(service_url)
+        if service.is_tls:
+            raise InvalidConfig(
+                f"service URL {service_url!r}: Spark's source speaks no TLS yet; give pulsar://host:port"
+            )
+        self._hosts = service.hosts
 
     def service(self) -> BlockingConnection:
         """Return a connection to the first host of the service URL that answers."""
@@ -259,7 +265,7 @@ def _address(answer: pb.CommandLookupTopicResponse, service: HostPort) -> Addres
     """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
     if not answer.brokerServiceUrl:
         raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
-    broker = parse_service_url(answer.brokerServiceUrl)[0]
+    broker = parse_service_url(answer.brokerServiceUrl).hosts[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)
 
 

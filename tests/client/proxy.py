@@ -28,7 +28,7 @@ class Proxy(LoopbackProxy):
     """
 
     def __init__(self, target_url: str) -> None:
-        super().__init__(*parse_service_url(target_url)[0])
+        super().__init__(*parse_service_url(target_url).hosts[0])
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._requesting = asyncio.Event()

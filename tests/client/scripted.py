@@ -58,7 +58,8 @@ class ScriptedBroker(LoopbackServer):
 
     def located(self, request_id: int) -> bytes:
         answer = CommandLookupTopicResponse(
-            brokerServiceUrl=self.service_url,
+            brokerServiceUrl="" if self.tls else self.service_url,
+            brokerServiceUrlTls=self.service_url if self.tls else "",
             response=CommandLookupTopicResponse.Connect,
             request_id=request_id,
             authoritative=True,

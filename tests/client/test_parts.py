@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.client import FileKeyReader, MessageId, OutgoingMessage, ProducerConfig, encode_entry
 from magnetar.client.config import ClientConfig, ConsumerConfig
-from magnetar.client.connections.service_url import HostPort, parse_service_url
+from magnetar.client.connections.service_url import HostPort, ServiceUrl, parse_service_url
 from magnetar.client.consumers.ack_tracker import AckTracker, bits_of, words_of
 from magnetar.client.consumers.negative_acks import NegativeAcks
 from magnetar.client.consumers.receive_queue import Permits
@@ -295,12 +295,15 @@ def test_a_start_inside_a_batch_leaves_out_what_is_before_it(size: int, data: st
 
 
 def test_service_urls_name_their_hosts() -> None:
-    assert parse_service_url("pulsar://localhost") == (HostPort("localhost", 6650),)
-    assert parse_service_url("pulsar://a:1,b,[::1]:2/") == (HostPort("a", 1), HostPort("b", 6650), HostPort("::1", 2))
+    assert parse_service_url("pulsar://localhost") == ServiceUrl((HostPort("localhost", 6650),))
+    several = ServiceUrl((HostPort("a", 1), HostPort("b", 6650), HostPort("::1", 2)))
+    assert parse_service_url("pulsar://a:1,b,[::1]:2/") == several
+    assert parse_service_url("pulsar+ssl://a,b:1") == ServiceUrl((HostPort("a", 6651), HostPort("b", 1)), is_tls=True)
     assert str(HostPort("::1", 2)) == "[::1]:2"
     for bad, why in (
         ("http://a:1", "scheme http"),
-        ("pulsar+ssl://a:1", r"scheme pulsar\+ssl"),
+        ("pulsar+tls://a:1", r"scheme pulsar\+tls"),
+        ("pulsar+ssl://a:70000", "port '70000'"),
         ("a:1", "scheme none"),
         ("pulsar://", "names no host"),
         ("pulsar://a:0", "port '0'"),
@@ -346,6 +349,6 @@ def test_bad_settings_are_refused_by_name(make: Any, settings: dict[str, Any], w
 
 @pytest.mark.parametrize("make", [ClientConfig, ProducerConfig, ConsumerConfig])
 def test_what_is_not_supported_does_not_exist(make: Any) -> None:
-    for setting in ("tls_trust_certs_file_path", "authentication", "schema"):
+    for setting in ("tls_trust_certs_file_path", "tls_validate_hostname", "schema"):
         with pytest.raises(TypeError):
             make(**{setting: True})

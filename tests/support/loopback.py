@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import ssl
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +16,10 @@ class LoopbackServer(abc.ABC):
 
     Attributes:
         connections: how many were made in all.
+        tls: with which it listens; None without.
     """
+
+    tls: ssl.SSLContext | None = None
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -24,7 +28,7 @@ class LoopbackServer(abc.ABC):
         self.connections = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self.tls)
         return self
 
     async def __aexit__(
@@ -45,7 +49,7 @@ class LoopbackServer(abc.ABC):
 
     @property
     def service_url(self) -> str:
-        return f"pulsar://127.0.0.1:{self.port}"
+        return f"pulsar{'+ssl' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
         """End all connections now, with whatever was on its way."""

@@ -1,0 +1,131 @@
+"""How a client introduces itself to brokers: its version, what it shows, and the settings of TLS.
+
+What reads files or asks other servers runs on threads; the event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from ...errors import ConnectionLost, MagnetarError, OperationTimeout
+from ...security.client_credentials import ClientCredentials
+from ...tasks import TaskSet, awaited_elsewhere
+from ...wire.commands import PROTOCOL_VERSION
+from ...wire.pulsar_api_pb2 import AuthData, CommandAuthResponse
+
+log = logging.getLogger(__name__)
+
+TLS_SHUTDOWN_S = 2.0
+"""How long closing waits for the broker's end of TLS."""
+
+_T = TypeVar("_T")
+
+
+class Introduction:
+    """What all connections of one client have in common.
+
+    Attributes:
+        client_version: that brokers show.
+        method: Pulsar's name of how the client says who it is; ``none`` if it does not.
+    """
+
+    def __init__(self, client_version: str, credentials: ClientCredentials, is_tls: bool, timeout_s: float) -> None:
+        """Prepare; nothing is read yet.
+
+        Args:
+            client_version: that brokers show.
+            credentials: of the client.
+            is_tls: whether connections are made with TLS.
+            timeout_s: how long the credentials may take.
+        """
+        self.client_version = client_version
+        self.method = credentials.method
+        self._credentials = credentials
+        self._is_tls = is_tls
+        self._timeout_s = timeout_s
+        self._tasks = TaskSet("credentials")
+
+    async def data(self) -> bytes:
+        """Return what CONNECT shows.
+
+        Cancellation: safe; a thread may still be reading.
+
+        Raises:
+            MagnetarError: there is nothing to show now; says why.
+        """
+        if self._credentials.authentication is None:
+            return b""
+        return await self._soon(self._credentials.data, f"{self._credentials.authentication} gave no credentials")
+
+    async def tls(self) -> dict[str, Any]:
+        """Return the arguments of ``create_connection`` that a connection with TLS needs; none without.
+
+        Cancellation: safe.
+
+        Raises:
+            CredentialsUnavailable: a file of certificates cannot be read.
+        """
+        if not self._is_tls:
+            return {}
+        context = await self._soon(self._credentials.context, "the files of certificates could not be read")
+        return {"ssl": context, "ssl_shutdown_timeout": TLS_SHUTDOWN_S}
+
+    async def _soon(self, ask: Callable[[], _T], failure: str) -> _T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.to_thread(ask)
+        except TimeoutError as error:
+            raise OperationTimeout(f"{failure} within {self._timeout_s} s") from error
+
+    def answer(self, send: Callable[[Message], None], close: Callable[[MagnetarError], None]) -> None:
+        """Answer a broker that asks again who the client is, soon.
+
+        Args:
+            send: is given the answer.
+            close: ends the connection if there is none; is told why.
+        """
+        if self._credentials.authentication is None:
+            return
+
+        async def fetch() -> None:
+            try:
+                shown = await self.data()
+            except MagnetarError as error:
+                log.warning("a broker asks for new credentials, and there are none: %s", error)
+                close(ConnectionLost(f"the broker asked for new credentials: {error}"))
+                return
+            response = AuthData(auth_method_name=self.method, auth_data=shown)
+            send(
+                CommandAuthResponse(
+                    client_version=self.client_version, response=response, protocol_version=PROTOCOL_VERSION
+                )
+            )
+
+        self._tasks.start(fetch(), "answer a challenge", awaited_elsewhere)
+
+    def hint(self) -> str:
+        """Return what to do when a broker refuses the client, for the end of an error."""
+        if self._credentials.authentication is None:
+            return "; it wants to know who asks: give the client credentials, for example AuthenticationToken(…)"
+        if self.method == "tls":
+            return " (method tls); it asks for a certificate of an authority that it trusts"
+        return f" (method {self.method}); the credentials may have expired, or be for another cluster"
+
+    def early_end_hint(self) -> str:
+        """Return what it may mean that a broker ends a connection before it answers, for the end of an error."""
+        if not self._is_tls or self._credentials.has_certificate:
+            return ""
+        # With TLS 1.3 a server looks at the client's certificate last, and not every one then says what it misses.
+        return " before it answered; it may want a client certificate (tls_certificate_file)"
+
+    async def close(self) -> None:
+        """Answer nobody any more.
+
+        Cancellation: safe.
+        """
+        await self._tasks.close()

@@ -1,0 +1,41 @@
+"""What a TLS error of a connection means, with the remedy."""
+
+from __future__ import annotations
+
+import ssl
+
+from ..errors import TlsFailed
+from ..wire.printable import one_line
+
+_OTHER_HOST = (62, 63, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, _EMAIL_MISMATCH and _IP_ADDRESS_MISMATCH."""
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+"""OpenSSL's errors of a certificate whose issuer is not known, or is itself."""
+
+
+def tls_failure(where: str, error: BaseException) -> TlsFailed | None:
+    """Return what a TLS error means that trying again does not mend; None for any other error.
+
+    Args:
+        where: the server.
+        error: that making a connection, or its end, has raised.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = ""
+        if error.verify_code in _OTHER_HOST:
+            remedy = "; connect by a name that is in it, or have tls_hostname_verification off"
+        elif error.verify_code in _UNKNOWN_ISSUER:
+            remedy = "; name the authority that issued it with tls_trust_certs_file"
+        return TlsFailed(f"the certificate of {where} is refused: {one_line(error.verify_message)}{remedy}")
+    if not isinstance(error, ssl.SSLError) or isinstance(
+        error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
+    ):
+        return None  # the connection broke
+    words = one_line(str(error.reason or error)).replace("_", " ").lower()
+    if "certificate required" in words or "handshake failure" in words:
+        return TlsFailed(f"{where} ended the TLS connection ({words}); show it a certificate that it trusts")
+    if "alert" in words:
+        return TlsFailed(f"{where} refuses the TLS connection: {words}")
+    if "wrong version number" in words or "record layer failure" in words or "http request" in words:
+        return TlsFailed(f"{where} does not speak TLS ({words}); give the address of its TLS port")
+    return TlsFailed(f"no TLS connection with {where}: {words}")
