@@ -107,7 +107,7 @@ class WorkerService:
         credentials = ClientCredentials(config.client_security)
         admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
         http = await stack.enter_async_context(connections(10.0, credentials=credentials))
-        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=config.client_security)
+        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **config.client_security.to_dict())
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await admin.ensure_namespace(config.functions_namespace, config.cluster)

@@ -98,7 +98,7 @@ def _leave_word(spec: InstanceSpec, reason: str) -> None:
 
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(
-        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=spec.security
+        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
     )
     client = AsyncClient(spec.service_url, config)
     try:

@@ -163,7 +163,7 @@ class ThreadRuntime:
         shared = self._clients.get(spec.security)
         if shared is None:
             config = ClientConfig(
-                description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, security=spec.security
+                description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
             )
             shared = self._clients[spec.security] = _SharedClient(AsyncClient(self._service_url, config))
         shared.users += 1

@@ -16,6 +16,7 @@ from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.config import WorkerConfig
+from magnetar.worker.functions.owners import Owners
 from magnetar.worker.service import WorkerService
 
 from tests.spark.fake_host import PROGRAM, ROWS_A_TASK
@@ -30,7 +31,7 @@ STATE_URL = "bk://127.0.0.1:4181"  # nobody asks it: the fake keeps no plans
 
 
 async def fake_runtime(
-    config: WorkerConfig, worker_id: str, fetch: Callable[[PackageLocationMetaData], Awaitable[Path]]
+    config: WorkerConfig, worker_id: str, fetch: Callable[[PackageLocationMetaData], Awaitable[Path]], _: Owners
 ) -> RuntimeManager:
     around = InstanceEnvironment(
         worker_id=worker_id, service_url=config.service_url, admin_url=config.admin_url, data_dir=config.data_dir

@@ -1,7 +1,7 @@
 """Whether the role of a function may use its topics: looked at when the function is deployed.
 
-The broker decides at run time, whatever is said here. But the worker prepares inputs and outputs with rights of its own,
-which must not serve somebody who has none, and a function that could never run is better refused than restarted.
+The broker decides at run time, whatever is said here. But the worker prepares inputs and outputs with rights of its
+own, which must not serve somebody who has none, and a function that could never run is better refused than restarted.
 """
 
 from __future__ import annotations
