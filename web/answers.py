@@ -52,8 +52,9 @@ def as_text(text: str) -> Response:
 
 def refusal(error: RequestRefused) -> Response:
     """Return the answer for a refused request."""
-    # One line; spaces inside the lines stay, for Pulsar has two of them at one place.
-    reason = printable(" ".join(line.strip() for line in str(error).splitlines()))
+    # One line; spaces inside the lines, and at the end of a single one, stay: Pulsar has them at some places.
+    lines = str(error).splitlines()
+    reason = printable(" ".join(map(str.strip, lines)) if len(lines) > 1 else str(error))
     headers = error.headers if isinstance(error, Refused) else None
     return Response(encode({"reason": reason}), error.status, headers=headers, media_type="application/json")
 
