@@ -19,7 +19,7 @@ import ssl
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import InvalidConfig
 from .server_tls_settings import ServerTls
@@ -94,19 +94,21 @@ class _CurrentContext(ssl.SSLContext):
     pending: weakref.WeakSet[ssl.SSLObject]
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """Begin the TLS of one connection; called by the event loop.
-
-        Raises:
-            ssl.SSLError: too many handshakes are unfinished; the loop closes the connection.
-        """
+        """Begin the TLS of one connection, or one that fails at once; called by the event loop."""
         for one in list(self.pending):
             if one.version() is not None:
                 self.pending.discard(one)
-        if len(self.pending) >= MAX_HANDSHAKES:
-            raise ssl.SSLError(f"{len(self.pending)} TLS handshakes are unfinished")
         made = self.current.wrap_bio(*arguments, **named)
-        self.pending.add(made)
+        if len(self.pending) < MAX_HANDSHAKES:
+            self.pending.add(made)
+        else:
+            # Here, no event loop expects an error; there, each closes the connection without a line in the log.
+            made.do_handshake = _refuse  # type: ignore[method-assign]
         return made
+
+
+def _refuse() -> NoReturn:
+    raise ssl.SSLError(f"{MAX_HANDSHAKES} TLS handshakes are unfinished")
 
 
 class TlsServerContext:
