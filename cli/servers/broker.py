@@ -53,10 +53,17 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     """Return the settings that flags and file make together; a given flag wins."""
     from ...broker.config import BrokerConfig
     from ...broker.storage.config import StorageConfig
+    from ...security.authentication.settings import ServerSecurity
+    from ...security.server_tls_settings import ServerTls
 
     fields = ("host", "broker_port", "web_port", "allowed_hosts")
     given = {field: flags[field] for field in fields if flags[field] is not None}
-    config = BrokerConfig(**{**in_file["broker"], **given}, data_dir=Path(flags["data_dir"]))
+    config = BrokerConfig(
+        **{**in_file["broker"], **given},
+        data_dir=Path(flags["data_dir"]),
+        tls=ServerTls(**in_file["tls"]),
+        security=ServerSecurity(**in_file["security"]),
+    )
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 
 
@@ -64,6 +71,9 @@ def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, .
     """Check the ports, then lock the data directory and empty it if asked to."""
     check_port(config.host, config.broker_port, "--broker-port")
     check_port(config.host, config.web_port, "--web-port")
+    for port, name in ((config.broker_tls_port, "brokerServicePortTls"), (config.web_tls_port, "webServicePortTls")):
+        if port is not None:
+            check_port(config.host, port, name)
     directory = DataDirectory.open(config.data_dir)
     if wipe:
         directory.wipe(BROKER_NAMES + more_names)
@@ -85,9 +95,8 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
         process = BrokerProcess(config, storage_config, directory)
         try:
             await process.start(lambda: None)
-            addresses = {"brokerServiceUrl": process.broker_url, "webServiceUrl": process.web_url}
             tell_exposure(config.host)
-            announce({**addresses, "pid": os.getpid()}, ready_file)
+            announce({**process.addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
             await process.stop()

@@ -58,6 +58,16 @@ class BrokerProcess:
     def __repr__(self) -> str:
         return f"BrokerProcess(data={str(self._directory.path)!r}, broker_url={self.broker_url!r})"
 
+    @property
+    def addresses(self) -> dict[str, str | int]:
+        """What others are told, by the names of Pulsar's settings of clients."""
+        found: dict[str, str | int] = {"brokerServiceUrl": self.broker_url, "webServiceUrl": self.web_url}
+        if self.broker_tls_url:
+            found["brokerServiceUrlTls"] = self.broker_tls_url
+        if self.web_tls_url:
+            found["webServiceUrlTls"] = self.web_tls_url
+        return found
+
     async def start(self, supervised_worker: WorkerUrl | None) -> None:
         """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
 

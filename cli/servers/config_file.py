@@ -5,12 +5,10 @@ What else Pulsar's files hold is in `pulsar_keys`; `server_file` reads both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import click
 
 from ..failure import Failure
+from .config_key import Key
 from .config_values import host_names, one_of, store_url, texts, words
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
@@ -20,20 +18,7 @@ from .config_values import spark_settings as _spark_settings
 from .config_values import text as _text
 from .config_values import truth as _truth
 from .config_values import whole as _whole
-
-
-class Key(NamedTuple):
-    """What a key of the file sets.
-
-    Attributes:
-        record: which settings it belongs to: ``broker``, ``storage``, ``worker`` or ``state``.
-        field: field of that record; empty if the value is only checked.
-        read: turns the file's value into the field's; raises ValueError.
-    """
-
-    record: str
-    field: str
-    read: Callable[[Any], Any]
+from .security_keys import SECURITY_KEYS, TLS_KEYS
 
 
 def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -57,6 +42,8 @@ BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
     "brokerServicePort": Key("broker", "broker_port", _whole),
     "webServicePort": Key("broker", "web_port", _whole),
+    "brokerServicePortTls": Key("broker", "broker_tls_port", _whole),
+    "webServicePortTls": Key("broker", "web_tls_port", _whole),
     "webServiceAllowedHosts": Key("broker", "allowed_hosts", host_names),
     "clusterName": Key("broker", "cluster", _text),
     "metadataStoreUrl": Key("broker", "metadata_store_url", store_url),
@@ -140,6 +127,8 @@ BROKER_KEYS: dict[str, Key] = {
     "managedLedgerCacheSizeMB": Key("storage", "tail_cache_bytes", _mebibytes),
     "journalMaxSizeMB": Key("storage", "journal_file_bytes", _mebibytes),
     "journalSyncDelayMs": Key("storage", "sync_delay_s", _scaled(0.001)),
+    **TLS_KEYS,
+    **SECURITY_KEYS,
 }
 """Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
 
@@ -155,6 +144,8 @@ WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
     "workerHostname": Key("worker", "host", _text),
     "workerPort": Key("worker", "worker_port", _whole),
+    "workerPortTls": Key("worker", "worker_tls_port", _whole),
+    "tlsEnabled": Key("worker", "", _truth),
     "webServiceAllowedHosts": Key("worker", "allowed_hosts", host_names),
     "pulsarServiceUrl": Key("worker", "service_url", _text),
     "pulsarWebServiceUrl": Key("worker", "admin_url", _text),
@@ -181,6 +172,8 @@ WORKER_KEYS: dict[str, Key] = {
     "rebalanceCheckFreqSec": Key("worker", "rebalance_check_s", _number),
     "topicCompactionFrequencySec": Key("worker", "compaction_s", _number),
     "initialBrokerReconnectMaxRetries": Key("worker", "broker_wait_s", _number),
+    **TLS_KEYS,
+    **SECURITY_KEYS,
 }
 """Keys of functions_worker.yml that have an effect. Those that begin with ``spark`` are ours."""
 
@@ -193,11 +186,12 @@ ELSEWHERE = (
     "broker_wait_s",
     "coordination_topic",
     "state_url",
+    "worker_tls_port",
 )
 
 STANDALONE_KEYS: dict[str, Key] = (
     BROKER_KEYS
-    | {name: key for name, key in WORKER_KEYS.items() if key.field not in ELSEWHERE}
+    | {name: key for name, key in WORKER_KEYS.items() if key.field and key.field not in ELSEWHERE}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
 """What standalone takes: its worker's address, broker, state store and cluster are its own."""

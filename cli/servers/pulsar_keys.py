@@ -30,7 +30,11 @@ IN_FORCE: Table = {
 }
 """Values that are not Pulsar's default, and name what always happens here."""
 
-_TLS = "nothing here speaks TLS; put a proxy in front"
+_TLS = "this side of TLS has no such setting; those it has stand in docs/cli.md"
+_STORES = "certificates and keys are PEM files: tlsCertificateFilePath, tlsKeyFilePath and tlsTrustCertsFilePath"
+_INSECURE = "a client certificate says who asks, so it is always verified"
+_PORT = "brokerServicePortTls and webServicePortTls speak TLS where they have a number"
+_SUPPORTED = "authentication has providers for tokens, passwords and certificates, and takes modules of your own"
 _ACCESS = "who asks is not checked; keep the ports private"
 _BOOKIES = "there are no bookies: entries are kept below --data-dir"
 _BUNDLES = "one broker serves all topics, and no bundle moves"
@@ -58,6 +62,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r".*[tT]ransaction.*", "there are no transactions"),
     (r"webSocket.*", "there is no WebSocket interface"),
     (r".*[rR]eplicat(ion|or|edSub).*|clusterMigration.*", "nothing is replicated to other clusters"),
+    (r"tls(Key|Trust)Store.*|tlsEnabledWithKeyStore|tlsProvider", _STORES),
+    (r"tlsAllowInsecureConnection", _INSECURE),
+    (r"tlsEnabled", _PORT),
+    (r"athenz.*|sasl.*|kinit.*|.*[sS]aslContext.*", _SUPPORTED),
     (r".*[tT]ls.*|use?Tls|.*Ssl.*|sslFactory.*|brokerClient(Trust|Key|Certificate).*", _TLS),
     (r"auth(entic|oriz).*|.*(superUser|proxy|anonymousUser)Roles?|athenz.*|basicAuthConf|token.*|sasl.*|kinit.*"
      r"|.*[sS]aslContext.*|brokerClient.*|allowAcl.*|clientAuthentication.*|functionAuthProvider.*", _ACCESS),

@@ -10,16 +10,19 @@ from typing import Any
 from ...errors import InvalidConfig
 from ...wire.printable import one_line
 from ..failure import Failure, Faults, nearest
-from .config_file import Key
+from .config_key import Key
 from .config_values import store_url, whole
 from .properties_file import read_properties
 from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
+from .security_keys import lift_properties
 
 Settings = dict[str, dict[str, Any]]
 
 _YAML = (".yml", ".yaml", ".json")
 _PROPERTIES = (".conf", ".properties")
 _FIRST_LINE = re.compile(r"^[ \t]*[\w.]+[ \t]*=", re.MULTILINE)
+_SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters)$")
+"""Names of keys whose values errors do not repeat."""
 _CONFIGURATION_STORES = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 
 
@@ -35,7 +38,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
         Failure: the file is unreadable.
         Faults: keys that nobody knows, and values that are refused; all of them, in the order of the file.
     """
-    found: Settings = {"broker": {}, "storage": {}, "worker": {}, "state": {}}
+    found: Settings = {record: {} for record in ("broker", "storage", "worker", "state", "tls", "security")}
     if path is None:
         return found
     content = {name: value for name, value in _content(path).items() if as_text(value) not in ("", "{}")}
@@ -53,12 +56,19 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
         except _UnknownKey as exc:
             faults.append(str(exc))
         except (ValueError, InvalidConfig) as exc:
-            faults.append(f"{name}: {value!r} is refused: {exc}")
+            faults.append(f"{name}: {_shown(name, value)} is refused: {exc}")
     if not faults and "broker" in pulsar:
         faults = _combine(content, found["broker"])
+    if not faults:
+        faults = _combine_security(content, found)
     if faults:
         raise Faults(f"--config {path}: {fault}" for fault in faults)
     return found
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value as an error shows it, unless it may be a secret."""
+    return "the value" if _SECRET.search(name) else repr(value)
 
 
 class _UnknownKey(Exception):
@@ -141,6 +151,14 @@ def _check_alone(key: Key, setting: Any) -> None:
 
         urls = {"service_url": "pulsar://localhost:6650", "admin_url": "http://localhost:8080"}
         WorkerConfig(**{**urls, "data_dir": Path(), key.field: setting})
+    elif key.record == "tls":
+        from ...security.server_tls_settings import ServerTls
+
+        ServerTls(**{key.field: setting})
+    elif key.record == "security":
+        from ...security.authentication.settings import ServerSecurity
+
+        ServerSecurity(**{key.field: setting})
 
 
 def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
@@ -165,3 +183,14 @@ def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
                 " give the value of metadataStoreUrl, or remove the line"
             )
     return faults
+
+
+def _combine_security(content: Mapping[str, Any], found: Settings) -> list[str]:
+    """Settle what several keys about TLS and authentication say together; return what is wrong."""
+    if str(content.get("tlsEnabled", "false")).lower() != "true":
+        found["worker"].pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
+    try:
+        lift_properties(found["security"])
+    except ValueError as error:
+        return [f"properties: {error}"]
+    return []

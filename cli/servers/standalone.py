@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -59,7 +60,8 @@ def standalone(
         state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
         own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
-        own["allowed_hosts"] = config.allowed_hosts
+        # The settings of security hold keys, and travel on the worker's pipe.
+        own |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
@@ -76,7 +78,7 @@ def standalone(
                 await child.spawn()
             await process.start(worker.url if worker else None)
             urls.update(service_url=process.broker_url, admin_url=process.web_url)
-            addresses: Addresses = {"brokerServiceUrl": urls["service_url"], "webServiceUrl": urls["admin_url"]}
+            addresses: Addresses = process.addresses
             if state is not None:
                 await until_stopped(stop, state.ready())
                 urls["state_url"] = addresses["stateStorageServiceUrl"] = state.url() or ""

@@ -54,12 +54,15 @@ def worker(
     log_to_stderr("worker")
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
-    values |= read_server_file(config_file, WORKER_KEYS, "worker")["worker"]
+    in_file = read_server_file(config_file, WORKER_KEYS, "worker")
+    values |= in_file["worker"]
     values |= {name: value for name, value in flags.items() if value is not None}
     host = values.get("host", "127.0.0.1")
     if not is_supervised:  # else standalone has looked
         check_exposure(host, insecure)
     check_port(host, values.get("worker_port", 6750), "--worker-port")
+    if "worker_tls_port" in values:
+        check_port(host, values["worker_tls_port"], "workerPortTls")
     from ...runtime.process.forked import can_fork
     from ...runtime.process.zygote import fork_zygote
     from ...web.httpx_import import import_httpx
@@ -67,6 +70,8 @@ def worker(
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
     import_httpx()
+    from ...security.authentication.settings import ServerSecurity
+    from ...security.server_tls_settings import ServerTls
     from ...worker.assembly import make_runtime_manager
     from ...worker.config import WorkerConfig
     from ...worker.service import WorkerService
@@ -76,7 +81,9 @@ def worker(
         if not line:
             raise Failure("the supervisor ended before it told the broker's address")
         values |= json.loads(line)
-    config = WorkerConfig(data_dir=directory.path, **values)
+    # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
+    security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
+    config = WorkerConfig(data_dir=directory.path, tls=ServerTls(**in_file["tls"]), security=security, **values)
 
     async def serve(stop: asyncio.Event) -> None:
         service = WorkerService(config, partial(make_runtime_manager, zygote=zygote))
@@ -87,7 +94,8 @@ def worker(
                 raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
             if not is_supervised:
                 tell_exposure(config.host)
-            announce({"workerUrl": service.worker_url, "pid": os.getpid()}, ready_file)
+            tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}
+            announce({"workerUrl": service.worker_url, **tls, "pid": os.getpid()}, ready_file)
             await until_stopped(stop, service.wait_failed())
         finally:
             await service.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from magnetar.cli.failure import Failure
 from magnetar.cli.servers.config_file import WORKER_KEYS
+from magnetar.cli.servers.security_keys import SECURITY_KEYS, TLS_KEYS
 from magnetar.cli.servers.server_file import read_server_file
 from magnetar.errors import InvalidConfig
 from magnetar.worker.config import WorkerConfig
@@ -28,6 +29,8 @@ failureCheckFreqMs: 500
 instanceLivenessCheckFreqMs: 20000
 sparkMaster: spark://a:7077
 sparkDriverMemory: 512m
+tlsEnabled: true
+workerPortTls: 6761
 sparkStartAhead: false
 sparkClassArchive: false
 sparkIdleTimeoutSec: 60
@@ -74,7 +77,9 @@ def refusal(tmp_path: Path, text: str) -> str:
 
 def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
-    assert {line.split(":")[0] for line in FILE.split("\n") if line} == set(WORKER_KEYS)
+    own = set(WORKER_KEYS) - set(TLS_KEYS) - set(SECURITY_KEYS)  # those: test_security_settings
+    assert {line.split(":")[0] for line in FILE.split("\n") if line} == own
+    assert config.worker_tls_port == 6761
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
     assert config.secrets_provider == "vault.Vault"
     assert config.secrets_config == {"path": "/run/secrets", "retries": 3}
@@ -105,7 +110,7 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("workerID: x", "unknown key workerID; did you mean workerId?; known keys stand in docs/cli.md"),
-        ("tlsEnabled: true", "tlsEnabled: True is refused: only false works here: nothing here speaks TLS"),
+        ("useTls: true", "useTls: True is refused: only false works here: this side of TLS has no such setting"),
         ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: packages are"),
         (
             "functionRuntimeFactoryConfigs: {logDirectory: /x}",

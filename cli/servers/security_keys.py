@@ -1,0 +1,82 @@
+"""The keys of a server's file about TLS and about who may connect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config_key import Key
+from .config_values import number, settings, text, truth, words
+
+NOT_YET = (
+    "workers, functions, connectors and the state store cannot show credentials yet, and would be refused; leave it"
+    " false"
+)
+
+TLS_KEYS: dict[str, Key] = {
+    "tlsCertificateFilePath": Key("tls", "certificate_file", text),
+    "tlsKeyFilePath": Key("tls", "key_file", text),
+    "tlsTrustCertsFilePath": Key("tls", "trust_certs_file", text),
+    "tlsRequireTrustedClientCertOnConnect": Key("tls", "requires_client_certificate", truth),
+    "tlsCrlFilePath": Key("tls", "crl_file", text),
+    "tlsProtocols": Key("tls", "protocols", words),
+    "tlsCiphers": Key("tls", "ciphers", words),
+    "tlsCertRefreshCheckDurationSec": Key("tls", "refresh_check_s", number),
+}
+"""Fields of `ServerTls`. ``tlsCrlFilePath`` is ours."""
+
+
+def _off(value: Any) -> bool:
+    if truth(value):
+        raise ValueError(NOT_YET)
+    return False
+
+
+TOKEN_KEYS: dict[str, Key] = {
+    "tokenSecretKey": Key("security", "token_secret_key", text),
+    "tokenPublicKey": Key("security", "token_public_key", text),
+    "tokenPublicAlg": Key("security", "token_public_alg", text),
+    "tokenAuthClaim": Key("security", "token_auth_claim", text),
+    "tokenAudienceClaim": Key("security", "token_audience_claim", text),
+    "tokenAudience": Key("security", "token_audience", text),
+    "tokenAllowedClockSkewSeconds": Key("security", "token_clock_skew_s", number),
+    "basicAuthConf": Key("security", "basic_auth_conf", text),
+}
+"""Fields of `ServerSecurity` that a functions_worker.yml of Pulsar has below ``properties``."""
+
+
+def _properties(value: Any) -> dict[str, str]:
+    found = settings(value)
+    if not all(isinstance(one, str | int | float) for one in found.values()):
+        raise ValueError("names with texts or numbers are expected; put a value with a comma in quotes")
+    return {name: str(one) for name, one in found.items()}
+
+
+SECURITY_KEYS: dict[str, Key] = {
+    "authenticationEnabled": Key("security", "enabled", _off),
+    "authenticationProviders": Key("security", "providers", words),
+    **TOKEN_KEYS,
+    "anonymousUserRole": Key("security", "anonymous_role", text),
+    "proxyRoles": Key("security", "proxy_roles", words),
+    "authenticateOriginalAuthData": Key("security", "authenticate_original", truth),
+    "authenticationRefreshCheckSeconds": Key("security", "refresh_check_s", number),
+    "authenticateMetricsEndpoint": Key("security", "authenticate_metrics", truth),
+    "properties": Key("security", "properties", _properties),
+}
+"""Fields of `ServerSecurity`."""
+
+
+def lift_properties(security: dict[str, Any]) -> None:
+    """Take what Pulsar's workers have below ``properties`` for what it is; the rest is for providers of one's own.
+
+    Raises:
+        ValueError: a value is refused.
+    """
+    rest = {}
+    for name, value in security.get("properties", {}).items():
+        key = TOKEN_KEYS.get(name)
+        if key is None:
+            rest[name] = value
+        elif value:
+            security.setdefault(key.field, key.read(value))
+    if "properties" in security:
+        security["properties"] = rest
