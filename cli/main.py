@@ -61,7 +61,7 @@ class LazyGroup(Group):
             return None
         command = getattr(importlib.import_module(f".{entry.module}", __package__), entry.attribute)
         assert isinstance(command, click.Command)
-        if cmd_name not in SERVERS:
+        if cmd_name not in (*SERVERS, *KEYS):
             accept_global_flags(command)
         return command
 
@@ -99,6 +99,10 @@ COMMANDS = {
     "schemas": Entry("topics.schemas", "schemas", "Show, upload and delete the schemas of topics."),
     "namespaces": Entry("cluster.namespaces", "namespaces", "Create, inspect and change namespaces."),
     "tenants": Entry("cluster.tenants", "tenants", "Create, inspect and change tenants."),
+    "tokens": Entry("security.tokens", "tokens", "Make keys and tokens, and show what a token says."),
+    "certificates": Entry(
+        "security.certificates", "certificates", "Make a small CA and certificates, to try TLS with."
+    ),
     "clusters": Entry("cluster.clusters", "clusters", "Create, inspect and change clusters."),
     "brokers": Entry("cluster.clusters", "brokers", "Health and version of the broker."),
     "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
@@ -108,17 +112,20 @@ COMMANDS = {
 
 SERVERS = ("standalone", "demo", "broker", "worker", "state-store", "backup", "restore")
 """Commands that are given addresses by flags of their own, or need none."""
+KEYS = ("tokens", "certificates")
+"""Commands that ask no server."""
 SECTIONS = {
     "Run it on this machine": SERVERS,
     "Functions and connectors": ("init", "functions", "sources", "sinks", "packages", "functions-worker"),
     "Messages": ("produce", "consume"),
     "Topics": ("topics", "subscriptions", "schemas", "topicPolicies"),
     "The cluster": ("namespaces", "tenants", "clusters", "brokers"),
+    "Who may connect": KEYS,
 }
 """What the help groups the commands by; a command that is in none stands last."""
 ALIASES = {"source": "sources", "sink": "sinks"}
 """Other names of commands, which Pulsar has too; they do not stand in the help."""
-NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "tokens", "websocket")
+NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
 """Commands of Pulsar, or of later versions, that this version refuses by name."""
 
 

@@ -139,7 +139,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("topics",),
         ("init", "messages", "servers"),
         ("functions",),
-        ("backup", "cluster", "connectors", "packages"),
+        ("backup", "cluster", "connectors", "packages", "security"),
         ("demo",),
         ("__main__",),
     ),

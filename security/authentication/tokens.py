@@ -64,19 +64,23 @@ class TokenVerifier:
         return dict(found)
 
 
-def secret_verifier(secret: bytes) -> TokenVerifier:
+def secret_verifier(secret: bytes, setting: str = "tokenSecretKey") -> TokenVerifier:
     """Return what verifies tokens that are signed with a secret.
+
+    Args:
+        secret: the key, as it is.
+        setting: its name, for errors.
 
     Raises:
         InvalidConfig: it is too short, or no secret.
     """
     if len(secret) < MIN_SECRET_BYTES:
         raise InvalidConfig(
-            f"tokenSecretKey has {len(secret)} bytes, and HS256 needs {MIN_SECRET_BYTES} or more; make one with"
+            f"{setting} has {len(secret)} bytes, and HS256 needs {MIN_SECRET_BYTES} or more; make one with"
             " `magnetar tokens create-secret-key`"
         )
     if _is_public(secret):
-        raise InvalidConfig("tokenSecretKey is a public key, which is no secret; give it as tokenPublicKey")
+        raise InvalidConfig(f"{setting} is a public key, which is no secret; give it as the public key that it is")
     return TokenVerifier(secret, tuple(name for name, least in _HMAC if len(secret) >= least))
 
 
@@ -93,12 +97,13 @@ def _is_public(content: bytes) -> bool:
     return True
 
 
-def public_verifier(content: bytes, algorithm: str) -> TokenVerifier:
+def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicKey") -> TokenVerifier:
     """Return what verifies tokens that are signed with the private key of a public one.
 
     Args:
         content: the public key, SubjectPublicKeyInfo in DER, or the same as PEM.
         algorithm: `tokenPublicAlg`, of which only the kind of the key counts.
+        setting: name of the key's, for errors.
 
     Raises:
         InvalidConfig: it is no such key.
@@ -117,16 +122,16 @@ def public_verifier(content: bytes, algorithm: str) -> TokenVerifier:
         key = load(content)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidConfig(
-            "tokenPublicKey is no public key in DER (SubjectPublicKeyInfo); make a pair with"
+            f"{setting} is no public key in DER (SubjectPublicKeyInfo); make a pair with"
             " `magnetar tokens create-key-pair`"
         ) from error
     if not isinstance(key, kind):
-        raise InvalidConfig(f"tokenPublicKey is no key for {algorithm}; correct tokenPublicAlg")
+        raise InvalidConfig(f"{setting} is no key for {algorithm}; name an algorithm of its kind (tokenPublicAlg)")
     if isinstance(key, RSAPublicKey):
         return TokenVerifier(key, RSA)
     assert isinstance(key, EllipticCurvePublicKey)
     if key.curve.name not in CURVES:
-        raise InvalidConfig(f"tokenPublicKey is of the curve {key.curve.name}; it has to be one of {', '.join(CURVES)}")
+        raise InvalidConfig(f"{setting} is of the curve {key.curve.name}; it has to be one of {', '.join(CURVES)}")
     return TokenVerifier(key, (CURVES[key.curve.name],))
 
 

@@ -1,0 +1,1 @@
+"""Keys, tokens and certificates, made on this machine."""

@@ -1,0 +1,31 @@
+"""Files with secrets: readable by their owner only, and never written over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..failure import Failure
+
+
+def write_new(path: Path, content: bytes, *, is_secret: bool) -> None:
+    """Write a file that is not there yet.
+
+    Args:
+        path: where; directories above it have to be there.
+        content: of the file.
+        is_secret: nobody but its owner may read it.
+
+    Raises:
+        Failure: it is there already, or cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(path, flags, 0o600 if is_secret else 0o644), "wb") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise Failure(
+            f"{path} is there already, and a key that is lost cannot be made again; give another name"
+        ) from error
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,230 @@
+"""``magnetar tokens``: keys, and tokens that are signed with them, as ``pulsar tokens`` makes them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import AuthenticationError
+from ...security.authentication.keys import key_bytes
+from ..failure import Failure, Group
+from .files import write_new
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""Length of a new secret for each algorithm."""
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_EC = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
+RSA_BITS = 2048
+_TIME = re.compile(r"([0-9]{1,9})(s|m|h|d|w|y)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+
+KEY_FORMS = "a path, file:///path, data:;base64,…, or base64"
+secret_option = click.option("-sk", "--secret-key", metavar="KEY", help=f"The secret: {KEY_FORMS}.")
+
+
+def algorithm_option(*names: str, default: str | None = None) -> Any:
+    """Return the flag for an algorithm of signatures."""
+    return click.option(
+        "-a", "--signature-algorithm", "algorithm", type=click.Choice(names), default=default, show_default=True,
+        help="Algorithm of the signature.",
+    )  # fmt: skip
+
+
+@click.group(cls=Group)
+def tokens() -> None:
+    """Make keys and tokens, and show what a token says. Nothing here talks to a server."""
+
+
+@tokens.command("create-secret-key")
+@algorithm_option(*SECRET_BYTES, default="HS256")
+@click.option("-o", "--output", metavar="FILE", help="Write it there, readable by you only; else it is printed.")
+@click.option("-b", "--base64", "as_base64", is_flag=True, help="In base64, as text.")
+def create_secret_key(algorithm: str, output: str | None, as_base64: bool) -> None:
+    """Make a secret for tokenSecretKey: who has it can make tokens."""
+    key = secrets.token_bytes(SECRET_BYTES[algorithm])
+    content = base64.b64encode(key) if as_base64 else key
+    if output is not None:
+        write_new(Path(output), content, is_secret=True)
+    elif as_base64:
+        click.echo(content.decode())
+    elif sys.stdout.isatty():
+        raise Failure("a secret is no text: give --output FILE, or --base64 to see it")
+    else:
+        click.get_binary_stream("stdout").write(content)
+
+
+@tokens.command("create-key-pair")
+@algorithm_option(*_RSA, *_EC, default="RS256")
+@click.option("--output-private-key", metavar="FILE", required=True, help="Who has this one can make tokens.")
+@click.option("--output-public-key", metavar="FILE", required=True, help="For tokenPublicKey of servers.")
+def create_key_pair(algorithm: str, output_private_key: str, output_public_key: str) -> None:
+    """Make a private key that signs tokens and the public one that verifies them, both in DER."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    key: RSAPrivateKey | EllipticCurvePrivateKey
+    if algorithm in _EC:
+        curves = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+        key = ec.generate_private_key(curves[algorithm]())
+    else:
+        key = rsa.generate_private_key(65537, RSA_BITS)
+    encoding = serialization.Encoding.DER
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
+    write_new(Path(output_private_key), private, is_secret=True)
+    write_new(Path(output_public_key), public, is_secret=False)
+
+
+@tokens.command()
+@algorithm_option(*SECRET_BYTES, *_RSA, *_EC)
+@click.option("-s", "--subject", required=True, metavar="ROLE", help="The role that the token names.")
+@click.option("-e", "--expiry-time", metavar="TIME", help="How long it is good: 30s, 1h, 3d, 10y (default: for ever).")
+@secret_option
+@click.option("-pk", "--private-key", metavar="KEY", help=f"The private key, in DER or PEM: {KEY_FORMS}.")
+@click.option("-hs", "--headers", multiple=True, metavar="NAME=VALUE", help="Further headers, such as kid=7.")
+@click.option("--audience", metavar="NAME", help="For whom it is: the claim aud (Pulsar's tool has no such flag).")
+def create(algorithm: str | None, subject: str, secret_key: str | None, private_key: str | None, **more: Any) -> None:
+    """Print a token for a role."""
+    key, algorithms = _signing_key(secret_key, private_key)
+    chosen = algorithm or algorithms[0]
+    if chosen not in algorithms:
+        raise Failure(f"--signature-algorithm {chosen} does not fit the key; it signs with {', '.join(algorithms)}")
+    claims: dict[str, Any] = {"sub": subject}
+    if more["audience"] is not None:
+        claims["aud"] = more["audience"]
+    if more["expiry_time"] is not None:
+        claims["exp"] = int(time.time()) + seconds(more["expiry_time"])
+    import jwt
+
+    click.echo(jwt.encode(claims, key, chosen, headers=dict(map(_header, more["headers"]))))
+
+
+def seconds(text: str) -> int:
+    """Return a time such as 3d in seconds.
+
+    Raises:
+        Failure: it is none.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise Failure(f"--expiry-time {text[:40]!r} is no time; give 30s, 5m, 1h, 3d, 2w or 10y")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or name in ("alg", "crit", "b64"):
+        raise Failure(f"--headers {text[:40]!r} is no name=value of a header that may be chosen, such as kid=7")
+    return name, value
+
+
+def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, tuple[str, ...]]:
+    """Return a key and the algorithms that it signs with, the usual one first."""
+    if (secret_key is None) == (private_key is None):
+        raise Failure("give --secret-key or --private-key, which the token is signed with")
+    if secret_key is not None:
+        from ...security.authentication.tokens import secret_verifier
+
+        secret = key_bytes("--secret-key", secret_key)
+        return secret, secret_verifier(secret, "--secret-key").algorithms
+    assert private_key is not None
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_der_private_key, load_pem_private_key
+
+    content = key_bytes("--private-key", private_key)
+    try:
+        load = load_pem_private_key if content.lstrip().startswith(b"-----BEGIN") else load_der_private_key
+        key = load(content, None)
+    except (ValueError, TypeError) as error:
+        raise Failure("--private-key is no private key without a passphrase, in DER or PEM") from error
+    if isinstance(key, RSAPrivateKey):
+        return key, _RSA
+    if isinstance(key, EllipticCurvePrivateKey):
+        fitting = tuple(name for name, curve in _EC.items() if curve == key.curve.name)
+        if fitting:
+            return key, fitting
+    raise Failure("--private-key is neither of RSA nor of the curves P-256, P-384 and P-521")
+
+
+def token_options(command: Any) -> Any:
+    """Give a command the three ways to name a token."""
+    command = click.option("-f", "--token-file", metavar="FILE", help="Read it from a file.")(command)
+    command = click.option("-i", "--stdin", "from_stdin", is_flag=True, help="Read it from standard input.")(command)
+    return click.argument("token", required=False)(command)
+
+
+def _token(token: str | None, from_stdin: bool, token_file: str | None) -> bytes:
+    if (token is not None) + from_stdin + (token_file is not None) != 1:
+        raise Failure("give one token: as an argument, by --stdin, or by --token-file FILE")
+    if token_file is not None:
+        try:
+            return Path(token_file).read_bytes().strip()
+        except OSError as error:
+            raise Failure(f"--token-file {token_file} cannot be read: {error.strerror}") from error
+    text = token if token is not None else sys.stdin.read()
+    return text.strip().removeprefix("token:").encode()
+
+
+@tokens.command()
+@token_options
+def show(token: str | None, from_stdin: bool, token_file: str | None) -> None:
+    """Show what a token says, whoever signed it."""
+    shown = _token(token, from_stdin, token_file)
+    import jwt
+
+    try:
+        found = jwt.decode_complete(shown, options={"verify_signature": False})
+    except Exception as error:  # whatever bytes that are no token provoke in the parser
+        raise Failure(f"this is no token: {type(error).__name__}") from error
+    click.echo(json.dumps(found["header"]))
+    click.echo("---")
+    click.echo(json.dumps(found["payload"], ensure_ascii=False))
+
+
+@tokens.command()
+@algorithm_option(*SECRET_BYTES, *_RSA, *_EC)
+@secret_option
+@click.option("-pk", "--public-key", metavar="KEY", help=f"The public key, in DER or PEM: {KEY_FORMS}.")
+@token_options
+def validate(
+    algorithm: str | None,
+    secret_key: str | None,
+    public_key: str | None,
+    token: str | None,
+    from_stdin: bool,
+    token_file: str | None,
+) -> None:
+    """Check a token's signature and times as a server does, and show what it says; exit code 1 if it is not good."""
+    from ...security.authentication.settings import ServerSecurity
+    from ...security.authentication.tokens import CURVES, judge, public_verifier, secret_verifier
+
+    if (secret_key is None) == (public_key is None):
+        raise Failure("give --secret-key or --public-key, which the token is verified by")
+    shown = _token(token, from_stdin, token_file)
+    if secret_key is not None:
+        verifier = secret_verifier(key_bytes("--secret-key", secret_key), "--secret-key")
+    else:
+        assert public_key is not None
+        default = next(iter(CURVES.values())) if algorithm in CURVES.values() else "RS256"
+        verifier = public_verifier(key_bytes("--public-key", public_key), algorithm or default, "--public-key")
+    if algorithm is not None and algorithm not in verifier.algorithms:
+        raise Failure(f"--signature-algorithm {algorithm} does not fit the key: {', '.join(verifier.algorithms)}")
+    try:
+        claims = verifier.claims(shown)
+        judge(claims, ServerSecurity(), time.time())
+    except AuthenticationError as error:
+        raise Failure(f"the token is not good: {error}") from error
+    click.echo(json.dumps(claims, ensure_ascii=False))
