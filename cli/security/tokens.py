@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
 """Length of a new secret for each algorithm."""
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -34,7 +36,7 @@ KEY_FORMS = "a path, file:///path, data:;base64,…, or base64"
 secret_option = click.option("-sk", "--secret-key", metavar="KEY", help=f"The secret: {KEY_FORMS}.")
 
 
-def algorithm_option(*names: str, default: str | None = None) -> Any:
+def algorithm_option(*names: str, default: str | None = None) -> Decorator:
     """Return the flag for an algorithm of signatures."""
     return click.option(
         "-a", "--signature-algorithm", "algorithm", type=click.Choice(names), default=default, show_default=True,
@@ -62,7 +64,7 @@ def create_secret_key(algorithm: str, output: str | None, as_base64: bool) -> No
     elif sys.stdout.isatty():
         raise Failure("a secret is no text: give --output FILE, or --base64 to see it")
     else:
-        click.get_binary_stream("stdout").write(content)
+        sys.stdout.buffer.write(content)
 
 
 @tokens.command("create-key-pair")
@@ -76,8 +78,8 @@ def create_key_pair(algorithm: str, output_private_key: str, output_public_key: 
 
     key: RSAPrivateKey | EllipticCurvePrivateKey
     if algorithm in _EC:
-        curves = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
-        key = ec.generate_private_key(curves[algorithm]())
+        curves = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+        key = ec.generate_private_key(curves[algorithm])
     else:
         key = rsa.generate_private_key(65537, RSA_BITS)
     encoding = serialization.Encoding.DER
@@ -159,7 +161,7 @@ def _signing_key(secret_key: str | None, private_key: str | None) -> tuple[Any, 
     raise Failure("--private-key is neither of RSA nor of the curves P-256, P-384 and P-521")
 
 
-def token_options(command: Any) -> Any:
+def token_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the three ways to name a token."""
     command = click.option("-f", "--token-file", metavar="FILE", help="Read it from a file.")(command)
     command = click.option("-i", "--stdin", "from_stdin", is_flag=True, help="Read it from standard input.")(command)

@@ -122,7 +122,7 @@ class Site:
     async def broker(
         self, directory: Path, security: ServerSecurity | None = None, **tls: Any
     ) -> AsyncIterator[BrokerService]:
-        known = {} if security is None else {"security": security}
+        known: dict[str, Any] = {} if security is None else {"security": security}
         async with running_broker(directory, broker_tls_port=0, tls=self.tls(**tls), **known) as broker:
             yield broker
 
