@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
+from ...security.authorization.grants import SUBSCRIPTION_AUTH_MODES
 from .policies import parse_bytes
 from .policy_commands import Policy, number_of, option
 from .policy_tables import common_policies, switch
-from .policy_values import auto_topics, number, retention, seconds
+from .policy_values import auto_topics, number, retention, seconds, word
 
 _TTL = {"metavar": "DURATION", "help": "Such as 90, 10m or 2h; 0 for ever."}
 _INTERVAL = option("-i", "--interval", "value", type=int, help="Seconds.")
@@ -81,6 +82,22 @@ NAMESPACE_POLICIES: tuple[Policy, ...] = (
     ),
     number_of(
         "max-topics-per-namespace", "maxTopicsPerNamespace", "maximum of topics", "-t", "--max-topics-per-namespace"
+    ),
+    Policy(
+        "subscription-auth-mode",
+        "subscriptionAuthMode",
+        "rule for names of subscriptions",
+        [
+            option(
+                "-m",
+                "--subscription-auth-mode",
+                "value",
+                type=click.Choice(SUBSCRIPTION_AUTH_MODES),
+                help="Prefix: they begin with the role; counts while authorization is on.",
+            )
+        ],
+        word,
+        remove=None,
     ),
 )
 """Beside those that `cli.cluster.namespaces` has."""

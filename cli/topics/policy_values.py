@@ -16,6 +16,11 @@ def number(value: int) -> int:
     return value
 
 
+def word(value: str) -> str:
+    """Return what is sent for a word."""
+    return value
+
+
 def seconds(text: str) -> int:
     """Return the seconds of a duration; -1 is none."""
     return -1 if text == "-1" else parse_duration(text)

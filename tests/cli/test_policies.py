@@ -22,6 +22,7 @@ SETTERS: list[tuple[str, str, str, Any]] = [
     ("namespaces", "set-max-consumers-per-topic N -c 4", "maxConsumersPerTopic", 4),
     ("namespaces", "set-max-unacked-messages-per-consumer N -c 0", "maxUnackedMessagesPerConsumer", 0),
     ("namespaces", "set-max-subscriptions-per-topic N -m 4", "maxSubscriptionsPerTopic", 4),
+    ("namespaces", "set-subscription-auth-mode N -m Prefix", "subscriptionAuthMode", "Prefix"),
     ("namespaces", "set-max-topics-per-namespace N -t 4", "maxTopicsPerNamespace", 4),
     (
         "namespaces",
