@@ -22,7 +22,7 @@ from magnetar.security.authorization.rules import Resource, RestTable, Rule, Rul
 from magnetar.security.authorization.settings import AuthorizationSettings
 from magnetar.security.authorization.worker_rules import WORKER_RULES
 from magnetar.security.roles import Roles
-from magnetar.web.guard import ROLES
+from magnetar.web.call import ROLES
 from magnetar.web.openapi import pages
 from magnetar.wire.pulsar_api_pb2 import BaseCommand
 from magnetar.wire.session import Role, commands_of
