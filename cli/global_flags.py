@@ -1,20 +1,32 @@
-"""The addresses of the cluster, accepted behind a command as well as before its group."""
+"""The addresses of the cluster and the credentials, accepted behind a command as well as before its group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import click
 
+from .security_settings import SECURITY_SETTINGS
 from .settings import Settings, checked_admin_url, checked_service_url, current
 
 _CHECKS: dict[str, Callable[[str], str]] = {"admin_url": checked_admin_url, "service_url": checked_service_url}
 
 
+def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the root the flags of authentication and TLS."""
+    for one in reversed(SECURITY_SETTINGS):
+        metavar = None if one.is_switch else "NAME" if one.name == "auth_plugin" else "TEXT"
+        if one.name.endswith("_file"):
+            metavar = "FILE"
+        command = click.option(*one.flags, one.name, default=None, metavar=metavar, help=one.help)(command)
+    return command
+
+
 def accept_global_flags(command: click.Command) -> None:
-    """Give a command, or all commands of a group, ``--admin-url`` and ``--service-url`` where they have none.
+    """Give a command, or all commands of a group, the flags of addresses and credentials where they have none.
 
     They do not stand in the help of each, which that of the root says. A value given behind a command wins over one
     before it.
@@ -25,13 +37,25 @@ def accept_global_flags(command: click.Command) -> None:
         if flag not in known:
             keep = partial(_keep, name)
             command.params.append(click.Option([flag], hidden=True, expose_value=False, callback=keep))
+    for one in SECURITY_SETTINGS:
+        if known.isdisjoint("/".join(one.flags).split("/")):
+            keep = partial(_keep_security, one.name)
+            flags = [*one.flags, one.name]
+            command.params.append(click.Option(flags, hidden=True, expose_value=False, callback=keep, default=None))
     if isinstance(command, click.Group):
-        for one in command.commands.values():
-            accept_global_flags(one)
+        for below in command.commands.values():
+            accept_global_flags(below)
 
 
 def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Put a given address into the settings of the call."""
     if value is not None:
         before: Settings = current(ctx)
-        ctx.obj = replace(before, **{name: _CHECKS[name](value)})
+        checked: dict[str, Any] = {name: _CHECKS[name](value)}
+        ctx.obj = replace(before, **checked)
+
+
+def _keep_security(name: str, ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
+    """Put a given setting of authentication or TLS into the settings of the call."""
+    if value is not None:
+        ctx.obj = current(ctx).with_security(name, value)

@@ -89,7 +89,9 @@ def service_url_of(given: str | None, settings: Settings) -> str:
     """
     url = given or settings.service_url
     if not url.startswith("pulsar://"):
-        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar://, the only protocol supported so far")
+        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar://, which is all that localrun speaks")
+    if settings.credentials.authentication is not None:
+        raise Failure("localrun shows a broker no credentials yet; create the function, or leave --auth-plugin out")
     return url.rstrip("/")
 
 

@@ -21,7 +21,7 @@ from ..compiled import is_compiled
 from ..errors import MagnetarError
 from ..wire.printable import one_line
 from .failure import Faults, Group, usage_line
-from .global_flags import accept_global_flags
+from .global_flags import accept_global_flags, security_options
 from .pulsar_commands import GROUPS
 from .settings import find_settings
 
@@ -137,19 +137,30 @@ NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
 )
 @click.option("--admin-url", metavar="URL", help="REST address; else $MAGNETAR_ADMIN_URL, client.yml, 127.0.0.1:8080.")
 @click.option("--service-url", metavar="URL", help="Broker address; else $MAGNETAR_SERVICE_URL, client.yml, port 6650.")
+@security_options
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON and nothing else on standard output.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(
     f"{__version__} ({'compiled' if is_compiled() else 'pure Python'})", "-v", "--version", prog_name="magnetar"
 )
 @click.pass_context
-def root(ctx: click.Context, admin_url: str | None, service_url: str | None, output: str | None, debug: bool) -> None:
+def root(
+    ctx: click.Context,
+    /,
+    admin_url: str | None,
+    service_url: str | None,
+    output: str | None,
+    debug: bool,
+    **security: str | bool | None,
+) -> None:
     """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-    `magnetar standalone` starts everything on this machine; the other commands talk to it. The two addresses may stand
-    behind a command, too: `magnetar functions list --admin-url URL`. `magnetar COMMAND --help` says more of each.
+    `magnetar standalone` starts everything on this machine; the other commands talk to it. Addresses and credentials
+    may stand behind a command, too: `magnetar functions list --admin-url URL`. `magnetar COMMAND --help` says more of
+    each.
     """
-    ctx.obj = find_settings(admin_url, service_url, output)
+    given = {name: value for name, value in security.items() if value is not None}
+    ctx.obj = find_settings(admin_url, service_url, output, given)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

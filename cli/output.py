@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
 
 from ..wire.printable import printable
-from .settings import Settings, current
+from .settings import current
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,8 +23,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
-            before = current(ctx)
-            ctx.obj = Settings(before.admin_url, before.service_url, value)
+            ctx.obj = replace(current(ctx), output=value)
 
     return click.option(
         "-o", "--output", type=click.Choice(["json"]), callback=choose, expose_value=False, help="Print JSON only."

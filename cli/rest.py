@@ -8,17 +8,32 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from ..web.client import Answer, AnswerTimeout, Form, NoAnswer, Parts, Unreachable, request, segment, stream, with_query
+from ..web.client import (
+    Answer,
+    AnswerTimeout,
+    Form,
+    NoAnswer,
+    NoTls,
+    Parts,
+    Unreachable,
+    request,
+    segment,
+    stream,
+    with_query,
+)
 from ..web.deployments import VERSION_HEADER
 from ..wire.printable import printable
 from .failure import Failure
 from .output import Table, key_value_table, output_option, print_json, print_table, show_done, wants_table
-from .settings import current
+from .settings import Settings, current
 from .suggestions import with_suggestion
+
+if TYPE_CHECKING:
+    from ..security.client_credentials import ClientCredentials
 
 __all__ = ["Admin", "Answer", "Parts", "segment"]
 
@@ -30,9 +45,12 @@ CONNECT_TIMEOUT_S = 5.0
 class Admin:
     """The REST interface of a broker or worker."""
 
-    def __init__(self, base_url: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self, base_url: str, timeout_s: float = REQUEST_TIMEOUT_S, credentials: ClientCredentials | None = None
+    ) -> None:
         self.base_url = base_url
         self._timeout_s = timeout_s
+        self._credentials = credentials
 
     def get(self, path: str, **params: Any) -> Any:
         """Return the JSON (or text) of a GET; None for an empty answer."""
@@ -80,7 +98,11 @@ class Admin:
         """Open an answer that is read piece by piece; it may last as long as it likes."""
         with (
             self._failures(),
-            stream(with_query(self.base_url + path, params), connect_timeout_s=CONNECT_TIMEOUT_S) as (answer, pieces),
+            stream(
+                with_query(self.base_url + path, params),
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                credentials=self._credentials,
+            ) as (answer, pieces),
         ):
             self._look_at(answer, path)
             yield pieces
@@ -89,27 +111,42 @@ class Admin:
         with self._failures():
             answer = request(
                 method, with_query(self.base_url + path, params), body=body, timeout_s=self._timeout_s,
-                connect_timeout_s=CONNECT_TIMEOUT_S,
+                connect_timeout_s=CONNECT_TIMEOUT_S, credentials=self._credentials,
             )  # fmt: skip
         return self._look_at(answer, path)
 
     def _look_at(self, answer: Answer, path: str) -> Answer:
         """Return an answer that is no error; raise one that is, with the name that was perhaps meant."""
+        if answer.status == 401 and "html" in answer.headers.get("content-type", ""):
+            raise Failure(self._refused(), 401)  # nobody looked at what was asked for
         try:
             return _checked(answer)
         except Failure as failure:
             raise with_suggestion(failure, path, self._listed) from None
 
+    def _refused(self) -> str:
+        if self._credentials is None or self._credentials.authentication is None:
+            return f"{self.base_url} wants to know who asks (HTTP 401); give --auth-plugin and --auth-params"
+        return (
+            f"{self.base_url} refuses the credentials (HTTP 401, method {self._credentials.method}); they may have"
+            " expired, or be for another cluster"
+        )
+
     def _listed(self, path: str) -> Any:
         """Return the JSON of a list, asked for only to help with a wrong name."""
         with self._failures():
-            return _content(_checked(request("GET", self.base_url + path, timeout_s=2.0, connect_timeout_s=2.0)))
+            answer = request(
+                "GET", self.base_url + path, timeout_s=2.0, connect_timeout_s=2.0, credentials=self._credentials
+            )
+            return _content(_checked(answer))
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
         """Raise what the network does to us as a Failure with its remedy."""
         try:
             yield
+        except NoTls as exc:
+            raise Failure(exc.reason) from exc
         except Unreachable as exc:
             raise Failure(
                 f"cannot reach {self.base_url}: start one with `magnetar standalone` or give --admin-url"
@@ -118,6 +155,11 @@ class Admin:
             raise Failure(f"{self.base_url} gave no answer in {self._timeout_s:g} s; look into its log") from exc
         except NoAnswer as exc:
             raise Failure(f"talking to {self.base_url} failed: {exc.reason}; look into its log") from exc
+
+
+def admin_of(settings: Settings, timeout_s: float = REQUEST_TIMEOUT_S) -> Admin:
+    """Return the REST interface that the settings of a call name, with their credentials."""
+    return Admin(settings.admin_url, timeout_s, settings.credentials)
 
 
 def _checked(answer: Answer) -> Answer:
@@ -185,7 +227,7 @@ def rest_command(
     def make(run: Callable[..., Shown]) -> click.Command:
         @click.pass_context
         def call(ctx: click.Context, /, **arguments: Any) -> None:
-            _show(ctx, run(Admin(current(ctx).admin_url), **arguments))
+            _show(ctx, run(admin_of(current(ctx)), **arguments))
 
         function: Any = output_option(call) if has_output else call
         function.__click_params__ = [*getattr(function, "__click_params__", []), *getattr(run, "__click_params__", [])]

@@ -1,21 +1,27 @@
-"""Addresses of the cluster, from global flags, then the environment, then ``client.yml``, then this machine."""
+"""Addresses and credentials, from global flags, then the environment, then ``client.yml``, then this machine."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..security.credentials.client_security import ClientSecurity
 from ..wire.printable import one_line
-from .failure import Failure, nearest
+from .client_file import ClientFile, read_client_file
+from .failure import Failure
+from .security_settings import Values, from_variables, laid_over
+
+if TYPE_CHECKING:
+    from ..client.config import ClientConfig
+    from ..security.client_credentials import ClientCredentials
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
-CLIENT_FILE_KEYS = {"webServiceUrl": "admin_url", "brokerServiceUrl": "service_url"}
-"""Pulsar's names in its client.conf, which ``client.yml`` keeps."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +32,70 @@ class Settings:
         admin_url: base of the REST interface, without a slash at its end.
         service_url: address of the binary protocol.
         output: ``json`` for JSON whatever the terminal; None for tables on a terminal.
+        security_layers: what flags behind the command, flags before it, the environment and the file say of
+            authentication and TLS.
     """
 
     admin_url: str = DEFAULT_ADMIN_URL
     service_url: str = DEFAULT_SERVICE_URL
     output: str | None = None
+    security_layers: tuple[Values, ...] = ()
+
+    @cached_property
+    def security(self) -> ClientSecurity:
+        """What is said of authentication and TLS.
+
+        Raises:
+            InvalidConfig: settings contradict each other.
+        """
+        return laid_over(self.security_layers)
+
+    @cached_property
+    def credentials(self) -> ClientCredentials:
+        """The same at work, once for the whole call: a token is not fetched twice.
+
+        Raises:
+            InvalidConfig: there is no such plugin, or TLS is set up where no address has it.
+        """
+        from ..security.client_credentials import ClientCredentials
+
+        credentials = ClientCredentials(self.security)
+        credentials.check_url(self.admin_url, self.service_url)
+        return credentials
+
+    def client_config(self, **others: Any) -> ClientConfig:
+        """Return the settings of a client of the broker, with what else is given.
+
+        Raises:
+            InvalidConfig: as `credentials`.
+        """
+        from ..client.config import ClientConfig
+
+        tls = replace(self.security, auth_plugin="", auth_params="").to_dict()
+        return ClientConfig(authentication=self.credentials.authentication, **tls, **others)
+
+    def with_security(self, name: str, value: str | bool) -> Settings:
+        """Return the same with a setting of authentication or TLS that stands behind the command."""
+        first, *others = self.security_layers or ({},)
+        return replace(self, security_layers=({**first, name: value}, *others))
 
 
-def find_settings(admin_url: str | None, service_url: str | None, output: str | None) -> Settings:
+def find_settings(
+    admin_url: str | None, service_url: str | None, output: str | None, security: Values | None = None
+) -> Settings:
     """Return the settings of a call; each given value wins over the environment, that over the file.
 
     Raises:
         Failure: the client file is unreadable or holds a key that we do not know.
     """
-    in_file: dict[str, str] = {}
-    if admin_url is None or service_url is None:
-        in_file = _read_client_file(os.environ)
+    found: ClientFile = read_client_file(os.environ)
+    in_file = found.addresses
     admin_url = admin_url or os.environ.get("MAGNETAR_ADMIN_URL") or in_file.get("admin_url") or DEFAULT_ADMIN_URL
     service_url = (
         service_url or os.environ.get("MAGNETAR_SERVICE_URL") or in_file.get("service_url") or DEFAULT_SERVICE_URL
     )
-    return Settings(checked_admin_url(admin_url), checked_service_url(service_url), output)
+    layers: tuple[Values, ...] = ({}, security or {}, from_variables(os.environ), found.security)
+    return Settings(checked_admin_url(admin_url), checked_service_url(service_url), output, layers)
 
 
 def checked_admin_url(url: str) -> str:
@@ -66,8 +115,8 @@ def checked_service_url(url: str) -> str:
     Raises:
         Failure: it is of no protocol that is supported.
     """
-    if not url.startswith("pulsar://"):
-        raise Failure(f"service URL {url!r} does not begin with pulsar://, the only protocol supported so far")
+    if not url.startswith(("pulsar://", "pulsar+ssl://")):
+        raise Failure(f"service URL {url!r} does not begin with pulsar:// or pulsar+ssl://")
     return url.rstrip("/")
 
 
@@ -92,25 +141,3 @@ def read_yaml(path: str, what: str) -> Any:
         raise Failure(f"{what} {path} cannot be read: {exc.strerror}") from exc
     except (yaml.YAMLError, UnicodeDecodeError) as exc:
         raise Failure(f"{what} {path} is no YAML: {one_line(str(exc))}") from exc
-
-
-def _read_client_file(environment: os._Environ[str]) -> dict[str, str]:
-    named = environment.get("MAGNETAR_CLIENT_CONF")
-    path = Path(named) if named else Path("client.yml")
-    if not path.exists():
-        if named:
-            raise Failure(f"MAGNETAR_CLIENT_CONF names {path}, which does not exist; correct or unset it")
-        return {}
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as exc:
-        raise Failure(f"{path} cannot be read: {exc}") from exc
-    if not isinstance(content, dict):
-        raise Failure(f"{path} must hold `key: value` lines; known keys: {', '.join(CLIENT_FILE_KEYS)}")
-    for key in content:
-        if key not in CLIENT_FILE_KEYS:
-            known = ", ".join(CLIENT_FILE_KEYS)
-            raise Failure(f"{path}: unknown key {key!r}{nearest(str(key), CLIENT_FILE_KEYS)} (known keys: {known})")
-    return {CLIENT_FILE_KEYS[key]: str(value) for key, value in content.items()}

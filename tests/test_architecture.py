@@ -120,9 +120,11 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("service",),
     ),
     "cli": (
-        ("nearest",),
+        ("nearest", "properties_file"),
         (
             "failure",
+            "client_file",
+            "security_settings",
             "settings",
             "rest",
             "output",

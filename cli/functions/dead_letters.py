@@ -41,8 +41,7 @@ def _find(rest: Admin, target: dict[str, str | None]) -> Letters:
             f"function {found.name} has no dead-letter topic; give it one: functions update --name {found.name}"
             " --max-message-retries N --dead-letter-topic TOPIC"
         )
-    service_url = current(click.get_current_context()).service_url
-    return Letters(service_url, topic, f"{found.tenant}/{found.namespace}/{found.name}")
+    return Letters(current(click.get_current_context()), topic, f"{found.tenant}/{found.namespace}/{found.name}")
 
 
 def letters_table(found: list[dict[str, Any]]) -> Table:

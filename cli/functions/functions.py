@@ -260,8 +260,8 @@ def _print_topic_log(
             f"function {found.name} has no log topic; give it one for what it logs from now on:"
             f" functions update --name {found.name} --log-topic TOPIC"
         )
-    service_url = current(click.get_current_context()).service_url
-    logs = TopicLogs(service_url, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id)
+    cluster = current(click.get_current_context())
+    logs = TopicLogs(cluster, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id)
     asyncio.run(logs.read(tail, click.echo, follow=follow))
 
 

@@ -12,6 +12,7 @@ from ...errors import MessageTooLarge, OperationTimeout
 from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETTERS_SUFFIX, TRACEBACK, TRIES
 from ...wire.topic_name import parse_topic_name
 from ..messages.connecting import connected
+from ..settings import Settings
 
 if TYPE_CHECKING:
     from ...client.client import AsyncClient
@@ -35,12 +36,12 @@ class Letters:
     """Where the letters of a function are.
 
     Attributes:
-        service_url: of the broker.
+        cluster: where the broker is, and who asks.
         topic: its dead-letter topic, which several functions may share.
         function: ``tenant/namespace/name``.
     """
 
-    service_url: str
+    cluster: Settings
     topic: str
     function: str
 
@@ -57,7 +58,7 @@ class Letters:
         from ...client.config import ConsumerConfig
 
         config = ConsumerConfig(type="Shared", initial_position="Earliest", ack_receipts=True)
-        async with connected(self.service_url) as client:
+        async with connected(self.cluster) as client:
             consumer = await client.subscribe(self.topic, self.function + LETTERS_SUFFIX, config)
             try:
                 yield client, self._own(consumer), consumer

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...wire.message_id import EARLIEST
 from ..messages.connecting import connected
+from ..settings import Settings
 
 if TYPE_CHECKING:
     from ...client.consumers.reader import Reader
@@ -27,13 +28,13 @@ class TopicLogs:
     """Which lines are wanted.
 
     Attributes:
-        service_url: of the broker.
+        cluster: where the broker is, and who asks.
         topic: the log topic, which several functions may share.
         function: ``tenant/namespace/name``.
         instance_id: only of this one; None for all.
     """
 
-    service_url: str
+    cluster: Settings
     topic: str
     function: str
     instance_id: int | None = None
@@ -50,7 +51,7 @@ class TopicLogs:
             Failure: the broker cannot be reached.
             MagnetarError: the topic cannot be read.
         """
-        async with connected(self.service_url) as client, AsyncExitStack() as stack:
+        async with connected(self.cluster) as client, AsyncExitStack() as stack:
             last: deque[tuple[int, int, str]] = deque(maxlen=tail)
             readers, order = [], itertools.count()
             for part in await client.partitions(self.topic):

@@ -7,15 +7,16 @@ from typing import Any
 from ...errors import ConsumerBusy
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure
-from ..rest import Admin
+from ..rest import admin_of
+from ..settings import Settings
 from ..topics.subscriptions import topic_path
 
 _ASK_TIMEOUT_S = 2.0
 
 
-def who_is_there(admin_url: str, topic: str, subscription: str, error: ConsumerBusy) -> Failure:
+def who_is_there(settings: Settings, topic: str, subscription: str, error: ConsumerBusy) -> Failure:
     """Return the failure of a consumer that was refused, with the consumers there if the REST interface tells them."""
-    path, rest = topic_path(topic), Admin(admin_url, _ASK_TIMEOUT_S)
+    path, rest = topic_path(topic), admin_of(settings, _ASK_TIMEOUT_S)
     held: dict[str, Any] = {}
     for kind in ("stats", "partitioned-stats"):
         try:

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ...errors import ConnectionLost
+from ...errors import AuthenticationError, ConnectionLost
 from ..failure import Failure
+from ..settings import Settings
 
 if TYPE_CHECKING:
     from ...client.client import AsyncClient
@@ -17,20 +18,25 @@ OPERATION_TIMEOUT_S = 5.0
 
 
 @asynccontextmanager
-async def connected(service_url: str) -> AsyncIterator[AsyncClient]:
-    """Give a client of the broker at ``service_url``.
+async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
+    """Give a client of the broker.
 
     Raises:
-        Failure: the broker cannot be reached.
+        Failure: the broker cannot be reached, or does not let us in.
 
     Cancellation: closes the client.
     """
     from ...client.client import AsyncClient
-    from ...client.config import ClientConfig
 
+    config = settings.client_config(operation_timeout_s=OPERATION_TIMEOUT_S)
+    service_url = settings.service_url
     try:
-        async with AsyncClient(service_url, ClientConfig(operation_timeout_s=OPERATION_TIMEOUT_S)) as client:
+        async with AsyncClient(service_url, config, admin_url=settings.admin_url) as client:
             yield client
+    except AuthenticationError as error:
+        if settings.credentials.authentication is not None:
+            raise
+        raise Failure(f"{service_url} wants to know who asks; give --auth-plugin and --auth-params") from error
     except ConnectionLost as error:
         raise Failure(
             f"cannot reach {service_url}: start one with `magnetar standalone` or give --service-url ({error})"

@@ -15,7 +15,7 @@ import click
 from ...errors import ConsumerBusy
 from ..failure import Failure
 from ..output import output_option
-from ..settings import current
+from ..settings import Settings, current
 from .busy import who_is_there
 from .connecting import connected
 from .encryption import consumer_encryption
@@ -92,9 +92,9 @@ def consume(ctx: click.Context, /, topic: str, **flags: Any) -> None:
     interrupted: KeyboardInterrupt | None = None
     try:
         with withheld_shown():
-            asyncio.run(receive(settings.service_url, topic, flags, printer))
+            asyncio.run(receive(settings, topic, flags, printer))
     except ConsumerBusy as exc:
-        raise who_is_there(settings.admin_url, topic, flags["subscription_name"], exc) from exc
+        raise who_is_there(settings, topic, flags["subscription_name"], exc) from exc
     except KeyboardInterrupt as exc:  # the usual end of `-n 0`
         interrupted = exc
     click.echo(f"{printer.count} messages successfully consumed", err=True)
@@ -120,7 +120,7 @@ def withheld_shown() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: Printer) -> None:
+async def receive(settings: Settings, topic: str, flags: dict[str, Any], printer: Printer) -> None:
     """Receive, print and acknowledge as many messages as the flags say.
 
     Cancellation: safe; a message that was printed last may come again.
@@ -135,7 +135,7 @@ async def receive(service_url: str, topic: str, flags: dict[str, Any], printer: 
     )
     wanted, rate = flags["num_messages"], flags["rate"]
     loop = asyncio.get_running_loop()
-    async with connected(service_url) as client:
+    async with connected(settings) as client:
         consumer = await client.subscribe(topic, flags["subscription_name"], config)
         started_s = loop.time()
         while wanted == 0 or printer.count < wanted:

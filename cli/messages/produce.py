@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ..failure import Failure
 from ..output import output_option, show_done
-from ..settings import current
+from ..settings import Settings, current
 from .connecting import connected
 from .encryption import producer_encryption
 
@@ -125,7 +125,7 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
         _refuse_beside_lines(ctx)
         from .send_lines import send_lines
 
-        work = send_lines(current(ctx).service_url, topic, flags["lines"], options, flags["rate"], settings)
+        work = send_lines(current(ctx), topic, flags["lines"], options, flags["rate"], settings)
         show_done(ctx, f"{asyncio.run(work)} messages successfully produced")
         return
     payloads = read_payloads(flags["messages"], flags["files"], flags["separator"])
@@ -134,7 +134,7 @@ def produce(ctx: click.Context, /, topic: str, **flags: Any) -> None:
         for _ in range(flags["num_produce"]):
             yield from payloads
 
-    sent = asyncio.run(send_all(current(ctx).service_url, topic, stream(), options, flags["rate"], settings))
+    sent = asyncio.run(send_all(current(ctx), topic, stream(), options, flags["rate"], settings))
     show_done(ctx, f"{sent} messages successfully produced")
 
 
@@ -147,7 +147,7 @@ def _refuse_beside_lines(ctx: click.Context) -> None:
 
 
 async def send_all(
-    service_url: str,
+    cluster: Settings,
     topic: str,
     payloads: Iterator[bytes],
     options: dict[str, Any],
@@ -164,7 +164,7 @@ async def send_all(
 
     loop = asyncio.get_running_loop()
     sent = 0
-    async with connected(service_url) as client:
+    async with connected(cluster) as client:
         producer = await client.create_producer(topic, ProducerConfig(**settings))
         started_s = loop.time()
         receipts: list[asyncio.Future[Any]] = []

@@ -14,6 +14,7 @@ import click
 
 from ...errors import MagnetarError, MessageTooLarge
 from ..failure import Failure
+from ..settings import Settings
 from .connecting import connected
 
 if TYPE_CHECKING:
@@ -75,12 +76,12 @@ def opened(name: str) -> Iterator[int]:
 
 
 async def send_lines(
-    service_url: str, topic: str, name: str, options: dict[str, Any], rate: float, settings: dict[str, Any]
+    cluster: Settings, topic: str, name: str, options: dict[str, Any], rate: float, settings: dict[str, Any]
 ) -> int:
     """Send each line of a file as a message and return how many the broker has stored.
 
     Args:
-        service_url: of the broker.
+        cluster: where the broker is, and who asks.
         topic: where to.
         name: of the file; ``-`` for standard input.
         options: key and properties of all messages.
@@ -104,7 +105,7 @@ async def send_lines(
     shown_name = "standard input" if name == "-" else name
     config = ProducerConfig(max_pending_messages=PENDING_LINES_MAX, max_pending_bytes=PENDING_BYTES_MAX, **settings)
     with opened(name) as file:
-        async with connected(service_url) as client:
+        async with connected(cluster) as client:
             producer = await client.create_producer(topic, config)
             reader = LineReader(
                 file, shown_name, encode_attributes(header), options["key"], encodes=settings["batching"]

@@ -10,9 +10,9 @@ from typing import Any
 from ...errors import InvalidConfig
 from ...wire.printable import one_line
 from ..failure import Failure, Faults, nearest
+from ..properties_file import read_properties
 from .config_key import Key
 from .config_values import store_url, whole
-from .properties_file import read_properties
 from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
 from .security_keys import lift_properties
 

@@ -15,6 +15,7 @@ from magnetar.cli.main import COMMANDS, main, root
 from magnetar.cli.messages.busy import who_is_there
 from magnetar.cli.nearest import NEAR_NAME, nearest_word
 from magnetar.cli.output import Table, print_table
+from magnetar.cli.settings import Settings
 from magnetar.errors import ConsumerBusy
 
 from .conftest import FakeRest, Magnetar
@@ -216,7 +217,7 @@ def test_a_taken_subscription_is_told_with_who_has_it(rest: FakeRest, kind: str,
     consumers = [{"consumerName": f"c{number}", "address": f"/127.0.0.1:{number}"} for number in range(1, 6)]
     stats = {"subscriptions": {"s": {"type": kind, "consumers": consumers}}}
     rest.answer("GET /admin/v2/persistent/public/default/t/stats", stats)
-    text = who_is_there(rest.url, "t", "s", ConsumerBusy("taken")).message
+    text = who_is_there(Settings(rest.url), "t", "s", ConsumerBusy("taken")).message
     assert text.startswith("subscription s of persistent://public/default/t is taken by c1 at 127.0.0.1:1, c2 at ")
     assert f"and 2 more ({kind}); {remedy}" in text
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.cli.servers.properties_file import read_properties
+from magnetar.cli.properties_file import read_properties
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 KEY = TEXT.filter(bool)

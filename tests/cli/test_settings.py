@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ from .conftest import Magnetar
 
 @pytest.fixture(autouse=True)
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MAGNETAR_ADMIN_URL", "MAGNETAR_SERVICE_URL", "MAGNETAR_CLIENT_CONF"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("MAGNETAR_")]:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,0 +1,109 @@
+"""The file with addresses and credentials: ``client.yml``, or Pulsar's ``client.conf``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .failure import Failure, nearest
+from .properties_file import read_properties
+from .security_settings import SECURITY_SETTINGS, Values, checked
+
+FILE_VARIABLE = "MAGNETAR_CLIENT_CONF"
+DEFAULT_FILE = "client.yml"
+ADDRESS_KEYS = {"webServiceUrl": "admin_url", "brokerServiceUrl": "service_url"}
+"""Pulsar's names in its client.conf, which ``client.yml`` keeps."""
+_SECURITY_KEYS = {one.key: one for one in SECURITY_SETTINGS}
+_KEY_STORES = "useKeyStoreTls"
+_OF_KEY_STORES = (
+    "tlsTrustStoreType", "tlsTrustStorePath", "tlsTrustStorePassword", "tlsKeyStoreType", "tlsKeyStorePath",
+    "tlsKeyStorePassword",
+)  # fmt: skip
+"""What Pulsar reads with key stores only, and we never do."""
+_NOT_SUPPORTED = {
+    "webserviceTlsProvider": "TLS is that of OpenSSL here",
+    "proxyServiceUrl": "proxies that choose by the name in TLS are not supported",
+    "proxyProtocol": "proxies that choose by the name in TLS are not supported",
+}
+KNOWN_KEYS = (*ADDRESS_KEYS, *_SECURITY_KEYS)
+
+
+class ClientFile(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        addresses: by names of `Settings`.
+        security: by names of `ClientSecurity`.
+    """
+
+    addresses: Mapping[str, str]
+    security: Values
+
+
+def read_client_file(environment: Mapping[str, str]) -> ClientFile:
+    """Return what ``client.yml`` in the working directory says, or the file that a variable names.
+
+    Raises:
+        Failure: the file is missing or unreadable, or has a key that is unknown or cannot be honoured; no value that
+            may be a secret is shown.
+    """
+    named = environment.get(FILE_VARIABLE)
+    path = Path(named) if named else Path(DEFAULT_FILE)
+    if not path.exists():
+        if named:
+            raise Failure(f"{FILE_VARIABLE} names {path}, which does not exist; correct or unset it")
+        return ClientFile({}, {})
+    addresses: dict[str, str] = {}
+    security: dict[str, str | bool] = {}
+    content = _content(path)
+    for key, value in content.items():
+        if key in ADDRESS_KEYS and value not in (None, ""):
+            addresses[ADDRESS_KEYS[key]] = str(value)
+        elif key in _SECURITY_KEYS and value not in (None, ""):
+            setting = _SECURITY_KEYS[key]
+            security[setting.name] = checked(setting, value, f"{path}: {key}")
+        elif key not in KNOWN_KEYS:
+            _refuse_other(path, str(key), value)
+    return ClientFile(addresses, security)
+
+
+def _content(path: Path) -> dict[Any, Any]:
+    """Return keys and values of a file, of Java's properties if its name ends so, else of YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8"
+        raise Failure(f"{path} cannot be read: {reason}") from exc
+    if path.suffix in (".conf", ".properties"):
+        try:
+            return dict(read_properties(text))
+        except ValueError as exc:
+            raise Failure(f"{path} cannot be read: it has \\u without four hexadecimal digits") from exc
+    import yaml
+
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)  # the text of the error quotes the file, which may hold a secret
+        line = f" in line {mark.line + 1}" if mark is not None else ""
+        raise Failure(f"{path} cannot be read: it is no YAML{line}") from exc
+    if not isinstance(content, dict):
+        raise Failure(f"{path} must hold `key: value` lines; known keys: {', '.join(KNOWN_KEYS)}")
+    return content
+
+
+def _refuse_other(path: Path, key: str, value: object) -> None:
+    """Raise if a key is none of ours and says something."""
+    if key in _OF_KEY_STORES or (key == _KEY_STORES and str(value).lower() in ("none", "", "false")):
+        return
+    if key == _KEY_STORES:
+        raise Failure(
+            f"{path}: {key} is not supported; make PEM files of the stores, for tlsTrustCertsFilePath,"
+            " tlsCertificateFilePath and tlsKeyFilePath"
+        )
+    if key in _NOT_SUPPORTED:
+        if value in (None, ""):
+            return
+        raise Failure(f"{path}: {key} is not supported: {_NOT_SUPPORTED[key]}; leave it out")
+    raise Failure(f"{path}: unknown key {key!r}{nearest(key, KNOWN_KEYS)} (known keys: {', '.join(KNOWN_KEYS)})")
