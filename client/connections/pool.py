@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from ...errors import ClosedError, ConnectionLost, OperationTimeout
 from ...security.tls_failure import tls_failure
@@ -78,7 +79,11 @@ class ConnectionPool:
         except OSError as error:
             if tls and (failure := tls_failure(str(address.physical), error)):
                 raise failure from error
-            raise ConnectionLost(f"cannot connect to {address.physical}: {error.strerror or error}") from error
+            if tls and isinstance(error, ConnectionResetError | ssl.SSLError):
+                why = "the connection ended within the TLS handshake; is this a port with TLS?"
+            else:
+                why = error.strerror or str(error) or type(error).__name__
+            raise ConnectionLost(f"cannot connect to {address.physical}: {why}") from error
         except asyncio.CancelledError:
             connection.close(ConnectionLost("the client was closed while connecting"))
             raise

@@ -422,7 +422,7 @@ async def test_a_connection_that_ends_within_tls_is_made_again(authority: Author
     async with Closer() as closer:
         given = ClientConfig(operation_timeout_s=0.2, backoff_initial_ms=5, tls_trust_certs_file=str(authority.file))
         async with AsyncClient(f"pulsar+ssl://127.0.0.1:{closer.port}", given) as client:
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLost, match=r"cannot connect to 127.0.0.1:\d+: .* is this a port with TLS\?"):
                 await client.create_producer(TOPIC)
         assert closer.connections > 1
 

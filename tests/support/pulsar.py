@@ -79,6 +79,7 @@ class ApachePulsar:
         addresses: where it listens: `brokerServiceUrl` and `webServiceUrl`.
         flags: of the starter, beyond those that it always gets.
         settings: lines of the broker's configuration.
+        headers: that requests need, where it asks who they come from.
     """
 
     directory: Path
@@ -86,6 +87,7 @@ class ApachePulsar:
     addresses: dict[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ("--functions-worker",)
     settings: tuple[str, ...] = (f"keepAliveIntervalSeconds={KEEP_ALIVE_S}",)
+    headers: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     command = ("pulsar",)
     _ports: list[str] = field(default_factory=list)
@@ -130,8 +132,8 @@ class ApachePulsar:
         return self._setting("acknowledgmentAtBatchIndexLevelEnabled").lower() == "true"
 
     def _setting(self, name: str) -> str:
-        answer = httpx.get(f"{self.web_url}/admin/v2/brokers/configuration/runtime", timeout=10).raise_for_status()
-        return str(answer.json()[name])
+        url = f"{self.web_url}/admin/v2/brokers/configuration/runtime"
+        return str(httpx.get(url, headers=self.headers, timeout=10).raise_for_status().json()[name])
 
     def start(self) -> None:
         """Start it, on the ports of the last time if there was one; returns once it serves.
@@ -182,13 +184,13 @@ class ApachePulsar:
         return all(self._answers(path) for path in paths) and all(self._makes_topic() for _ in range(FRESH_TOPICS))
 
     def _answers(self, path: str) -> bool:
-        return httpx.get(f"{self.web_url}/admin/v2/{path}", timeout=10).status_code == 200
+        return httpx.get(f"{self.web_url}/admin/v2/{path}", headers=self.headers, timeout=10).status_code == 200
 
     def _makes_topic(self) -> bool:
         url = f"{self.web_url}/admin/v2/persistent/public/default/{own_name('health')}"
-        if not httpx.put(url, timeout=10).is_success:
+        if not httpx.put(url, headers=self.headers, timeout=10).is_success:
             return False
-        return httpx.delete(url, timeout=10).is_success
+        return httpx.delete(url, headers=self.headers, timeout=10).is_success
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for it as long as Pulsar lives, `START_TIMEOUT_S` at most; `ServerFailed` says what is missing."""
