@@ -74,7 +74,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "broker.admin": (
-        ("bodies", "call", "routing", "dynamic_settings", "guard"),
+        ("bodies", "call", "forwarded_identity", "routing", "dynamic_settings", "guard"),
         ("policy_bodies",),
         ("backlog_quotas",),
         ("topics",),

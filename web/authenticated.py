@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 METHOD = "magnetar.method"
 """Key of a request's scope: the method by which the role is known, empty for the anonymous one and without any."""
+_SHOWN = 200
+"""Characters of a path in the log."""
 _OPEN = ("/metrics", "/metrics/")
 _PAGE = (
     b'<html>\n<head>\n<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>\n'
@@ -58,7 +60,9 @@ class AuthenticatedRequests:
                 answer = await authenticator.request(scope["headers"], peer)
             except AuthenticationError as error:
                 if authenticator.settings.authenticate_metrics or raw_path(scope) not in _OPEN:
-                    _log.warning("%s %s from %s is refused: %s", scope["method"], scope["path"], peer.address, error)
+                    _log.warning(
+                        "%s %s from %s is refused: %s", scope["method"], scope["path"][:_SHOWN], peer.address, error
+                    )
                     # Without Connection: close, the rest of a long body would have to be read.
                     headers = {"content-type": "text/html;charset=iso-8859-1", "connection": "close"}
                     await Response(_PAGE, 401, headers)(scope, receive, send)

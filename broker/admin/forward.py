@@ -1,20 +1,29 @@
-"""Functions requests on the broker's port: forwarded to a live worker, streamed both ways, unmodified."""
+"""Functions requests on the broker's port: forwarded to a live worker, streamed both ways, unmodified.
+
+`forwarded_identity` says how the worker learns who asks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
 from ...tasks.supervised import race
 from ...web.answers import Refused, refusal
+from ...web.authenticated import METHOD
+from ...web.call import ROLES
 from ...web.httpx_import import import_httpx
+from .forwarded_identity import Headers, needs_own, with_identity
 
 if TYPE_CHECKING:
     import httpx
+
+OwnHeaders = Callable[[], Awaitable[Mapping[str, str]]]
+"""Returns headers with the broker's own credentials, such as ``Authorization``."""
 
 log = logging.getLogger(__name__)
 NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
@@ -50,9 +59,19 @@ class _ClientGone(Exception):
 class Forwarder:
     """The application that passes requests on; `close` it with the broker."""
 
-    def __init__(self, worker_url: Callable[[], str | None], is_enabled: bool) -> None:
+    def __init__(
+        self, worker_url: Callable[[], str | None], is_enabled: bool, own_headers: OwnHeaders | None = None
+    ) -> None:
+        """Make it.
+
+        Args:
+            worker_url: of a live worker, None if there is none.
+            is_enabled: False for a broker that runs without functions.
+            own_headers: the broker's own credentials, for callers that a worker cannot know by what they send.
+        """
         self._worker_url = worker_url
         self._is_enabled = is_enabled
+        self._own_headers = own_headers
         self._client: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -75,7 +94,14 @@ class Forwarder:
         except _ClientGone:
             return
 
+    async def _headers(self, scope: Scope) -> Headers:
+        method = scope.get(METHOD, "")
+        own = await self._own_headers() if self._own_headers is not None and needs_own(method) else None
+        passed = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | _JUDGED]
+        return with_identity(passed, scope.get(ROLES), method, own)
+
     async def _pass_on(self, url: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = await self._headers(scope)
         has_body = _has_body(scope)
         begun = await _begin(receive) if has_body else ([], False)
         if self._client is None:
@@ -90,7 +116,7 @@ class Forwarder:
         request = httpx.Request(
             scope["method"],
             httpx.URL(url).copy_with(raw_path=_target(scope)),
-            headers=[(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | _JUDGED],
+            headers=headers,
             content=_body(*begun, receive) if has_body else None,
         )
         try:
