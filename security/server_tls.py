@@ -60,6 +60,9 @@ def make_context(settings: ServerTls) -> ssl.SSLContext:
         ) from error
     if settings.trust_certs_file:
         _trust(context, "tlsTrustCertsFilePath", settings.trust_certs_file)
+        # A session that is taken up again does not show the certificate anew, which may have ended or been revoked.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
         context.verify_mode = ssl.CERT_REQUIRED if settings.requires_client_certificate else ssl.CERT_OPTIONAL
         if settings.crl_file:
             _trust(context, "tlsCrlFilePath", settings.crl_file)
