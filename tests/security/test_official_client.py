@@ -15,6 +15,7 @@ from typing import Any
 import pulsar
 import pytest
 from magnetar.broker.service import BrokerService
+from magnetar.broker.session.connection import Connection
 from magnetar.security.authentication.settings import ServerSecurity
 from magnetar.security.server_tls_settings import ServerTls
 
@@ -124,7 +125,9 @@ async def test_a_client_does_not_talk_to_a_server_of_another_name_or_authority(s
         )
 
 
-async def test_a_connection_goes_on_with_new_tokens_when_the_old_ones_end(site: Site, tmp_path: Path) -> None:
+async def test_a_connection_goes_on_with_new_tokens_when_the_old_ones_end(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[str] = []
 
     def new_token() -> str:
@@ -145,9 +148,14 @@ async def test_a_connection_goes_on_with_new_tokens_when_the_old_ones_end(site: 
             client.close()
 
     async with site.running(tmp_path) as running:
-        came: list[int] = []
+        came: list[Connection] = []
         was_made = running.broker.connection_made
-        running.broker.connection_made = lambda one: (came.append(1), was_made(one))[1]  # type: ignore[method-assign, func-returns-value]
+
+        def note(connection: Connection) -> None:
+            came.append(connection)
+            was_made(connection)
+
+        monkeypatch.setattr(running.broker, "connection_made", note)
         assert await asyncio.to_thread(talk_on, running.broker.broker_url) > 10
         assert len(given) >= 4
         assert len(came) == 1, "the connection was given up instead"
