@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 from starlette.types import ASGIApp
@@ -114,12 +115,31 @@ async def make_runtime_manager(
     return RuntimeManager(runtimes, fetch_package, environment)
 
 
+class Connections(NamedTuple):
+    """What a worker is connected by.
+
+    Attributes:
+        admin: the broker's REST interface.
+        http: other workers.
+        client: topics.
+    """
+
+    admin: BrokerAdmin
+    http: httpx.AsyncClient
+    client: AsyncClient
+
+
 class Parts:
     """All parts of a worker; `WorkerService` starts and stops them."""
 
     def __init__(
-        self, config: WorkerConfig, me: Member, admin: BrokerAdmin, http: httpx.AsyncClient, client: AsyncClient
+        self,
+        config: WorkerConfig,
+        me: Member,
+        connections: Connections,
+        owners: Owners,
     ) -> None:
+        admin, http, client = connections
         self._config = config
         self._client = client
         self._http = http
@@ -167,7 +187,7 @@ class Parts:
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
         self.tables = StateTables(config.state_url, config.state_key())
         self._grants = BrokerGrants(admin)
-        self.owners = Owners(config.security, config.client_security, config.data_dir / "run" / "tokens")
+        self.owners = owners
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
         self.functions = Functions(
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,

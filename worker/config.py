@@ -129,6 +129,13 @@ class WorkerConfig:
             raise InvalidConfig(f"pulsarWebServiceUrl {self.admin_url!r} (--admin-url) is not http://host:port")
         if self.state_url:
             address_of(self.state_url)
+        if self.authorization.is_enabled and not self.authorization.super_user_roles:
+            raise InvalidConfig("authorizationEnabled: superUserRoles names nobody, so nobody could grant anything")
+        if self.security.enabled and self.state_url and not self.state_key_file:
+            raise InvalidConfig(
+                "authenticationEnabled: the state store takes whoever comes; give it and its workers one"
+                " stateStorageTokenSecretKey"
+            )
         if len(self.functions_namespace.split("/")) != 2:
             raise InvalidConfig(f"pulsarFunctionsNamespace {self.functions_namespace!r} is not tenant/namespace")
         for pattern in (*self.function_url_patterns, *self.connector_url_patterns):

@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any
 
 from ..client.client import AsyncClient
@@ -27,7 +28,7 @@ from ..web.authenticated import AuthenticatedRequests
 from ..web.same_site import allowed_names
 from ..web.serve import serve
 from .admission import check_id, check_namespace
-from .assembly import Parts, make_runtime_manager
+from .assembly import Connections, Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
 from .functions.owners import Owners
@@ -104,11 +105,8 @@ class WorkerService:
             )
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
-        credentials = ClientCredentials(config.client_security)
-        admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
-        http = await stack.enter_async_context(connections(10.0, credentials=credentials))
-        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **config.client_security.to_dict())
-        client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
+        owners, (admin, http, client) = await self._connect()
+        config = self.config
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await admin.ensure_namespace(config.functions_namespace, config.cluster)
         for local in config.topics:
@@ -117,7 +115,7 @@ class WorkerService:
         await self._reach("--service-url", config.service_url, lambda: client.partitions(coordination))
         stats = await admin.topic_stats(coordination)
         await check_id(me, stats, http)
-        parts = Parts(config, me, admin, http, client)
+        parts = Parts(config, me, Connections(admin, http, client), owners)
         stack.push_async_callback(parts.tables.close)
         stack.push_async_callback(parts.code_check.close)
         await asyncio.to_thread(parts.packages.prepare)
@@ -146,6 +144,20 @@ class WorkerService:
         await parts.leadership.ready(_LEAD_TIMEOUT_S)
         gate.open(parts.make_app(runtime))
         _log.info("worker %s serves on %s", self.worker_id, self.worker_url)
+
+    async def _connect(self) -> tuple[Owners, Connections]:
+        """Return as whom functions run, and the connections of this worker, with what it shows itself."""
+        config, stack = self.config, self._stack
+        tokens = config.data_dir / "run" / "tokens"
+        owners = Owners(config.security, config.client_security, config.authorization.super_user_roles, tokens)
+        own = await asyncio.to_thread(owners.own_security)
+        self.config = replace(config, client_security=own)
+        credentials = ClientCredentials(own)
+        admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
+        http = await stack.enter_async_context(connections(10.0, credentials=credentials))
+        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **own.to_dict())
+        client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
+        return owners, Connections(admin, http, client)
 
     async def _serve(self, gate: ReadinessGate) -> int:
         """Open the REST port, with and without TLS, and return the latter's number."""

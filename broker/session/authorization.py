@@ -13,6 +13,7 @@ from ...security.audit import DONE, REFUSED, record
 from ...security.authorization.command_rules import COMMAND_RULES, INITIAL_SUBSCRIPTION, CommandRule
 from ...security.authorization.decisions import Refusal, Why
 from ...security.authorization.denials import prefix_reason
+from ...security.authorization.function_locks import DEPLOYS, is_look, namespace_of_lock
 from ...security.authorization.rules import Resource, Who
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName, parse_topic_name
@@ -50,6 +51,9 @@ def _check(connection: Connection, authorization: Authorization, kind: int, want
     """
     resource = _resource_of(wanted, command)
     refusal = authorization.judge(connection.roles, wanted.rule, resource)
+    is_of_locks = refusal is not None and str(resource.topic) == authorization.settings.locks_topic
+    if is_of_locks and _may_lock(connection, authorization, kind, command):
+        return
     initial = command.initial_subscription_name if kind == BaseCommand.PRODUCER else ""
     if refusal is None and initial:
         resource = Resource.of_topic(parse_topic_name(command.topic), initial)
@@ -57,6 +61,17 @@ def _check(connection: Connection, authorization: Authorization, kind: int, want
     if refusal is not None:
         _audit(connection, BaseCommand.Type.Name(kind), str(resource.topic or resource.namespace), REFUSED)
         raise _error(wanted, resource, refusal)
+
+
+def _may_lock(connection: Connection, authorization: Authorization, kind: int, command: Any) -> bool:
+    """Return whether this is the owner of a function on the way to its lock."""
+    roles = connection.roles
+    if roles is None or roles.role is None or not authorization.settings.is_valid(roles):
+        return False
+    if is_look(kind):
+        return True
+    namespace = namespace_of_lock(kind, command)
+    return namespace is not None and any(authorization.judge(roles, rule, namespace) is None for rule in DEPLOYS)
 
 
 def _resource_of(wanted: CommandRule, command: Any) -> Resource:

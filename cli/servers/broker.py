@@ -54,8 +54,11 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     from ...broker.config import BrokerConfig
     from ...broker.storage.config import StorageConfig
     from ...security.authentication.settings import ServerSecurity
+    from ...security.authorization.settings import AuthorizationSettings
     from ...security.server_tls_settings import ServerTls
 
+    namespace = in_file["worker"].get("functions_namespace", "public/functions")
+    locks_topic = f"persistent://{namespace}/instances"
     fields = ("host", "broker_port", "web_port", "allowed_hosts")
     given = {field: flags[field] for field in fields if flags[field] is not None}
     config = BrokerConfig(
@@ -63,6 +66,7 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
         data_dir=Path(flags["data_dir"]),
         tls=ServerTls(**in_file["tls"]),
         security=ServerSecurity(**in_file["security"]),
+        authorization=AuthorizationSettings(**in_file["authorization"], locks_topic=locks_topic),
     )
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 
@@ -87,7 +91,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
     die_with_parent()
     log_to_stderr("broker")
     config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS, "broker"))
-    check_exposure(config.host, insecure)
+    check_exposure(config.host, insecure or config.security.enabled)
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 
@@ -95,7 +99,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
         process = BrokerProcess(config, storage_config, directory)
         try:
             await process.start(lambda: None)
-            tell_exposure(config.host)
+            tell_exposure(config.host, is_guarded=config.security.enabled)
             announce({**process.addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:

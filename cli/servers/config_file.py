@@ -18,7 +18,7 @@ from .config_values import spark_settings as _spark_settings
 from .config_values import text as _text
 from .config_values import truth as _truth
 from .config_values import whole as _whole
-from .security_keys import SECURITY_KEYS, TLS_KEYS
+from .security_keys import AUTHORIZATION_KEYS, CLIENT_KEYS, SECURITY_KEYS, TLS_KEYS, WORKER_CLIENT_KEYS
 
 
 def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -129,6 +129,8 @@ BROKER_KEYS: dict[str, Key] = {
     "journalSyncDelayMs": Key("storage", "sync_delay_s", _scaled(0.001)),
     **TLS_KEYS,
     **SECURITY_KEYS,
+    **AUTHORIZATION_KEYS,
+    **CLIENT_KEYS,
 }
 """Keys of broker.conf and bookkeeper.conf. ``journalSyncDelayMs`` is ours: it makes a disk slow, for benchmarks."""
 
@@ -174,6 +176,8 @@ WORKER_KEYS: dict[str, Key] = {
     "initialBrokerReconnectMaxRetries": Key("worker", "broker_wait_s", _number),
     **TLS_KEYS,
     **SECURITY_KEYS,
+    **AUTHORIZATION_KEYS,
+    **WORKER_CLIENT_KEYS,
 }
 """Keys of functions_worker.yml that have an effect. Those that begin with ``spark`` are ours."""
 
@@ -191,7 +195,7 @@ ELSEWHERE = (
 
 STANDALONE_KEYS: dict[str, Key] = (
     BROKER_KEYS
-    | {name: key for name, key in WORKER_KEYS.items() if key.field and key.field not in ELSEWHERE}
+    | {name: key for name, key in WORKER_KEYS.items() if key.record == "worker" and key.field not in (*ELSEWHERE, "")}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
 """What standalone takes: its worker's address, broker, state store and cluster are its own."""

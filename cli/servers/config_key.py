@@ -10,7 +10,8 @@ class Key(NamedTuple):
     """What a key of the file sets.
 
     Attributes:
-        record: which settings it belongs to: ``broker``, ``storage``, ``worker``, ``state``, ``tls`` or ``security``.
+        record: which settings it belongs to: ``broker``, ``storage``, ``worker``, ``state``, ``tls``, ``security``,
+            ``authorization`` or ``client``.
         field: field of that record; empty if the value is only checked.
         read: turns the file's value into the field's; raises ValueError.
     """

@@ -32,13 +32,16 @@ def check_exposure(host: str, is_insecure: bool) -> None:
     if not is_insecure and not is_loopback(host):
         raise Failure(
             f"{host} is reached from other machines, and whoever reaches it may run code here: nobody is asked who they"
-            " are; listen on 127.0.0.1 (--host 127.0.0.1), or say --insecure where all who reach it may do everything"
+            " are; listen on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or"
+            " say --insecure where all who reach it may do everything"
         )
 
 
-def tell_exposure(host: str) -> None:
-    """Log who may do what on an address."""
-    if is_loopback(host):
+def tell_exposure(host: str, *, is_guarded: bool) -> None:
+    """Log who may do what on an address; ``is_guarded``: who connects is asked who they are."""
+    if is_guarded:
+        _log.info("open to those who show credentials (authenticationEnabled)")
+    elif is_loopback(host):
         _log.info("open to every user of this machine: nobody is asked who they are; other machines do not reach it")
     else:
         _log.warning("--insecure: whoever reaches %s may do everything, and run code here; nobody is asked", host)

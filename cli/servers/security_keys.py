@@ -7,11 +7,6 @@ from typing import Any
 from .config_key import Key
 from .config_values import number, settings, text, truth, words
 
-NOT_YET = (
-    "workers, functions, connectors and the state store cannot show credentials yet, and would be refused; leave it"
-    " false"
-)
-
 TLS_KEYS: dict[str, Key] = {
     "tlsCertificateFilePath": Key("tls", "certificate_file", text),
     "tlsKeyFilePath": Key("tls", "key_file", text),
@@ -23,12 +18,6 @@ TLS_KEYS: dict[str, Key] = {
     "tlsCertRefreshCheckDurationSec": Key("tls", "refresh_check_s", number),
 }
 """Fields of `ServerTls`. ``tlsCrlFilePath`` is ours."""
-
-
-def _off(value: Any) -> bool:
-    if truth(value):
-        raise ValueError(NOT_YET)
-    return False
 
 
 TOKEN_KEYS: dict[str, Key] = {
@@ -52,7 +41,7 @@ def _properties(value: Any) -> dict[str, str]:
 
 
 SECURITY_KEYS: dict[str, Key] = {
-    "authenticationEnabled": Key("security", "enabled", _off),
+    "authenticationEnabled": Key("security", "enabled", truth),
     "authenticationProviders": Key("security", "providers", words),
     **TOKEN_KEYS,
     "anonymousUserRole": Key("security", "anonymous_role", text),
@@ -63,6 +52,33 @@ SECURITY_KEYS: dict[str, Key] = {
     "properties": Key("security", "properties", _properties),
 }
 """Fields of `ServerSecurity`."""
+
+
+AUTHORIZATION_KEYS: dict[str, Key] = {
+    "authorizationEnabled": Key("authorization", "is_enabled", truth),
+    "superUserRoles": Key("authorization", "super_user_roles", words),
+    "authorizationAllowWildcardsMatching": Key("authorization", "allows_wildcards", truth),
+}
+"""Fields of `AuthorizationSettings`; `proxyRoles` counts for it, too."""
+
+CLIENT_KEYS: dict[str, Key] = {
+    "brokerClientAuthenticationPlugin": Key("client", "auth_plugin", text),
+    "brokerClientAuthenticationParameters": Key("client", "auth_params", text),
+    "brokerClientTrustCertsFilePath": Key("client", "tls_trust_certs_file", text),
+    "brokerClientCertificateFilePath": Key("client", "tls_certificate_file", text),
+    "brokerClientKeyFilePath": Key("client", "tls_key_file", text),
+}
+"""Fields of `ClientSecurity`: what workers and their functions show to brokers, and whom they trust."""
+
+WORKER_CLIENT_KEYS: dict[str, Key] = {
+    **CLIENT_KEYS,
+    "brokerClientAuthenticationEnabled": Key("client", "", truth),
+    "clientAuthenticationPlugin": Key("client", "auth_plugin", text),
+    "clientAuthenticationParameters": Key("client", "auth_params", text),
+    "tlsAllowInsecureConnection": Key("client", "tls_allow_insecure_connection", truth),
+    "tlsEnableHostnameVerification": Key("client", "tls_hostname_verification", truth),
+}
+"""The same in functions_worker.yml, which has further names for some."""
 
 
 def lift_properties(security: dict[str, Any]) -> None:

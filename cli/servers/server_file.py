@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidConfig
+from ...security.credentials.client_security import ClientSecurity
 from ...wire.printable import one_line
 from ..failure import Failure, Faults, nearest
 from ..properties_file import read_properties
@@ -23,6 +24,7 @@ _PROPERTIES = (".conf", ".properties")
 _FIRST_LINE = re.compile(r"^[ \t]*[\w.]+[ \t]*=", re.MULTILINE)
 _SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters)$")
 """Names of keys whose values errors do not repeat."""
+_RECORDS = ("broker", "storage", "worker", "state", "tls", "security", "authorization", "client")
 _CONFIGURATION_STORES = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 
 
@@ -38,7 +40,7 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
         Failure: the file is unreadable.
         Faults: keys that nobody knows, and values that are refused; all of them, in the order of the file.
     """
-    found: Settings = {record: {} for record in ("broker", "storage", "worker", "state", "tls", "security")}
+    found: Settings = {record: {} for record in _RECORDS}
     if path is None:
         return found
     content = {name: value for name, value in _content(path).items() if as_text(value) not in ("", "{}")}
@@ -159,6 +161,10 @@ def _check_alone(key: Key, setting: Any) -> None:
         from ...security.authentication.settings import ServerSecurity
 
         ServerSecurity(**{key.field: setting})
+    elif key.record == "authorization":
+        from ...security.authorization.settings import AuthorizationSettings
+
+        AuthorizationSettings(**{key.field: setting})
 
 
 def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
@@ -189,8 +195,20 @@ def _combine_security(content: Mapping[str, Any], found: Settings) -> list[str]:
     """Settle what several keys about TLS and authentication say together; return what is wrong."""
     if str(content.get("tlsEnabled", "false")).lower() != "true":
         found["worker"].pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
+    client, authorization = found["client"], found["authorization"]
+    if str(content.get("brokerClientAuthenticationEnabled", "true")).lower() == "false":
+        client.pop("auth_plugin", None)  # functions_worker.yml of Pulsar names it all the same
+        client.pop("auth_params", None)
+    if "proxy_roles" in found["security"]:
+        authorization["proxy_roles"] = found["security"]["proxy_roles"]
     try:
         lift_properties(found["security"])
     except ValueError as error:
         return [f"properties: {error}"]
+    if authorization.get("is_enabled") and not found["security"].get("enabled"):
+        return ["authorizationEnabled: without authenticationEnabled nobody is known; set it, too"]
+    try:
+        ClientSecurity(**client)
+    except InvalidConfig as error:
+        return [f"brokerClient…: {error}"]
     return []

@@ -6,20 +6,25 @@ import asyncio
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS
+from .data_directory import DataDirectory
 from .exposure import check_exposure, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
-from .server_file import read_server_file
+from .server_file import Settings, read_server_file
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
 
+if TYPE_CHECKING:
+    from ...broker.config import BrokerConfig
+
 WORKER_FOLDER = "worker"
 STATE_FOLDER = "state"
+STATE_KEY = "state.key"
 DEFAULT_WORKER_PORT = 6750
 
 
@@ -43,7 +48,7 @@ def standalone(
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     config, storage_config = broker_configs(flags, in_file)
-    check_exposure(config.host, insecure)
+    check_exposure(config.host, insecure or config.security.enabled)
     port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
     state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
     if not no_functions_worker:
@@ -51,17 +56,15 @@ def standalone(
     has_state = not (no_functions_worker or no_stream_storage)
     if has_state:
         check_port(config.host, state_port, "--state-port")
-    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER))
+    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER, STATE_KEY))
+    state_key = state_key_of(config, in_file, directory)
 
     urls: dict[str, str] = {}
     worker = state = None
     if has_state:
-        state_key = in_file["worker"].get("state_key_file")
         state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
-        own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
-        # The settings of security hold keys, and travel on the worker's pipe.
-        own |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
+        own = worker_values(config, in_file, port, state_key)
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
@@ -86,7 +89,7 @@ def standalone(
                 await until_stopped(stop, worker.ready())
                 addresses["workerUrl"] = worker.url() or ""
             if not stop.is_set():
-                tell_exposure(config.host)
+                tell_exposure(config.host, is_guarded=config.security.enabled)
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
@@ -95,6 +98,26 @@ def standalone(
             await process.stop()
 
     run(serve)
+
+
+def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirectory) -> str | None:
+    """Return the file with the key of the state store; one is made where who connects is asked who they are."""
+    given: str | None = in_file["worker"].get("state_key_file")
+    if given is not None or not config.security.enabled:
+        return given
+    from ...state.access import TableKey
+
+    file = directory.path / STATE_KEY
+    TableKey.made_at(file)
+    return str(file)
+
+
+def worker_values(config: BrokerConfig, in_file: Settings, port: int, state_key: str | None) -> dict[str, Any]:
+    """Return the settings of the worker; those of security hold keys, and travel on its pipe."""
+    shared: dict[str, Any] = {"host": config.host, "worker_port": port, "cluster": config.cluster}
+    shared |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
+    shared |= {"authorization": dataclasses.asdict(config.authorization), "client_security": in_file["client"]}
+    return in_file["worker"] | shared | ({"state_key_file": state_key} if state_key else {})
 
 
 def first_given(*ports: int | None) -> int:

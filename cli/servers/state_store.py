@@ -40,12 +40,12 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     values |= {name: value for name, value in flags.items() if value is not None}
     host, port = values.get("host", "127.0.0.1"), values.get("port", DEFAULT_STATE_PORT)
     key_file = values.get("key_file")
-    if not is_supervised:  # else standalone has looked
-        check_exposure(host, insecure)
-    check_port(host, port, "--state-port")
     from ...state.access import TableKey
 
     key = TableKey.read(key_file) if key_file else None
+    if not is_supervised:  # else standalone has looked
+        check_exposure(host, insecure or key is not None)
+    check_port(host, port, "--state-port")
     # Before any thread is made: each would take the signals else. There is no event loop that could.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     directory = DataDirectory.open(Path(data_dir))
@@ -59,7 +59,7 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
         gc.collect()
         gc.freeze()
         if not is_supervised:
-            tell_exposure(host)
+            tell_exposure(host, is_guarded=key is not None)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
         signal.sigwait(STOP_SIGNALS)
         signal.alarm(int(STOP_S))  # should stopping hang, this ends the process

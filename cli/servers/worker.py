@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +19,37 @@ from .config_file import WORKER_KEYS, allowed_hosts_option
 from .data_directory import DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
-from .server_file import read_server_file
+from .server_file import Settings, read_server_file
+
+if TYPE_CHECKING:
+    from ...worker.config import WorkerConfig
+
+
+def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> WorkerConfig:
+    """Return the settings of a worker from those of its file, and those of flags and of its supervisor, which win."""
+    from ...security.authentication.settings import ServerSecurity
+    from ...security.authorization.settings import AuthorizationSettings
+    from ...security.credentials.client_security import ClientSecurity
+    from ...security.server_tls_settings import ServerTls
+    from ...worker.config import WorkerConfig
+
+    # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
+    security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
+    authorization = AuthorizationSettings(**{**in_file["authorization"], **tuples(values.pop("authorization", {}))})
+    client_security = ClientSecurity(**{**in_file["client"], **values.pop("client_security", {})})
+    return WorkerConfig(
+        data_dir=data_dir,
+        tls=ServerTls(**in_file["tls"]),
+        security=security,
+        authorization=authorization,
+        client_security=client_security,
+        **values,
+    )
+
+
+def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that came as JSON, where tuples are lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 @click.command()
@@ -56,10 +87,11 @@ def worker(
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     in_file = read_server_file(config_file, WORKER_KEYS, "worker")
     values |= in_file["worker"]
+    is_guarded = bool(in_file["security"].get("enabled"))
     values |= {name: value for name, value in flags.items() if value is not None}
     host = values.get("host", "127.0.0.1")
     if not is_supervised:  # else standalone has looked
-        check_exposure(host, insecure)
+        check_exposure(host, insecure or is_guarded)
     check_port(host, values.get("worker_port", 6750), "--worker-port")
     if "worker_tls_port" in values:
         check_port(host, values["worker_tls_port"], "workerPortTls")
@@ -70,10 +102,7 @@ def worker(
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
     import_httpx()
-    from ...security.authentication.settings import ServerSecurity
-    from ...security.server_tls_settings import ServerTls
     from ...worker.assembly import make_runtime_manager
-    from ...worker.config import WorkerConfig
     from ...worker.service import WorkerService
 
     if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
@@ -81,9 +110,7 @@ def worker(
         if not line:
             raise Failure("the supervisor ended before it told the broker's address")
         values |= json.loads(line)
-    # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
-    security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
-    config = WorkerConfig(data_dir=directory.path, tls=ServerTls(**in_file["tls"]), security=security, **values)
+    config = worker_config(in_file, values, directory.path)
 
     async def serve(stop: asyncio.Event) -> None:
         service = WorkerService(config, partial(make_runtime_manager, zygote=zygote))
@@ -93,7 +120,7 @@ def worker(
             except OSError as exc:
                 raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
             if not is_supervised:
-                tell_exposure(config.host)
+                tell_exposure(config.host, is_guarded=is_guarded)
             tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}
             announce({"workerUrl": service.worker_url, **tls, "pid": os.getpid()}, ready_file)
             await until_stopped(stop, service.wait_failed())

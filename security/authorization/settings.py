@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from ...errors import InvalidConfig
 from ..roles import Roles
 
+LOCKS_TOPIC = "persistent://public/functions/instances"
+"""Where workers keep the locks of functions unless their namespace is another one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationSettings:
@@ -17,6 +20,7 @@ class AuthorizationSettings:
         super_user_roles: `superUserRoles`; they may do everything.
         allows_wildcards: `authorizationAllowWildcardsMatching`; a grant to ``abc*`` or ``*abc`` is one to every role
             that begins or ends so.
+        locks_topic: keeps the locks of functions; see `function_locks`.
         proxy_roles: `proxyRoles`; they ask for somebody else, whom they name, and both must be allowed what is asked.
     """
 
@@ -24,6 +28,7 @@ class AuthorizationSettings:
     super_user_roles: tuple[str, ...] = ()
     allows_wildcards: bool = False
     proxy_roles: tuple[str, ...] = ()
+    locks_topic: str = LOCKS_TOPIC
 
     def __post_init__(self) -> None:
         """Check that all roles are names.

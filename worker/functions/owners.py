@@ -15,7 +15,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +29,8 @@ OF_ROLE = "magnetar.RoleToken"
 """`functionAuthSpec.provider` of a record whose data are the role; ours."""
 OF_TOKEN = "org.apache.pulsar.functions.auth.ClearTextFunctionTokenAuthProvider"  # noqa: S105 (a name)
 """The same where the data are the token of who deployed the function."""
+WORKER_ROLE = "functions-worker"
+"""As which a worker asks where no super-user is named, which is without authorization."""
 LIFE_S = 3600
 """How long a token of ours is good."""
 RENEWAL_S = 600.0
@@ -66,18 +68,26 @@ class Owners:
     """
 
     def __init__(
-        self, server: ServerSecurity, own: ClientSecurity, directory: Path, clock: Callable[[], float] = time.time
+        self,
+        server: ServerSecurity,
+        own: ClientSecurity,
+        super_users: Sequence[str],
+        directory: Path,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Prepare.
 
         Args:
             server: how this worker authenticates who asks; its secret key signs the tokens of functions.
             own: what the worker shows itself, and how it checks the broker.
+            super_users: roles that may do everything, as which the worker asks where it signs its own token, too.
             directory: of the files of tokens.
             clock: seconds since the epoch.
         """
         self._server = server
         self._own = own
+        self._own_role = super_users[0] if super_users else WORKER_ROLE
+        self._signs_own = False
         self._directory = directory
         self._clock = clock
         self._asked: set[str] = set()
@@ -90,6 +100,22 @@ class Owners:
     @property
     def _signs(self) -> bool:
         return bool(self._server.token_secret_key)
+
+    def own_security(self) -> ClientSecurity:
+        """Return what the worker itself shows: what its settings say, or else a token that it signs. Blocking.
+
+        Raises:
+            InvalidConfig: there is nothing that it could show.
+        """
+        if not self.is_enabled or self._own.auth_plugin:
+            return self._own
+        if not self._signs:
+            raise InvalidConfig(
+                "authenticationEnabled: this worker has nothing to show the broker; give"
+                " brokerClientAuthenticationPlugin and brokerClientAuthenticationParameters, of a super-user"
+            )
+        self._signs_own = True
+        return replace(self._own, auth_plugin="token", auth_params=self._write(self._own_role).absolute().as_uri())
 
     def record(self, metadata: FunctionMetaData, deployer: Deployer | None) -> None:
         """Put into a new record as whom its instances run.
@@ -224,6 +250,8 @@ class Owners:
         while True:
             # Who was asked for since the last time is perhaps not among those in use yet.
             roles, self._asked = in_use() | self._asked, set()
+            if self._signs_own:
+                roles.add(self._own_role)
             await asyncio.to_thread(self._renew, roles)
             await asyncio.sleep(pause_s)
 
