@@ -36,7 +36,11 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
     # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
     security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
     authorization = AuthorizationSettings(**{**in_file["authorization"], **tuples(values.pop("authorization", {}))})
-    client_security = ClientSecurity(**{**in_file["client"], **values.pop("client_security", {})})
+    client = {**in_file["client"], **values.pop("client_security", {})}
+    if not any(str(values[name]).startswith(("https:", "pulsar+ssl:")) for name in ("service_url", "admin_url")):
+        for name in ("tls_hostname_verification", "tls_allow_insecure_connection"):
+            client.pop(name, None)  # functions_worker.yml of Pulsar names them without TLS, too
+    client_security = ClientSecurity(**client)
     return WorkerConfig(
         data_dir=data_dir,
         tls=ServerTls(**in_file["tls"]),

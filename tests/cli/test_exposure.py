@@ -36,10 +36,12 @@ def test_start_says_who_may_do_everything(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.INFO, logger="magnetar.cli.servers.exposure"):
         for host in ("127.0.0.1", "0.0.0.0"):
             check_exposure(host, is_insecure=True)
-            tell_exposure(host)
-    on_loopback, elsewhere = caplog.records
+            tell_exposure(host, is_guarded=False)
+        tell_exposure("0.0.0.0", is_guarded=True)
+    on_loopback, elsewhere, guarded = caplog.records
     assert "every user of this machine" in on_loopback.getMessage()
     assert (elsewhere.levelname, "whoever reaches 0.0.0.0" in elsewhere.getMessage()) == ("WARNING", True)
+    assert (guarded.levelname, "open to those who show credentials" in guarded.getMessage()) == ("INFO", True)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from magnetar.cli.failure import Faults
 from magnetar.cli.servers.config_file import BROKER_KEYS, WORKER_KEYS
 from magnetar.cli.servers.server_file import read_server_file
 from magnetar.security.authentication.settings import ServerSecurity
+from magnetar.security.authorization.settings import AuthorizationSettings
+from magnetar.security.credentials.client_security import ClientSecurity
 from magnetar.security.server_tls_settings import ServerTls
 
 from ..support.certificates import Authority
@@ -91,6 +93,22 @@ def test_a_worker_takes_keys_of_tokens_below_properties(tmp_path: Path) -> None:
     assert "worker_tls_port" not in read(tmp_path, WORKER.replace("true", "false"), "functions_worker.yml")["worker"]
 
 
+def test_who_may_do_what_and_what_workers_show_is_taken_too(tmp_path: Path) -> None:
+    text = (
+        "authenticationEnabled: true\nauthorizationEnabled: true\nsuperUserRoles: [admin, root]\nproxyRoles: [proxy]\n"
+        "authorizationAllowWildcardsMatching: true\nbrokerClientAuthenticationPlugin: token\n"
+        "brokerClientAuthenticationParameters: token:hidden\nbrokerClientTrustCertsFilePath: /ca.pem\n"
+    )
+    found = read(tmp_path, text, "functions_worker.yml")
+    assert AuthorizationSettings(**found["authorization"]) == AuthorizationSettings(
+        is_enabled=True, super_user_roles=("admin", "root"), proxy_roles=("proxy",), allows_wildcards=True
+    )
+    client = ClientSecurity(**found["client"])
+    assert (client.auth_plugin, client.auth_params, client.tls_trust_certs_file) == ("token", "token:hidden", "/ca.pem")
+    off = read(tmp_path, text + "brokerClientAuthenticationEnabled: false\n", "functions_worker.yml")
+    assert off["client"] == {"tls_trust_certs_file": "/ca.pem"}
+
+
 def test_records_travel_through_json() -> None:
     for record in (
         ServerSecurity(providers=("token",), proxy_roles=("a", "b"), properties={"a": "b"}),
@@ -102,7 +120,9 @@ def test_records_travel_through_json() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("authenticationEnabled=true", "cannot show credentials yet, and would be refused; leave it false"),
+        ("authorizationEnabled=true", "without authenticationEnabled nobody is known; set it, too"),
+        ("brokerClientKeyFilePath=/k", "brokerClient…: tls_key_file needs tls_certificate_file, too"),
+        ("brokerClientAuthenticationParameters=token:x", "auth_params needs auth_plugin"),
         ("tlsProtocols=TLSv1.1", "'TLSv1.1' is not spoken; give TLSv1.2 or TLSv1.3"),
         ("tlsCertRefreshCheckDurationSec=-1", "tlsCertRefreshCheckDurationSec -1 is out of range"),
         ("tlsAllowInsecureConnection=true", "a client certificate says who asks, so it is always verified"),

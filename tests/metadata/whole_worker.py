@@ -16,7 +16,7 @@ from magnetar.errors import MagnetarError, RequestRefused
 from magnetar.membership.manager import Member
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
-from magnetar.worker.assembly import Parts
+from magnetar.worker.assembly import Connections, Parts
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.functions.instances import Instances
 from magnetar.worker.functions.service import FunctionName
@@ -138,7 +138,9 @@ class WholeWorker(SimulatedWorker):
         admin = cast("BrokerAdmin", SimulatedAdmin(broker, self.link, world))
         http = httpx.AsyncClient(transport=network.transport())
         config = replace(CONFIG, data_dir=directory)
-        self.parts = self._context.run(Parts, config, member, admin, http, cast("AsyncClient", client))
+        owners = Owners(config.security, config.client_security, (), directory / "tokens")
+        connections = Connections(admin, http, cast("AsyncClient", client))
+        self.parts = self._context.run(Parts, config, member, connections, owners)
         self.metadata, self.scheduler = self.parts.metadata, self.parts.scheduler
         self.leadership, self.membership = self.parts.leadership, self.parts.membership
         self.scheduling = self.parts.scheduling
