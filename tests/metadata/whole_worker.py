@@ -19,6 +19,7 @@ from magnetar.wire.functions_pb2 import PackageLocationMetaData
 from magnetar.worker.assembly import Connections, Parts
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.functions.instances import Instances
+from magnetar.worker.functions.owners import Owners
 from magnetar.worker.functions.service import FunctionName
 
 from .function_world import SimulatedInstance, SimulatedRuntime, World

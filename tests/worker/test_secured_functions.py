@@ -1,0 +1,251 @@
+"""Functions on servers that ask who connects: each runs as who deployed it, and may what that role may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pulsar
+import pytest
+
+from tests.support.servers import Server, running
+from tests.support.tokens import SECRET, data_url, public_der, rsa_key, token
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = """
+def process(input, context):
+    context.incr_counter("n", 1)
+    return f"{input}{context.get_counter('n')}"
+"""
+COPY = "def process(input):\n    return input\n"
+PUBLISH = """
+def process(input, context):
+    context.publish(input, "x")
+"""
+GRANTS = {"alice": ["functions", "sources", "sinks", "produce", "consume"], "bob": ["functions"], "carol": ["consume"]}
+
+
+@dataclass
+class Secured:
+    """A server with authentication and authorization, seen by its roles."""
+
+    server: Server
+    make_token: Callable[[str], str]
+    clients: list[pulsar.Client] = field(default_factory=list)
+
+    def call(self, method: str, path: str, role: str | None = "admin", **given: Any) -> httpx.Response:
+        headers = {} if role is None else {"Authorization": f"Bearer {self.make_token(role)}"}
+        return httpx.request(method, self.server.web_url + path, headers=headers, timeout=60, **given)
+
+    def deploy(self, name: str, role: str, source: str, /, method: str = "POST", **config: Any) -> httpx.Response:
+        """Create or change a function of acme/x."""
+        options = config.pop("updateOptions", None)
+        full = {"tenant": "acme", "namespace": "x", "name": name, "runtime": "PYTHON", "py": "f.py", "className": "f"}
+        full |= {"inputs": [f"persistent://acme/x/{name}-in"], "output": f"persistent://acme/x/{name}-out", **config}
+        files = {
+            "functionConfig": (None, json.dumps(full), "application/json"),
+            "data": ("f.py", source, "application/octet-stream"),
+        }
+        if options is not None:
+            files["updateOptions"] = (None, json.dumps(options), "application/json")
+        return self.call(method, f"/admin/v3/functions/acme/x/{name}", role, files=files)
+
+    def client(self, role: str | None) -> pulsar.Client:
+        credentials = {} if role is None else {"authentication": pulsar.AuthenticationToken(self.make_token(role))}
+        self.clients.append(pulsar.Client(self.server.service_url, operation_timeout_seconds=10, **credentials))
+        return self.clients[-1]
+
+    def answers(self, name: str, *texts: str) -> list[str]:
+        """What a function puts out for these texts."""
+        client = self.client("alice")
+        consumer = client.subscribe(f"persistent://acme/x/{name}-out", "test")
+        producer = client.create_producer(f"persistent://acme/x/{name}-in")
+        for text in texts:
+            producer.send(text.encode())
+        found = []
+        for _ in texts:
+            message = consumer.receive(30_000)
+            consumer.acknowledge(message)
+            found.append(message.data().decode())
+        consumer.close()
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        answer = self.call("GET", f"/admin/v3/functions/acme/x/{name}/status").json()
+        return dict(answer["instances"][0]["status"])
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
+def prepared(server: Server, make_token: Callable[[str], str]) -> Secured:
+    it = Secured(server, make_token)
+    answers = [
+        it.call("PUT", "/admin/v2/tenants/acme", json={"adminRoles": ["boss"], "allowedClusters": ["standalone"]})
+    ]
+    answers.append(it.call("PUT", "/admin/v2/namespaces/acme/x"))
+    for role, actions in GRANTS.items():
+        answers.append(it.call("POST", f"/admin/v2/namespaces/acme/x/permissions/{role}", json=actions))
+    assert [answer.status_code for answer in answers] == [204] * 5, [answer.text for answer in answers]
+    return it
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Standalone with a secret key: the worker signs what its functions show."""
+    directory = tmp_path_factory.mktemp("secured")
+    config = directory / "standalone.yml"
+    config.write_text(
+        "authenticationEnabled: true\nauthenticationProviders: [token]\nauthorizationEnabled: true\n"
+        f"superUserRoles: [admin]\ntokenSecretKey: '{data_url(SECRET)}'\n"
+    )
+    with running("standalone", directory, "--config", str(config)) as server:
+        it = prepared(server, token)
+        yield it
+        it.close()
+
+
+@pytest.mark.parametrize("runtime", ["process", "thread"])
+def test_function_works_as_who_deployed_it(secured: Secured, runtime: str) -> None:
+    name = f"count-{runtime}"
+    answer = secured.deploy(name, "alice", COUNT, runtimeEnv=runtime)
+    assert answer.status_code == 204, answer.text
+    assert secured.answers(name, "a", "b") == ["a1", "b2"]
+    assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}/state/n", "alice").json()["numberValue"] == 2
+    assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}/state/n", "carol").status_code == 401
+    assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}", None).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"processingGuarantees": "EFFECTIVELY_ONCE"},
+        {"processingGuarantees": "ATMOST_ONCE"},
+        {"logTopic": "persistent://acme/x/logs"},
+        {"maxMessageRetries": 1, "deadLetterTopic": "persistent://acme/x/dead"},
+        {"parallelism": 2},
+    ],
+)
+def test_each_kind_of_function_works_with_the_rights_of_its_owner(secured: Secured, config: dict[str, Any]) -> None:
+    name = f"copy-{abs(hash(json.dumps(config))) % 100_000}"
+    answer = secured.deploy(name, "alice", COPY, **config)
+    assert answer.status_code == 204, answer.text
+    assert secured.answers(name, "a") == ["a"]
+
+
+def test_function_is_refused_where_its_owner_may_not_use_its_topics(secured: Secured) -> None:
+    for config, text in (
+        ({"inputs": ["persistent://public/default/in"]}, "which may not consume from persistent://public/default/in"),
+        ({"output": "persistent://public/default/out"}, "which may not produce to persistent://public/default/out"),
+        ({"logTopic": "persistent://public/default/l"}, "which may not produce to persistent://public/default/l"),
+        ({"inputs": [], "topicsPattern": "persistent://public/default/.*"}, "list the topics of the namespace"),
+    ):
+        answer = secured.deploy("refused", "alice", COPY, **config)
+        assert (answer.status_code, "the function would run as 'alice'" in answer.text) == (403, True), answer.text
+        assert text in answer.text
+    answer = secured.deploy("refused", "bob", COPY)
+    assert "run as 'bob', which may not consume from persistent://acme/x/refused-in" in answer.text
+    assert secured.deploy("refused", "carol", COPY).status_code == 401
+    assert secured.deploy("refused", "stranger", COPY).status_code == 401
+    assert secured.call("GET", "/admin/v3/functions/acme/x/refused").status_code == 404
+
+
+def test_code_of_one_role_never_runs_as_another(secured: Secured) -> None:
+    assert secured.deploy("owned", "alice", COPY).status_code == 204
+    answer = secured.deploy("owned", "boss", COPY + "# 1\n", "PUT")
+    assert (answer.status_code, "the function runs as 'alice'" in answer.text) == (403, True)
+    takes_over = {"updateAuthData": True}
+    answer = secured.deploy("owned", "bob", COPY + "# 2\n", "PUT", updateOptions=takes_over)
+    assert (answer.status_code, "would run as 'bob'" in answer.text) == (403, True)
+    assert secured.deploy("owned", "boss", COPY + "# 3\n", "PUT", updateOptions=takes_over).status_code == 204
+    assert secured.deploy("owned", "boss", COPY + "# 4\n", "PUT").status_code == 204
+    assert secured.answers("owned", "a") == ["a"]
+    # The first version was alice's, and is again when it is deployed again, whoever asks for it.
+    rolled_back = secured.call("POST", "/admin/v3/functions/acme/x/owned/rollback?toVersion=0", "boss")
+    assert rolled_back.status_code == 204, rolled_back.text
+    assert secured.deploy("owned", "alice", COPY + "# 5\n", "PUT").status_code == 204
+
+
+def test_topic_that_the_owner_may_not_use_is_refused_while_it_runs(secured: Secured) -> None:
+    assert secured.deploy("publisher", "alice", PUBLISH).status_code == 204
+    producer = secured.client("alice").create_producer("persistent://acme/x/publisher-in")
+    producer.send(b"persistent://public/default/elsewhere")
+    wait_for(lambda: "not authorized" in json.dumps(secured.status("publisher")), "the refusal in the status")
+    topics = secured.call("GET", "/admin/v2/persistent/public/default").json()
+    assert not any("elsewhere" in topic for topic in topics)
+
+
+def test_right_that_is_taken_away_ends_the_function(secured: Secured) -> None:
+    path = "/admin/v2/namespaces/acme/x/permissions/dave"
+    assert secured.call("POST", path, json=["functions", "produce", "consume"]).status_code == 204
+    assert secured.deploy("daves", "dave", COPY).status_code == 204
+    assert secured.answers("daves", "a") == ["a"]
+    assert secured.call("DELETE", path).status_code == 204
+    secured.call("POST", "/admin/v3/functions/acme/x/daves/restart", "alice")
+    wait_for(lambda: "not authorized" in secured.status("daves")["error"].lower(), "the reason in the status")
+
+
+def test_locks_of_functions_are_held_by_their_owners_only(secured: Secured) -> None:
+    topic, how = "persistent://public/functions/instances", {"consumer_type": pulsar.ConsumerType.Exclusive}
+    for role, name in (("carol", "acme/x/f:0"), ("alice", "other/x/f:0"), ("alice", "acme/xx/f:0"), ("alice", "f")):
+        with pytest.raises(pulsar.PulsarException):
+            secured.client(role).subscribe(topic, name, **how)
+    # Official clients make durable subscriptions, which would stay: no lock is one.
+    with pytest.raises(pulsar.PulsarException):
+        secured.client("alice").subscribe(topic, "acme/x/f:0", **how)
+    with pytest.raises(pulsar.PulsarException):
+        secured.client("alice").create_producer(topic)
+    with pytest.raises(pulsar.PulsarException):
+        secured.client("alice").subscribe("persistent://public/functions/metadata", "acme/x/f:0")
+
+
+@pytest.fixture(scope="module")
+def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Standalone with a public key: functions show the token that they were deployed with."""
+    directory = tmp_path_factory.mktemp("keyless")
+    key = rsa_key()
+
+    def make_token(role: str, **claims: Any) -> str:
+        return token(role, key, "RS256", **claims)
+
+    (directory / "public.der").write_bytes(public_der(key))
+    (directory / "own.token").write_text(make_token("admin"))
+    config = directory / "standalone.yml"
+    config.write_text(
+        "authenticationEnabled: true\nauthenticationProviders: [token]\nauthorizationEnabled: true\n"
+        f"superUserRoles: [admin]\ntokenPublicKey: file://{directory}/public.der\n"
+        f"brokerClientAuthenticationPlugin: token\n"
+        f"brokerClientAuthenticationParameters: file://{directory}/own.token\n"
+    )
+    with running("standalone", directory, "--config", str(config)) as server:
+        it = prepared(server, make_token)
+        yield it
+        it.close()
+
+
+def test_function_shows_the_token_that_it_was_deployed_with(keyless: Secured) -> None:
+    assert keyless.deploy("shown", "alice", COUNT).status_code == 204
+    assert keyless.answers("shown", "a") == ["a1"]
+    found = keyless.call("GET", "/admin/v3/functions/acme/x/shown")
+    assert keyless.make_token("alice") not in found.text
+
+
+def test_worker_without_anything_to_show_does_not_start(tmp_path: Path) -> None:
+    from tests.support.command import call
+
+    (tmp_path / "public.der").write_bytes(public_der(rsa_key()))
+    config = tmp_path / "standalone.yml"
+    config.write_text(
+        f"authenticationEnabled: true\nauthenticationProviders: [token]\ntokenPublicKey: file://{tmp_path}/public.der\n"
+    )
+    answer = call("standalone", "--data-dir", str(tmp_path / "data"), "--config", str(config), "--broker-port", "0",
+                  "--web-port", "0", "--worker-port", "0", "--state-port", "0")  # fmt: skip
+    assert answer.code != 0
+    assert "this worker has nothing to show the broker" in answer.err
