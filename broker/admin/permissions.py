@@ -137,6 +137,7 @@ async def _keep_topic(call: Call, name: TopicName, role: str, actions: list[str]
     topic = str(name)
 
     def change(grants: Grants) -> Grants:
+        require_known(call)  # asked again: others may have deleted it while this waited, and it would be another's
         roles = _without(grants.get(topic) or {}, role) | ({} if actions is None else {role: actions})
         return grants | {topic: roles} if roles else _without(grants, topic)
 

@@ -369,6 +369,12 @@ class Namespaces:
         )
         await self.forget_grants(name)
 
+    async def forget_partition(self, name: TopicName) -> None:
+        """Forget the properties and permissions of a partition; its policies are those of its topic."""
+        # First: what is on its way to the store, grants too, is in memory then.
+        await self._delete(_topic_path(TOPIC_PROPERTIES, name))
+        await self.forget_grants(name)
+
     async def forget_grants(self, name: TopicName, *, with_partitions: bool = False) -> None:
         """Forget what is granted on a topic, and on its partitions: others of their names are other topics."""
         of_partitions = f"{name}-partition-"

@@ -204,7 +204,7 @@ class TopicIncarnations:
         if not self._broker.namespaces.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)
         else:
-            await self._broker.namespaces.forget_grants(name)
+            await self._broker.namespaces.forget_partition(name)
         # Partitions share the schemas of their topic and go before it; both domains have the same.
         if name.partition < 0 and not self._broker.has_topic(_twin(name)):
             await self._broker.schemas.forget(name)
