@@ -46,7 +46,14 @@ class Secured:
     def deploy(self, name: str, role: str, source: str, /, method: str = "POST", **config: Any) -> httpx.Response:
         """Create or change a function of acme/x."""
         options = config.pop("updateOptions", None)
-        full = {"tenant": "acme", "namespace": "x", "name": name, "runtime": "PYTHON", "py": "f.py", "className": "f"}
+        full: dict[str, Any] = {
+            "tenant": "acme",
+            "namespace": "x",
+            "name": name,
+            "runtime": "PYTHON",
+            "py": "f.py",
+            "className": "f",
+        }
         full |= {"inputs": [f"persistent://acme/x/{name}-in"], "output": f"persistent://acme/x/{name}-out", **config}
         files = {
             "functionConfig": (None, json.dumps(full), "application/json"),
