@@ -14,7 +14,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import AuthenticationError
+from ..security.audit import record
 from ..security.roles import Roles
+from ..wire.printable import printable
 from .call import ROLES
 from .http_protocol import CERTIFICATE
 from .router import raw_path
@@ -60,9 +62,10 @@ class AuthenticatedRequests:
                 answer = await authenticator.request(scope["headers"], peer)
             except AuthenticationError as error:
                 if authenticator.settings.authenticate_metrics or raw_path(scope) not in _OPEN:
-                    _log.warning(
-                        "%s %s from %s is refused: %s", scope["method"], scope["path"][:_SHOWN], peer.address, error
-                    )
+                    path = raw_path(scope)
+                    shown = printable(path[:_SHOWN])
+                    _log.warning("%s %s from %s is refused: %s", scope["method"], shown, peer.address, error)
+                    record(Roles(None), peer.address, scope["method"], path, "401")
                     # Without Connection: close, the rest of a long body would have to be read.
                     headers = {"content-type": "text/html;charset=iso-8859-1", "connection": "close"}
                     await Response(_PAGE, 401, headers)(scope, receive, send)

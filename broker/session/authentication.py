@@ -16,9 +16,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import AuthenticationError, AuthorizationError
+from ...security import audit
 from ...security.authentication.authenticator import Authenticator, Shown
 from ...security.authentication.provider import Peer
 from ...security.authentication.sessions import Check, RoleChanged, Session
+from ...security.roles import Roles
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.commands import NO_REQUEST, PROTOCOL_VERSION
 
@@ -124,6 +126,8 @@ class ConnectionAuthentication:
     def _refuse(self, reason: str, error: AuthenticationError | AuthorizationError) -> None:
         connection = self._connection
         log.warning("%r is refused: %s", connection, reason)
+        roles = connection.roles or Roles(None)
+        audit.record(roles, connection.address.lstrip("/"), "CONNECT", "", audit.REFUSED)
         if not connection.is_closed:
             connection.fail(NO_REQUEST, error)
             connection.close()

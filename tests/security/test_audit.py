@@ -13,6 +13,7 @@ from magnetar.security.audit import LOGGER, line
 from magnetar.security.roles import Roles
 
 from tests.broker.admin.conftest import RunningBroker, broker, storage_config
+from tests.broker.raw import Raw
 from tests.security.secured import make_golden_world, secured
 
 __all__ = ["broker", "storage_config"]
@@ -49,6 +50,11 @@ async def test_what_is_refused_or_changes_something_is_told(tmp_path: Path, capl
             await raw.request("PRODUCER", topic=topic, producer_id=len(topic), request_id=1)
         await raw.request("SUBSCRIBE", topic=TOPIC, subscription="s", subType=0, consumer_id=1, request_id=2)
         await raw.close()
+        await secure.send("GET", f"{stats}%0A", {})
+        stranger = await Raw.open(secure.service.port)
+        stranger.send("CONNECT", client_version="raw", protocol_version=21, auth_method_name="token", auth_data=b"x")
+        assert (await stranger.receive()).command.HasField("error")
+        await stranger.close()
         told = [re.sub(r' address="[^"]*"', "", one) for one in lines(caplog)]
     assert told == [
         f'role="stranger" original=- operation="GET" resource="{stats}" outcome="401"',
@@ -56,6 +62,8 @@ async def test_what_is_refused_or_changes_something_is_told(tmp_path: Path, capl
         'role="tenantadmin" original=- operation="PUT" resource="/admin/v2/namespaces/sec/new" outcome="204"',
         f'role="producer" original=- operation="CREATE_TOPIC" resource="{TOPIC}-new" outcome="done"',
         f'role="producer" original=- operation="SUBSCRIBE" resource="{TOPIC}" outcome="refused"',
+        f'role=- original=- operation="GET" resource="{stats}%0A" outcome="401"',
+        'role=- original=- operation="CONNECT" resource="" outcome="refused"',
     ]
 
 

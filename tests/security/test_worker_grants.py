@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from magnetar.errors import ConnectionLost
+from magnetar.errors import ConnectionLost, UnknownBrokerError
 from magnetar.security.authorization.grants import Grants
+from magnetar.security.client_credentials import ClientCredentials
+from magnetar.security.credentials.client_security import ClientSecurity
 from magnetar.worker.cluster import grants as module
+from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.cluster.grants import KEPT_S, BrokerGrants
+
+from tests.security.secured import make_golden_world, secured
+from tests.support.tokens import token
 
 POLICIES = {"auth_policies": {"namespace_auth": {"a": ["functions"]}}, "subscription_auth_mode": "Prefix"}
 
@@ -82,3 +90,21 @@ async def test_who_asks_for_many_namespaces_fills_no_memory(admin: Admin, monkey
     for number in (9, 8, 7, 0):
         await grants.read("t", f"t/{number}")
     assert admin.asked == ["t", "t/0"]
+
+
+@pytest.mark.slow
+async def test_a_worker_reads_what_the_broker_decides_by(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        await make_golden_world(broker)
+        await broker.superuser("POST", "/admin/v2/namespaces/sec/ns/permissions/subscription/lim", ["consumer"])
+        credentials = ClientCredentials(ClientSecurity(auth_plugin="token", auth_params=token("superuser")))
+        async with aclosing(BrokerAdmin(broker.web_url, credentials)) as admin:
+            found = await BrokerGrants(admin).read("sec", "sec/ns")
+            assert await BrokerGrants(admin).read("none", "none/ns") == Grants()
+        assert broker.service.authorization is not None
+        assert found == broker.service.authorization.grants("sec", "sec/ns")
+        assert found.by_namespace["functions"] == ["functions"]
+        stranger = ClientCredentials(ClientSecurity(auth_plugin="token", auth_params=token("stranger")))
+        async with aclosing(BrokerAdmin(broker.web_url, stranger)) as admin:
+            with pytest.raises(UnknownBrokerError, match="was answered with 401"):
+                await BrokerGrants(admin).read("sec", "sec/ns")
