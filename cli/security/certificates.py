@@ -12,6 +12,8 @@ import click
 
 from ...web.same_site import host_name
 from ..failure import Failure, Group
+from ..output import print_json
+from ..settings import current
 from .files import write_new
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ def certificates() -> None:
 @click.option(
     "--days", type=click.IntRange(1, MAX_DAYS), default=365, show_default=True, help="How long they are good."
 )
-def create(directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
+@click.pass_context
+def create(ctx: click.Context, directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], days: int) -> None:
     """Make a CA and a server's certificate, or further ones of a CA that is in the directory already."""
     for role in clients:
         if not _ROLE.fullmatch(role) or role in _RESERVED:
@@ -55,9 +58,16 @@ def create(directory: str, hosts: tuple[str, ...], clients: tuple[str, ...], day
         authority.issue("server", names[0] if names else "localhost", names or DEFAULT_HOSTS)
     for role in clients:
         authority.issue(role, role, ())
-    click.echo(f"tlsCertificateFilePath={place.absolute() / 'server.pem'}")
-    click.echo(f"tlsKeyFilePath={place.absolute() / 'server.key.pem'}")
-    click.echo(f"tlsTrustCertsFilePath={place.absolute() / 'ca.pem'}")
+    settings = {
+        "tlsCertificateFilePath": str(place.absolute() / "server.pem"),
+        "tlsKeyFilePath": str(place.absolute() / "server.key.pem"),
+        "tlsTrustCertsFilePath": str(place.absolute() / "ca.pem"),
+    }
+    if current(ctx).output == "json":
+        print_json(settings)
+        return
+    for name, value in settings.items():
+        click.echo(f"{name}={value}")
     for role in clients:
         click.echo(f"# {role} shows tlsCertFile:{place / f'{role}.pem'},tlsKeyFile:{place / f'{role}.key.pem'}")
 

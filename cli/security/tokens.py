@@ -17,6 +17,8 @@ import click
 from ...errors import AuthenticationError
 from ...security.authentication.keys import key_bytes
 from ..failure import Failure, Group
+from ..output import print_json
+from ..settings import current
 from .files import write_new
 
 if TYPE_CHECKING:
@@ -53,12 +55,15 @@ def tokens() -> None:
 @algorithm_option(*SECRET_BYTES, default="HS256")
 @click.option("-o", "--output", metavar="FILE", help="Write it there, readable by you only; else it is printed.")
 @click.option("-b", "--base64", "as_base64", is_flag=True, help="In base64, as text.")
-def create_secret_key(algorithm: str, output: str | None, as_base64: bool) -> None:
+@click.pass_context
+def create_secret_key(ctx: click.Context, algorithm: str, output: str | None, as_base64: bool) -> None:
     """Make a secret for tokenSecretKey: who has it can make tokens."""
     key = secrets.token_bytes(SECRET_BYTES[algorithm])
     content = base64.b64encode(key) if as_base64 else key
     if output is not None:
         write_new(Path(output), content, is_secret=True)
+    elif current(ctx).output == "json":
+        print_json({"secretKey": base64.b64encode(key).decode()})
     elif as_base64:
         click.echo(content.decode())
     elif sys.stdout.isatty():
@@ -97,20 +102,27 @@ def create_key_pair(algorithm: str, output_private_key: str, output_public_key: 
 @click.option("-pk", "--private-key", metavar="KEY", help=f"The private key, in DER or PEM: {KEY_FORMS}.")
 @click.option("-hs", "--headers", multiple=True, metavar="NAME=VALUE", help="Further headers, such as kid=7.")
 @click.option("--audience", metavar="NAME", help="For whom it is: the claim aud (Pulsar's tool has no such flag).")
-def create(algorithm: str | None, subject: str, secret_key: str | None, private_key: str | None, **more: Any) -> None:
+@click.pass_context
+def create(
+    ctx: click.Context, /, algorithm: str | None, secret_key: str | None, private_key: str | None, **more: Any
+) -> None:
     """Print a token for a role."""
     key, algorithms = _signing_key(secret_key, private_key)
     chosen = algorithm or algorithms[0]
     if chosen not in algorithms:
         raise Failure(f"--signature-algorithm {chosen} does not fit the key; it signs with {', '.join(algorithms)}")
-    claims: dict[str, Any] = {"sub": subject}
+    claims: dict[str, Any] = {"sub": more["subject"]}
     if more["audience"] is not None:
         claims["aud"] = more["audience"]
     if more["expiry_time"] is not None:
         claims["exp"] = int(time.time()) + seconds(more["expiry_time"])
     import jwt
 
-    click.echo(jwt.encode(claims, key, chosen, headers=dict(map(_header, more["headers"]))))
+    token = jwt.encode(claims, key, chosen, headers=dict(map(_header, more["headers"])))
+    if current(ctx).output == "json":
+        print_json({"token": token})
+    else:
+        click.echo(token)
 
 
 def seconds(text: str) -> int:
@@ -182,7 +194,8 @@ def _token(token: str | None, from_stdin: bool, token_file: str | None) -> bytes
 
 @tokens.command()
 @token_options
-def show(token: str | None, from_stdin: bool, token_file: str | None) -> None:
+@click.pass_context
+def show(ctx: click.Context, token: str | None, from_stdin: bool, token_file: str | None) -> None:
     """Show what a token says, whoever signed it."""
     shown = _token(token, from_stdin, token_file)
     import jwt
@@ -191,6 +204,9 @@ def show(token: str | None, from_stdin: bool, token_file: str | None) -> None:
         found = jwt.decode_complete(shown, options={"verify_signature": False})
     except Exception as error:  # whatever bytes that are no token provoke in the parser
         raise Failure(f"this is no token: {type(error).__name__}") from error
+    if current(ctx).output == "json":
+        print_json({"header": found["header"], "payload": found["payload"]})
+        return
     click.echo(json.dumps(found["header"]))
     click.echo("---")
     click.echo(json.dumps(found["payload"], ensure_ascii=False))

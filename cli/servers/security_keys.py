@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .config_key import Key
@@ -44,6 +45,7 @@ SECURITY_KEYS: dict[str, Key] = {
     "authenticationEnabled": Key("security", "enabled", truth),
     "authenticationProviders": Key("security", "providers", words),
     **TOKEN_KEYS,
+    "tokenSettingPrefix": Key("security", "", text),
     "anonymousUserRole": Key("security", "anonymous_role", text),
     "proxyRoles": Key("security", "proxy_roles", words),
     "authenticateOriginalAuthData": Key("security", "authenticate_original", truth),
@@ -81,6 +83,25 @@ WORKER_CLIENT_KEYS: dict[str, Key] = {
 """The same in functions_worker.yml, which has further names for some."""
 
 
+PREFIX = "tokenSettingPrefix"
+
+
+def without_prefix(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which those of tokens have their own names, where ``tokenSettingPrefix`` stands before them.
+
+    Raises:
+        ValueError: one has no prefix, so that Pulsar would not read it.
+    """
+    prefix = str(values.get(PREFIX) or "")
+    if not prefix:
+        return dict(values)
+    prefixed = {prefix + name: name for name in TOKEN_KEYS if name.startswith("token")}
+    lacking = [name for name in prefixed.values() if name in values]
+    if lacking:
+        raise ValueError(f"{lacking[0]} is not read beside {PREFIX}; name it {prefix}{lacking[0]}")
+    return {prefixed.get(name, name): value for name, value in values.items() if name != PREFIX}
+
+
 def lift_properties(security: dict[str, Any]) -> None:
     """Take what Pulsar's workers have below ``properties`` for what it is; the rest is for providers of one's own.
 
@@ -88,7 +109,7 @@ def lift_properties(security: dict[str, Any]) -> None:
         ValueError: a value is refused.
     """
     rest = {}
-    for name, value in security.get("properties", {}).items():
+    for name, value in without_prefix(security.get("properties", {})).items():
         key = TOKEN_KEYS.get(name)
         if key is None:
             rest[name] = value

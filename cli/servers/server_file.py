@@ -15,7 +15,7 @@ from ..properties_file import read_properties
 from .config_key import Key
 from .config_values import store_url, whole
 from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
-from .security_keys import lift_properties
+from .security_keys import lift_properties, without_prefix
 
 Settings = dict[str, dict[str, Any]]
 
@@ -44,6 +44,10 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
     if path is None:
         return found
     content = {name: value for name, value in _content(path).items() if as_text(value) not in ("", "{}")}
+    try:
+        content = without_prefix(content)
+    except ValueError as exc:
+        raise Failure(f"--config {path}: {exc}") from exc
     faults: list[str] = []
     for name, value in content.items():
         key = keys.get(name)

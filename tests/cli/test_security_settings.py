@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pulsar
 import pytest
-from magnetar.cli.failure import Faults
+from magnetar.cli.failure import Failure, Faults
 from magnetar.cli.servers.config_file import BROKER_KEYS, WORKER_KEYS
 from magnetar.cli.servers.server_file import read_server_file
 from magnetar.security.authentication.settings import ServerSecurity
@@ -107,6 +107,17 @@ def test_who_may_do_what_and_what_workers_show_is_taken_too(tmp_path: Path) -> N
     assert (client.auth_plugin, client.auth_params, client.tls_trust_certs_file) == ("token", "token:hidden", "/ca.pem")
     off = read(tmp_path, text + "brokerClientAuthenticationEnabled: false\n", "functions_worker.yml")
     assert off["client"] == {"tls_trust_certs_file": "/ca.pem"}
+
+
+def test_a_prefix_may_stand_before_the_names_of_settings_of_tokens(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, "tokenSettingPrefix=my\nmytokenSecretKey=file:///s/secret\nmytokenAudience=here\n", "broker.conf"
+    )
+    assert found["security"] == {"token_secret_key": "file:///s/secret", "token_audience": "here"}
+    below = "properties: {tokenSettingPrefix: my, mytokenSecretKey: /s/secret}"
+    assert read(tmp_path, below, "functions_worker.yml")["security"]["token_secret_key"] == "/s/secret"
+    with pytest.raises(Failure, match="tokenSecretKey is not read beside tokenSettingPrefix; name it mytokenSecretKey"):
+        read(tmp_path, "tokenSettingPrefix=my\ntokenSecretKey=/s/secret\n", "broker.conf")
 
 
 def test_records_travel_through_json() -> None:

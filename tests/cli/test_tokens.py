@@ -93,6 +93,15 @@ def test_a_token_may_end_and_be_for_an_audience() -> None:
     ]  # fmt: skip
 
 
+def test_programs_get_json(tmp_path: Path) -> None:
+    secret = json.loads(ok("-o", "json", "tokens", "create-secret-key"))["secretKey"]
+    token = json.loads(ok("-o", "json", "tokens", "create", "-s", "ann", "-sk", secret))["token"]
+    shown = json.loads(ok("-o", "json", "tokens", "show", token))
+    assert shown == {"header": {"alg": "HS256", "typ": "JWT"}, "payload": {"sub": "ann"}}
+    settings = json.loads(ok("-o", "json", "certificates", "create", "--directory", str(tmp_path)))
+    assert settings["tlsTrustCertsFilePath"] == f"{tmp_path}/ca.pem"
+
+
 def test_a_token_that_is_not_good_is_not_validated(tmp_path: Path) -> None:
     secret, other = ok("tokens", "create-secret-key", "-b"), ok("tokens", "create-secret-key", "-b")
     ended = ok("tokens", "create", "-s", "ann", "-sk", secret, "-e", "0s")
