@@ -12,12 +12,11 @@ Source: Pulsar 4.0, AuthorizationService and PulsarAuthorizationProvider.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
 from ..roles import Roles
-from .grants import ByRole, Grants, of_topic
+from .grants import ByRole, Grants, names_in, of_topic
 from .operations import NEEDED_ON_NAMESPACE, NEEDED_ON_TOPIC, Action
 from .rules import Resource, Rule, Who
 from .settings import AuthorizationSettings
@@ -103,7 +102,7 @@ def _judge_one(
 
 
 def _judge_subscription(role: str, subscription: str, grants: Grants) -> Why | None:
-    may_use: Collection[str] = grants.by_subscription.get(subscription) or ()
+    may_use = names_in(grants.by_subscription.get(subscription))
     if may_use and role not in may_use:
         return Why.NOT_ALLOWED
     return Why.WRONG_PREFIX if grants.needs_prefix and not subscription.startswith(role) else None
@@ -111,10 +110,10 @@ def _judge_subscription(role: str, subscription: str, grants: Grants) -> Why | N
 
 def has_action(by_role: ByRole, role: str, action: str, allows_wildcards: bool) -> bool:
     """Return whether an action is granted to a role, by its name or by a pattern ``abc*`` or ``*abc``."""
-    if action in by_role.get(role, ()):
+    if action in names_in(by_role.get(role)):
         return True
     return allows_wildcards and any(
-        action in actions
+        action in names_in(actions)
         and (
             (pattern.endswith("*") and role.startswith(pattern[:-1]))
             or (pattern.startswith("*") and role.endswith(pattern[1:]))

@@ -59,36 +59,29 @@ def grants_of(tenant: Mapping[str, Any] | None, policies: Mapping[str, Any] | No
     """Return the grants in a TenantInfo and in the policies of a namespace; None is what does not exist."""
     if tenant is None:
         return Grants()
-    admins = _names(tenant.get("adminRoles"))
+    admins = names_in(tenant.get("adminRoles"))
     if policies is None:
         return Grants(True, admins)
     granted = _object(policies.get("auth_policies"))
     return Grants(
         True,
         admins,
-        _by_role(granted.get("namespace_auth")),
+        _object(granted.get("namespace_auth")),
         _object(granted.get("destination_auth")),
-        _by_role(granted.get("subscription_auth_roles")),
+        _object(granted.get("subscription_auth_roles")),
         policies.get("subscription_auth_mode") == PREFIX,
     )
 
 
 def of_topic(grants: Grants, topic: str) -> ByRole:
     """Return the actions granted on one topic alone, by role."""
-    return _by_role(grants.by_topic.get(topic))
+    return _object(grants.by_topic.get(topic))
+
+
+def names_in(value: Any) -> Collection[str]:
+    """Return the names of actions or roles that a list has; there are none in anything else."""
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else _NOBODY
-
-
-def _by_role(value: Any) -> ByRole:
-    # The broker's own are well-formed: nothing is copied for them, however many roles there are.
-    by_role = _object(value)
-    if all(isinstance(names, list) for names in by_role.values()):
-        return by_role
-    return {role: names for role, names in by_role.items() if isinstance(names, list)}
-
-
-def _names(value: Any) -> Collection[str]:
-    return value if isinstance(value, list) else ()
