@@ -53,7 +53,7 @@ class OwnerRights:
             except InvalidTopicName:
                 continue  # a pattern whose namespace is none; the broker has the last word
             if operation is NamespaceOperation.GET_TOPICS:
-                rule, resource = Rule(Who.NAMESPACE, operation), Resource.of_namespace(parsed.namespace)
+                rule, resource = Rule(Who.NAMESPACE, operation), Resource.of_namespace(parsed.namespace_name)
             else:
                 rule, resource = Rule(Who.TOPIC, operation), Resource.of_topic(parsed, name)
             grants = await self._grants.read(resource.tenant, resource.namespace)
