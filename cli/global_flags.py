@@ -39,7 +39,7 @@ def accept_global_flags(command: click.Command) -> None:
             command.params.append(click.Option([flag], hidden=True, expose_value=False, callback=keep))
     for one in SECURITY_SETTINGS:
         if known.isdisjoint("/".join(one.flags).split("/")):
-            keep = partial(_keep_security, one.name)
+            keep = partial(keep_security, one.name)
             flags = [*one.flags, one.name]
             command.params.append(click.Option(flags, hidden=True, expose_value=False, callback=keep, default=None))
     if isinstance(command, click.Group):
@@ -55,7 +55,7 @@ def _keep(name: str, ctx: click.Context, param: click.Parameter, value: str | No
         ctx.obj = replace(before, **checked)
 
 
-def _keep_security(name: str, ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
+def keep_security(name: str, ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
     """Put a given setting of authentication or TLS into the settings of the call."""
     if value is not None:
         ctx.obj = current(ctx).with_security(name, value)

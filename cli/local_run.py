@@ -7,43 +7,49 @@ import json
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..security.credentials.client_security import ClientSecurity
 from ..wire.printable import printable, summary
-from .config_flags import QuietOption, refused_help
+from .config_flags import QuietOption
 from .failure import Failure
+from .global_flags import keep_security
 from .settings import Settings
 
 if TYPE_CHECKING:
     from ..runtime.local import LocalRun, ReadMetrics
 
-_REFUSED = {
-    "--client-auth-plugin --clientAuthPlugin": "authentication is not supported yet",
-    "--client-auth-params --clientAuthParams": "authentication is not supported yet",
-    "--tls-trust-cert-path --tls_trust_cert_path": "TLS is not supported yet",
-}
-_REFUSED_SWITCHES = {
-    "--use-tls --use_tls": "TLS is not supported yet",
-    "--tls-allow-insecure --tls_allow_insecure": "TLS is not supported yet",
-    "--hostname-verification-enabled --hostname_verification_enabled": "TLS is not supported yet",
-}
-"""Flags of Pulsar's that are refused by name, and why."""
-
-
-def refused_flags() -> dict[str, str]:
-    """Return the reason of each flag that is refused, by all its spellings."""
-    return {flag: reason for names, reason in (_REFUSED | _REFUSED_SWITCHES).items() for flag in names.split()}
+_SECURITY = (
+    ("auth_plugin", "--client-auth-plugin --clientAuthPlugin --auth-plugin", "NAME",
+     "What shows the broker who you are; else --auth-plugin before the command."),
+    ("auth_params", "--client-auth-params --clientAuthParams --auth-params", "TEXT",
+     "What it is told; else --auth-params before the command."),
+    ("tls_trust_certs_file", "--tls-trust-cert-path --tls_trust_cert_path --tls-trust-certs-file", "FILE",
+     "Authorities (PEM) that are trusted; else the system's."),
+)  # fmt: skip
+_SECURITY_SWITCHES = (
+    ("tls_allow_insecure_connection",
+     "--tls-allow-insecure --tls_allow_insecure --tls-allow-insecure-connection", "Take any certificate; for trying."),
+    ("tls_hostname_verification", "--hostname-verification-enabled --hostname_verification_enabled",
+     "The broker's certificate must name its host; on by default."),
+)  # fmt: skip
+"""Name in `ClientSecurity`, flags and help: those of Pulsar's, and the global ones that mean the same."""
 
 
 def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags of a local run."""
-    for names, reason in _REFUSED.items():
-        command = _refused(names, reason)(command)
-    for names, reason in _REFUSED_SWITCHES.items():
-        command = _refused(names, reason, is_flag=True)(command)
+    command = click.option(
+        "--use-tls", "--use_tls", "use_tls", cls=QuietOption, is_flag=True,
+        help="Refuse an address of the broker without TLS; pulsar+ssl:// says it, too.",
+    )(command)  # fmt: skip
+    for name, flags, text in reversed(_SECURITY_SWITCHES):
+        command = _security(name, flags, text, is_flag=True, default=None)(command)
+    for name, flags, metavar, text in reversed(_SECURITY):
+        command = _security(name, flags, text, metavar=metavar)(command)
     for option in (
         click.option(
             "--metrics-port-start", "metrics_port", metavar="PORT", type=click.IntRange(0, 65535),
@@ -72,26 +78,22 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _refused(names: str, reason: str, **attributes: Any) -> Callable[..., Any]:
-    def refuse(_: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value:
-            raise Failure(f"{parameter.opts[0]} is refused: {reason}; leave it out")
-
-    text = refused_help("", f"{reason}; leave it out")
-    return click.option(*names.split(), cls=QuietOption, help=text, expose_value=False, callback=refuse, **attributes)
+def _security(name: str, flags: str, text: str, **attributes: Any) -> Callable[..., Any]:
+    keep = partial(keep_security, name)
+    return click.option(*flags.split(), cls=QuietOption, help=text, expose_value=False, callback=keep, **attributes)
 
 
-def service_url_of(given: str | None, settings: Settings) -> str:
+def service_url_of(given: str | None, settings: Settings, use_tls: bool) -> str:
     """Return the broker's address.
 
     Raises:
-        Failure: it is none of the protocol.
+        Failure: it is none of the protocol, or has no TLS where it must.
     """
     url = given or settings.service_url
-    if not url.startswith("pulsar://"):
-        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar://, which is all that localrun speaks")
-    if settings.credentials.authentication is not None:
-        raise Failure("localrun shows a broker no credentials yet; create the function, or leave --auth-plugin out")
+    if not url.startswith(("pulsar://", "pulsar+ssl://")):
+        raise Failure(f"--broker-service-url {url!r} does not begin with pulsar:// or pulsar+ssl://")
+    if use_tls and not url.startswith("pulsar+ssl://"):
+        raise Failure(f"--use-tls needs an address with TLS, not {url}; give --broker-service-url pulsar+ssl://…")
     return url.rstrip("/")
 
 
@@ -106,6 +108,7 @@ class Surroundings:
         secrets_provider: class that finds secrets; empty for the usual one.
         secrets_config: what it is told, as JSON; empty for nothing.
         metrics_port: the first port of /metrics; 0 takes free ones, None: there is no such page.
+        security: what broker and REST interface are shown, and how they are checked.
     """
 
     service_url: str
@@ -114,6 +117,7 @@ class Surroundings:
     secrets_provider: str = ""
     secrets_config: str = ""
     metrics_port: int | None = None
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
 
 def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings:
@@ -127,13 +131,17 @@ def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings
         raise Failure("--secrets-provider-config is for a provider; give --secrets-provider-classname, too")
     if config and not _is_object(config):  # which may hold a password, and is not shown
         raise Failure('--secrets-provider-config is no JSON object; give one such as \'{"path": "/run/secrets"}\'')
+    service_url = service_url_of(given.pop("broker_service_url"), settings, given.pop("use_tls"))
+    admin_url = (given.pop("web_service_url", None) or settings.admin_url).rstrip("/")
+    around = replace(settings, service_url=service_url, admin_url=admin_url)
     return Surroundings(
-        service_url=service_url_of(given.pop("broker_service_url"), settings),
-        admin_url=(given.pop("web_service_url", None) or settings.admin_url).rstrip("/"),
+        service_url=service_url,
+        admin_url=admin_url,
         state_url=given.pop("state_storage_service_url") or "",
         secrets_provider=provider,
         secrets_config=config,
         metrics_port=given.pop("metrics_port"),
+        security=around.credentials.security,
     )
 
 

@@ -57,7 +57,7 @@ async def run_here(
     config = ClientConfig(
         description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
     )
-    client = AsyncClient(spec.service_url, config)
+    client = AsyncClient(spec.service_url, config, admin_url=spec.admin_url)
     tasks = TaskSet(f"instance {spec.key}")
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), log)

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import FunctionLoadError, PackageError
@@ -21,6 +21,7 @@ from ..instance.loading.requirements import Installed, Installer
 from ..instance.logs.file import LogFollower
 from ..instance.spec import InstanceSpec
 from ..metadata.packages_extract import SUFFIXES, extract
+from ..security.credentials.client_security import ClientSecurity
 from ..tasks import race
 from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance, MetricsData
 from .foreground import run_here
@@ -54,6 +55,7 @@ class LocalRun:
         first_instance: the number of the first instance.
         secrets_provider: class that finds secrets; empty for the usual one.
         secrets_config: what it is told, as JSON; empty for nothing.
+        security: what broker and REST interface are shown, and how they are checked.
     """
 
     details: FunctionDetails
@@ -64,6 +66,7 @@ class LocalRun:
     first_instance: int = 0
     secrets_provider: str = ""
     secrets_config: str = ""
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
     @property
     def numbers(self) -> range:
@@ -108,7 +111,7 @@ class LocalRun:
                 package=package, libraries=libraries, worker_id=WORKER_ID, service_url=self.service_url,
                 admin_url=self.admin_url, state_url=self.state_url, log_file=directory / "log",
                 control_socket=directory / "socket", last_words=directory / "last-words",
-                secrets_provider=self.secrets_provider, secrets_config=self.secrets_config,
+                secrets_provider=self.secrets_provider, secrets_config=self.secrets_config, security=self.security,
             )  # fmt: skip
 
             def take(counters: Callable[[], MetricsData]) -> None:
@@ -170,6 +173,7 @@ class LocalRun:
         environment = InstanceEnvironment(
             worker_id=WORKER_ID, service_url=self.service_url, admin_url=self.admin_url, state_url=self.state_url,
             data_dir=directory, secrets_provider=self.secrets_provider, secrets_config=self.secrets_config,
+            security=self.security,
         )  # fmt: skip
         is_process = self.has_processes
         runtime: Runtime = ProcessRuntime() if is_process else ThreadRuntime(self.service_url)

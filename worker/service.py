@@ -156,7 +156,7 @@ class WorkerService:
         admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
         http = await stack.enter_async_context(connections(10.0, credentials=credentials))
         settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **own.to_dict())
-        client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
+        client = await stack.enter_async_context(AsyncClient(config.service_url, settings, admin_url=config.admin_url))
         return owners, Connections(admin, http, client)
 
     async def _serve(self, gate: ReadinessGate) -> int:

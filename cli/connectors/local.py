@@ -53,7 +53,7 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
     return LocalRun(
         details=component.to_details(config), package=Path(code) if code else None, service_url=around.service_url,
         admin_url=around.admin_url, state_url=around.state_url, secrets_provider=around.secrets_provider,
-        secrets_config=around.secrets_config,
+        secrets_config=around.secrets_config, security=around.security,
     )  # fmt: skip
 
 

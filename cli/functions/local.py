@@ -43,7 +43,7 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
         local = LocalRun(
             details=to_details(config), package=code, service_url=around.service_url, admin_url=around.admin_url,
             state_url=around.state_url, first_instance=first_instance, secrets_provider=around.secrets_provider,
-            secrets_config=around.secrets_config,
+            secrets_config=around.secrets_config, security=around.security,
         )  # fmt: skip
         if not local.is_direct:  # which loads it here at once, and ends with the reason
             asyncio.run(check_once(question_of(package, config.class_name or "", config)))

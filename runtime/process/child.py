@@ -100,7 +100,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(
         description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
     )
-    client = AsyncClient(spec.service_url, config)
+    client = AsyncClient(spec.service_url, config, admin_url=spec.admin_url)
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)

@@ -165,7 +165,8 @@ class ThreadRuntime:
             config = ClientConfig(
                 description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
             )
-            shared = self._clients[spec.security] = _SharedClient(AsyncClient(self._service_url, config))
+            client = AsyncClient(self._service_url, config, admin_url=spec.admin_url)
+            shared = self._clients[spec.security] = _SharedClient(client)
         shared.users += 1
         return ThreadInstance(spec, shared.client, self._router, partial(self._release, spec.security))
 

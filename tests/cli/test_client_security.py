@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import click
 import pytest
 from magnetar.cli.failure import Failure
+from magnetar.cli.functions.localrun import localrun
+from magnetar.cli.local_run import take_surroundings
 from magnetar.cli.main import main
 from magnetar.cli.security_settings import SECURITY_SETTINGS
-from magnetar.cli.settings import find_settings
+from magnetar.cli.settings import current, find_settings
 from magnetar.errors import InvalidConfig
 from magnetar.security.credentials.client_security import ClientSecurity
 
@@ -130,15 +133,34 @@ def test_a_switch_that_is_a_number_is_refused() -> None:
         ClientSecurity.from_dict({"tls_hostname_verification": 1})
 
 
-@pytest.mark.parametrize("more", [[], ["--auth-plugin", "token", "--auth-params", SECRET]])
-def test_localrun_refuses_what_it_cannot_honour(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("f.py").write_text("def f(x): return x\n")
-    run = ["functions", "localrun", "--py", "f.py", "--classname", "f.f", "--inputs", "i"]
-    address = [] if more else ["--service-url", "pulsar+ssl://localhost"]
-    assert main([*more, *run, *address]) == 1
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--use-tls"], "--use-tls needs an address with TLS, not pulsar://127.0.0.1:6650"),
+        (["--client-auth-plugin", "tokens", "--client-auth-params", SECRET], "auth_plugin 'tokens' is not supported"),
+        (["--tls-trust-cert-path", "/ca"], "tls_trust_certs_file is of use on TLS only, and http://127.0.0.1:8080"),
+        (["--broker-service-url", "http://x"], "does not begin with pulsar:// or pulsar+ssl://"),
+    ],
+)
+def test_a_local_run_refuses_what_contradicts_itself(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["functions", "localrun", "--py", "f.py", "--classname", "f.f", "--inputs", "i", *flags]) == 1
     error = capsys.readouterr().err
-    assert "localrun s" in error  # "speaks" or "shows"
+    assert said in error
     assert SECRET not in error
+
+
+def test_a_local_run_takes_credentials_from_either_kind_of_flags() -> None:
+    code = Path("f.py")
+    code.write_text("def f(x): return x\n")
+    for name in ("--client-auth-plugin", "--auth-plugin"):
+        context = click.Context(localrun, obj=find_settings(None, "pulsar+ssl://host", None, {"auth_plugin": "token"}))
+        flags = [name, "basic", name.replace("plugin", "params"), "u:p", "--hostname-verification-enabled"]
+        localrun.parse_args(context, [*flags, "--py", "f.py", "--classname", "f.f", "--inputs", "i"])
+        around = take_surroundings(dict(context.params), current(context))
+        assert around.security == ClientSecurity(auth_plugin="basic", auth_params="u:p")
+        assert around.service_url == "pulsar+ssl://host"
 
 
 # -- at work ----------------------------------------------------------------------------------------------------------

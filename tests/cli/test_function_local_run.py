@@ -91,7 +91,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
         ((*names, "code.process", "--py", "http://127.0.0.1/code.py"), "code of this machine"),
         ((*names, "code.process"), "no code given"),
         ((*names, "code.process", "--py", code, "--runtime", "spark"), "on a worker"),
-        ((*names, "code.process", "--py", code, "--use-tls"), "TLS is not supported yet"),
+        ((*names, "code.process", "--py", code, "--use-tls"), "needs an address with TLS"),
         ((*names, "code.process", "--py", str(tmp_path / "none.py"), "--reload"), "to watch"),
     ):
         assert main(arguments) == 1, arguments

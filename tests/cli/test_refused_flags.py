@@ -1,19 +1,16 @@
-"""The help marks each flag that is refused, and a local run works by each of Pulsar's flags or refuses it by name."""
+"""The help marks each flag that is refused, and a local run has each of Pulsar's flags."""
 
 from __future__ import annotations
-
-import re
 
 import click
 import pytest
 from magnetar.cli.connectors.connectors import sinks, sources
 from magnetar.cli.functions.functions import functions
-from magnetar.cli.local_run import refused_flags
-from magnetar.cli.main import main
 from magnetar.config.connector_config import SINK_FLAGS, SOURCE_FLAGS
 from magnetar.config.function_config import FUNCTION_FLAGS
 from magnetar.config.table import Field
 
+OF_FUNCTIONS = ("--web-service-url", "--instance-id-offset", "--instanceIdOffset")
 GROUPS = ((functions, FUNCTION_FLAGS), (sources, SOURCE_FLAGS), (sinks, SINK_FLAGS))
 MARK = "Refused: "
 
@@ -51,19 +48,9 @@ def test_help_marks_the_flags_that_are_refused_and_no_other(
 
 
 @pytest.mark.parametrize(("group", "name"), [(functions, "functions"), (sources, "sources"), (sinks, "sinks")])
-def test_help_of_a_local_run_marks_what_it_refuses(group: click.Group, name: str) -> None:
+def test_a_local_run_has_each_flag_of_pulsar(group: click.Group, name: str) -> None:
     shown = helps(group, "localrun")
-    for flag, reason in refused_flags().items():
-        assert f"{MARK}{reason}" in shown[flag], f"{name} localrun {flag}"
-
-
-@pytest.mark.parametrize("flag", LOCAL_RUN_OF_PULSAR)
-def test_local_run_has_each_flag_of_pulsar_or_refuses_it_by_name(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if flag not in refused_flags():
-        assert flag in helps(functions, "localrun")
-        return
-    value = () if ("tls" in flag.lower() and "path" not in flag) or "hostname" in flag else ("5",)
-    assert main(("functions", "localrun", flag, *value)) == 1
-    said = capsys.readouterr().err
-    shown = re.sub("_|(?=[A-Z])", "-", flag[2:]).lower()
-    assert f"--{shown} is refused: {refused_flags()[flag]}; leave it out" in said
+    for flag in LOCAL_RUN_OF_PULSAR:
+        only_of_functions = name != "functions" and flag in OF_FUNCTIONS
+        assert bool(shown.get(flag)) != only_of_functions, f"{name} localrun {flag}"
+        assert MARK not in shown.get(flag, "")
