@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..security.credentials.client_security import ClientSecurity
+from ..security.local_token import local_token_of
 from ..wire.printable import one_line
 from .client_file import ClientFile, read_client_file
 from .failure import Failure
@@ -33,7 +34,7 @@ class Settings:
         service_url: address of the binary protocol.
         output: ``json`` for JSON whatever the terminal; None for tables on a terminal.
         security_layers: what flags behind the command, flags before it, the environment and the file say of
-            authentication and TLS.
+            authentication and TLS; the last is the token of a standalone on this machine.
     """
 
     admin_url: str = DEFAULT_ADMIN_URL
@@ -94,8 +95,11 @@ def find_settings(
     service_url = (
         service_url or os.environ.get("MAGNETAR_SERVICE_URL") or in_file.get("service_url") or DEFAULT_SERVICE_URL
     )
-    layers: tuple[Values, ...] = ({}, security or {}, from_variables(os.environ), found.security)
-    return Settings(checked_admin_url(admin_url), checked_service_url(service_url), output, layers)
+    admin_url, service_url = checked_admin_url(admin_url), checked_service_url(service_url)
+    data_dir = Path(os.environ.get("MAGNETAR_DATA_DIR", "data"))
+    local: Values = dict(local_token_of(data_dir, (admin_url, service_url)))
+    layers: tuple[Values, ...] = ({}, security or {}, from_variables(os.environ), found.security, local)
+    return Settings(admin_url, service_url, output, layers)
 
 
 def checked_admin_url(url: str) -> str:

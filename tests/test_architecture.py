@@ -38,7 +38,7 @@ not know each other."""
 
 INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "security": (
-        ("roles", "server_tls", "server_tls_settings", "tls_failure"),
+        ("local_token", "roles", "server_tls", "server_tls_settings", "tls_failure"),
         ("credentials",),
         ("tls", "authentication", "authorization"),
         ("",),

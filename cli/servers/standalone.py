@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...security.local_token import TOKEN_FILE
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS
 from .data_directory import DataDirectory
 from .exposure import check_exposure, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
+from .local_token import close_with_token, write_token
 from .server_file import Settings, read_server_file
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
@@ -33,11 +35,15 @@ DEFAULT_WORKER_PORT = 6750
 @click.option("--worker-port", type=int, help="Port of the worker (default: 6750, 0: a free one).")
 @click.option("-nfw", "--no-functions-worker", is_flag=True, help="Run the broker only.")
 @click.option("--state-port", type=int, help="Port of the state store (default: 4181, 0: a free one).")
+@click.option(
+    "--local-token",
+    is_flag=True,
+    help="Take only who shows the token in --data-dir, which commands on this machine read by themselves.",
+)
 @click.option("-nss", "--no-stream-storage", is_flag=True, help="Run without the state store.")
 def standalone(
     config_file: str | None,
     wipe_data: bool,
-    insecure: bool,
     ready_file: str | None,
     no_functions_worker: bool,
     no_stream_storage: bool,
@@ -47,16 +53,14 @@ def standalone(
     die_with_parent()
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
+    token = close_with_token(in_file) if flags["local_token"] else None
     config, storage_config = broker_configs(flags, in_file)
-    check_exposure(config.host, insecure or config.security.enabled)
-    port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
-    state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
-    if not no_functions_worker:
-        check_port(config.host, port, "--worker-port")
+    check_exposure(config.host, flags["insecure"] or config.security.enabled)
     has_state = not (no_functions_worker or no_stream_storage)
-    if has_state:
-        check_port(config.host, state_port, "--state-port")
-    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER, STATE_KEY))
+    port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
+    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE))
+    if token is not None:
+        write_token(directory.path, token)
     state_key = state_key_of(config, in_file, directory)
 
     urls: dict[str, str] = {}
@@ -118,6 +122,19 @@ def worker_values(config: BrokerConfig, in_file: Settings, port: int, state_key:
     shared |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
     shared |= {"authorization": dataclasses.asdict(config.authorization), "client_security": in_file["client"]}
     return in_file["worker"] | shared | ({"state_key_file": state_key} if state_key else {})
+
+
+def ports_of(
+    host: str, flags: Mapping[str, Any], in_file: Settings, *, has_worker: bool, has_state: bool
+) -> tuple[int, int]:
+    """Return the ports of worker and state store, having made sure that those needed can be listened on."""
+    port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
+    state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
+    if has_worker:
+        check_port(host, port, "--worker-port")
+    if has_state:
+        check_port(host, state_port, "--state-port")
+    return port, state_port
 
 
 def first_given(*ports: int | None) -> int:
