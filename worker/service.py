@@ -22,6 +22,7 @@ from ..errors import MagnetarError
 from ..membership.manager import Member, parse_member
 from ..runtime.manager import FetchPackage, RuntimeManager
 from ..tasks import Backoff, Retry, TaskSet
+from ..web.async_client import pool
 from ..web.same_site import allowed_names
 from ..web.serve import serve
 from .admission import check_id, check_namespace
@@ -103,7 +104,7 @@ class WorkerService:
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
         admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url)))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=10.0, trust_env=False))
+        http = await stack.enter_async_context(pool(httpx.Timeout(10.0)))
         settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS)
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings))
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
