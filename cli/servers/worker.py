@@ -16,7 +16,7 @@ from ..failure import Failure
 from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option
 from .data_directory import DataDirectory
-from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
+from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, port_failure, run, until_stopped
 from .server_file import read_server_file
 
 
@@ -54,16 +54,18 @@ def worker(
     values |= read_server_file(config_file, WORKER_KEYS, "worker")["worker"]
     values |= {name: value for name, value in flags.items() if value is not None}
     check_port(values.get("host", "127.0.0.1"), values.get("worker_port", 6750), "--worker-port")
-    from ...runtime.process.forked import can_fork
-    from ...runtime.process.zygote import fork_zygote
-    from ...web.httpx_import import import_httpx
+    with importing():
+        from ...runtime.process.forked import can_fork
+        from ...runtime.process.zygote import fork_zygote
+        from ...web.httpx_import import import_httpx
 
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
-    import_httpx()
-    from ...worker.assembly import make_runtime_manager
-    from ...worker.config import WorkerConfig
-    from ...worker.service import WorkerService
+    with importing():
+        import_httpx()
+        from ...worker.assembly import make_runtime_manager
+        from ...worker.config import WorkerConfig
+        from ...worker.service import WorkerService
 
     if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
         line = sys.stdin.readline()
