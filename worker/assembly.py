@@ -59,7 +59,6 @@ from .functions.state_plan import StatePlan
 from .functions.state_tables import StateTables
 from .functions.trials import Trials
 from .functions.trigger import Trigger
-from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import ConnectorRoutes
@@ -300,6 +299,8 @@ class Parts:
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
         async def read_metrics() -> bytes:
+            from .rest import metrics
+
             return metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
 
         # The first path that matches answers: a key of a state may end like a path of a function.
