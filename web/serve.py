@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import InvalidConfig
@@ -21,6 +20,7 @@ from ..tasks import TaskSet, within
 from .answers import Refused, refusal
 from .http_protocol import HttpLimits, HttpProtocol
 from .same_site import AllowedNames, allowed_names, refusal_of
+from .uvicorn_import import Config, Server
 
 SHUTDOWN_TIMEOUT_S = 3
 """How long requests under way may take to end once the server stops."""
@@ -33,10 +33,10 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _POLL_S = 0.005
 
 
-class WebServer(uvicorn.Server):
+class WebServer(Server):
     """Server in a running loop; made by `serve`, ended by `stop`."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._stopping = asyncio.Event()
         self._tasks = TaskSet("web server")
@@ -145,7 +145,7 @@ async def serve(
         InvalidConfig: the address cannot be listened on.
     """
     listener = _bind(host, port)
-    config = uvicorn.Config(
+    config = Config(
         CheckedRequests(app, names or allowed_names(host)),
         http=partial(HttpProtocol, limits=limits or HttpLimits()),  # type: ignore[arg-type]
         ws="none",

@@ -6,7 +6,6 @@ import ssl
 
 import httpx
 import pytest
-
 from magnetar.web import async_client
 
 
