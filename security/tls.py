@@ -40,6 +40,11 @@ def client_context(security: ClientSecurity, certificate: tuple[str, str] | None
 def _trust(context: ssl.SSLContext, file: str) -> None:
     if not file:
         context.load_default_certs()
+        found = ssl.get_default_verify_paths()
+        if found.cafile is None and found.capath is None:  # a system without any, such as a small container
+            import certifi
+
+            context.load_verify_locations(cafile=certifi.where())
         return
     try:
         context.load_verify_locations(cafile=file)

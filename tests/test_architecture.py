@@ -460,12 +460,12 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
     "a function's author": ("from magnetar import Function, Context, SerDe", set()),
     "the broker": (
         "from magnetar.cli.servers import broker_process, standalone; import uvloop",
-        WIRE | HTTP_SERVER | {"avro", "click", "uvloop"},
+        WIRE | HTTP_SERVER | {"click", "uvloop"},
     ),
     "the worker": (
         "from magnetar.cli.servers import worker; from magnetar.web.httpx_import import import_httpx;"
         " import_httpx(); from magnetar.worker import service; import uvloop",
-        WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "cloudpickle", "prometheus_client", "uvloop"},
+        WIRE | HTTP_SERVER | HTTP_CLIENT | GRPC | {"click", "cloudpickle", "uvloop"},
     ),
     "what standalone's processes share": (
         "from magnetar.cli.servers import standalone; standalone.import_shared()",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from .client import MAX_REDIRECTS, Answer, AnswerTimeout, NoAnswer, NoTls, Unrea
 
 if TYPE_CHECKING:
     import ssl
+
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
 def connections(
@@ -32,18 +35,35 @@ def connections(
         connect_timeout_s: how long connecting may take; ``timeout_s`` by default.
         credentials: that are shown, and the settings of TLS; None shows nothing and trusts what the system does.
     """
-    limit = httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s)
-    transport = CredentialsTransport(credentials or ClientCredentials())
-    return httpx.AsyncClient(timeout=limit, transport=transport, trust_env=False)
+    return pool(httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s), credentials=credentials)
+
+
+def pool(
+    timeout: httpx.Timeout, limits: httpx.Limits = LIMITS, credentials: ClientCredentials | None = None
+) -> httpx.AsyncClient:
+    """Return connections that go through no proxy; close them in the loop that uses them.
+
+    Args:
+        timeout: of requests that have no other.
+        limits: of connections to `http` addresses, and of those to `https` addresses.
+        credentials: as `connections`.
+    """
+    transport = CredentialsTransport(credentials or ClientCredentials(), limits)
+    return httpx.AsyncClient(timeout=timeout, transport=transport, trust_env=False)
 
 
 class CredentialsTransport(httpx.AsyncBaseTransport):
-    """Shows credentials with each request, and makes connections with the certificates as they are now."""
+    """Shows credentials with each request, and makes connections with the certificates as they are now.
 
-    def __init__(self, credentials: ClientCredentials) -> None:
+    The authorities are read at the first `https` request: that takes 30 ms and 1 MB for each pool, and most talk to a
+    broker or a worker beside them only.
+    """
+
+    def __init__(self, credentials: ClientCredentials, limits: httpx.Limits) -> None:
         """Prepare; no file is read yet."""
         self._credentials = credentials
-        self._plain = httpx.AsyncHTTPTransport(verify=False, trust_env=False)  # for http only
+        self._make = partial(httpx.AsyncHTTPTransport, limits=limits, trust_env=False)
+        self._plain = self._make(verify=False)  # for http only
         self._context: ssl.SSLContext | None = None
         self._secure: list[httpx.AsyncHTTPTransport] = []
         """That of the present certificates last; one of former ones before it, whose requests may be under way."""
@@ -63,7 +83,7 @@ class CredentialsTransport(httpx.AsyncBaseTransport):
         context = await asyncio.to_thread(self._credentials.context)
         if context is not self._context:
             self._context = context
-            self._secure.append(httpx.AsyncHTTPTransport(verify=context, trust_env=False))
+            self._secure.append(self._make(verify=context))
             while len(self._secure) > 2:
                 await self._secure.pop(0).aclose()
         return self._secure[-1]

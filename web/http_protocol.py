@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .uvicorn_import import HttpToolsProtocol
 
 MAX_CONNECTIONS = 2048
 """`maxHttpServerConnections`; fewer where the process may open few files, which the storage needs too."""

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote_to_bytes
 
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import InvalidConfig
@@ -22,6 +21,7 @@ from ..tasks import TaskSet, within
 from .answers import Refused, refusal
 from .http_protocol import HttpLimits, HttpProtocol
 from .same_site import AllowedNames, allowed_names, refusal_of
+from .uvicorn_import import Config, Server
 
 if TYPE_CHECKING:
     import ssl
@@ -39,10 +39,10 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _POLL_S = 0.005
 
 
-class WebServer(uvicorn.Server):
+class WebServer(Server):
     """Server in a running loop; made by `serve`, ended by `stop`."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._stopping = asyncio.Event()
         self._tasks = TaskSet("web server")
@@ -175,7 +175,7 @@ async def serve(
         InvalidConfig: the address cannot be listened on.
     """
     listener = _bind(host, port)
-    config = uvicorn.Config(
+    config = Config(
         CheckedRequests(app, names or allowed_names(host)),
         http=partial(HttpProtocol, limits=limits or HttpLimits()),  # type: ignore[arg-type]
         ws="none",

@@ -63,7 +63,6 @@ from .functions.state_plan import StatePlan
 from .functions.state_tables import StateTables
 from .functions.trials import Trials
 from .functions.trigger import Trigger
-from .rest import metrics
 from .rest.app import make_app
 from .rest.cluster import ClusterRoutes
 from .rest.connectors import ConnectorRoutes
@@ -122,11 +121,13 @@ class Connections(NamedTuple):
         admin: the broker's REST interface.
         http: other workers.
         client: topics.
+        elsewhere: any address that requests name, such as those of packages: nothing is shown there.
     """
 
     admin: BrokerAdmin
     http: httpx.AsyncClient
     client: AsyncClient
+    elsewhere: httpx.AsyncClient
 
 
 class Parts:
@@ -139,7 +140,7 @@ class Parts:
         connections: Connections,
         owners: Owners,
     ) -> None:
-        admin, http, client = connections
+        admin, http, client, elsewhere = connections
         self._config = config
         self._client = client
         self._http = http
@@ -168,7 +169,7 @@ class Parts:
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
         self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
         urls = PackageUrls(
-            self.packages, http, self.package_index, config.function_url_patterns, config.connector_url_patterns
+            self.packages, elsewhere, self.package_index, config.function_url_patterns, config.connector_url_patterns
         )
         self._intake = PackageIntake(self.packages, self.code_check, urls)
         self.package_cleanup = PackageCleanup(
@@ -341,6 +342,8 @@ class Parts:
         cluster = ClusterRoutes(self.membership, self.leadership, self.scheduling, self.scheduler, instances)
 
         async def read_metrics() -> bytes:
+            from .rest import metrics
+
             return metrics.render(self._config.cluster, await instances.own_metrics(), self._gauges())
 
         # The first path that matches answers: a key of a state may end like a path of a function.

@@ -15,6 +15,8 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
+import httpx
+
 from ..client.client import AsyncClient
 from ..client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ..errors import MagnetarError
@@ -23,7 +25,7 @@ from ..runtime.manager import FetchPackage, RuntimeManager
 from ..security.authentication.opening import open_authenticator
 from ..security.client_credentials import ClientCredentials
 from ..tasks import Backoff, Retry, TaskSet
-from ..web.async_client import connections
+from ..web.async_client import pool
 from ..web.authenticated import AuthenticatedRequests
 from ..web.same_site import allowed_names
 from ..web.serve import serve
@@ -105,7 +107,8 @@ class WorkerService:
             )
         self._tasks.owner = f"worker {self.worker_id}"
         self.worker_url = me.url
-        owners, (admin, http, client) = await self._connect()
+        owners, connections = await self._connect()
+        admin, http, client, _ = connections
         config = self.config
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
         await admin.ensure_namespace(config.functions_namespace, config.cluster)
@@ -115,7 +118,7 @@ class WorkerService:
         await self._reach("--service-url", config.service_url, lambda: client.partitions(coordination))
         stats = await admin.topic_stats(coordination)
         await check_id(me, stats, http)
-        parts = Parts(config, me, Connections(admin, http, client), owners)
+        parts = Parts(config, me, connections, owners)
         stack.push_async_callback(parts.tables.close)
         stack.push_async_callback(parts.code_check.close)
         await asyncio.to_thread(parts.packages.prepare)
@@ -154,10 +157,11 @@ class WorkerService:
         self.config = replace(config, client_security=own)
         credentials = ClientCredentials(own)
         admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
-        http = await stack.enter_async_context(connections(10.0, credentials=credentials))
+        http = await stack.enter_async_context(pool(httpx.Timeout(10.0), credentials=credentials))
         settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **own.to_dict())
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings, admin_url=config.admin_url))
-        return owners, Connections(admin, http, client)
+        elsewhere = await stack.enter_async_context(pool(httpx.Timeout(10.0)))
+        return owners, Connections(admin, http, client, elsewhere)
 
     async def _serve(self, gate: ReadinessGate) -> int:
         """Open the REST port, with and without TLS, and return the latter's number."""

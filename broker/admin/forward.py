@@ -110,9 +110,10 @@ class Forwarder:
         import httpx
 
         if self._client is None:
-            limits = httpx.Limits(max_connections=MAX_CONNECTIONS)
+            from ...web.async_client import pool
+
             timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, pool=POOL_TIMEOUT_S)
-            self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
+            self._client = pool(timeout, httpx.Limits(max_connections=MAX_CONNECTIONS))
         request = httpx.Request(
             scope["method"],
             httpx.URL(url).copy_with(raw_path=_target(scope)),

@@ -12,9 +12,8 @@ from starlette.responses import Response
 from ...web.answers import Refused, as_json, nothing
 from ...wire.topic_name import TopicName
 from ..schemas import key_value
-from ..schemas.avro_rules import InvalidDefinition
 from ..schemas.compatibility import Incompatible, check_new, version_of
-from ..schemas.model import Schema, SchemaType, SchemaVersion
+from ..schemas.model import InvalidDefinition, Schema, SchemaType, SchemaVersion
 from ..schemas.records import NO_NAMES
 from ..schemas.validity import check_definition
 from .bodies import as_object, as_text_map

@@ -3,6 +3,8 @@
 Apache's own `avro` decides on resolution. Two of its checks are left out, because Pulsar (Java's resolution) does
 without them: records may have different names, and the reader's enum may lack symbols of the writer.
 
+Import it where a definition is looked at: most brokers have none, and with it come 0.5 MB.
+
 Errors: what cannot be parsed is an `InvalidDefinition`.
 
 Source: Avro 1.11 specification, section Schema Resolution; Pulsar 4.0, AvroSchemaBasedCompatibilityCheck.
@@ -25,6 +27,8 @@ from avro.compatibility import (
 from avro.errors import AvroException
 from avro.schema import EnumSchema, Field, NamedSchema, RecordSchema, Schema, UnionSchema
 
+from .model import InvalidDefinition
+
 MAX_DEPTH = 100
 """Of nested JSON in a definition: what reads it is recursive."""
 MAX_COMPARED = 50_000
@@ -35,10 +39,6 @@ _COMPATIBLE = SchemaCompatibilityResult(SchemaCompatibilityType.compatible)
 _NAME = re.compile(r"(?!\d)\w+")
 _NOT_RESOLVED = ("logicalType", "doc")
 """Members that say nothing about resolution; the library warns of logical types that it does not know."""
-
-
-class InvalidDefinition(ValueError):
-    """A text is no definition of a schema; says why, in one line."""
 
 
 class _Indexed:

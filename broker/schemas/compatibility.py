@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from .avro_rules import InvalidDefinition, difference, is_same, parse
 from .key_value import parts
-from .model import AVRO_BASED, Schema, SchemaType, SchemaVersion, stored_type
+from .model import AVRO_BASED, InvalidDefinition, Schema, SchemaType, SchemaVersion, stored_type
 from .protobuf_native import root_message
 from .validity import old_json_schema
 
@@ -120,6 +119,8 @@ def check_consumer(schema: Schema, versions: Sequence[SchemaVersion], strategy: 
 def _is_same(one: Schema, other: Schema) -> bool:
     if one.type not in AVRO_BASED:
         return False
+    from .avro_rules import is_same
+
     try:
         return is_same(one.data, other.data)
     except InvalidDefinition:
@@ -145,6 +146,8 @@ def _check_avro(old: Schema, new: Schema, strategy: Strategy, label: str) -> Non
     beginning = f"Error during schema compatibility check with strategy {strategy.value}: "
     if strategy is Strategy.ALWAYS_INCOMPATIBLE:
         raise Incompatible(f"{beginning}Unable to read schema: no schema is taken besides {label}")
+    from .avro_rules import difference, parse
+
     theirs, ours = parse(old.data), parse(new.data)
     if strategy.is_read_by_old and (text := difference(theirs, ours)) is not None:
         raise Incompatible(f"{beginning}Unable to read schema: the new one, using {label}: {text}")
@@ -162,6 +165,8 @@ def _check_json(old: Schema, new: Schema, strategy: Strategy, label: str) -> Non
 
 
 def _old_json(schema: Schema) -> dict[str, object] | None:
+    from .avro_rules import parse
+
     try:
         parse(schema.data)
     except InvalidDefinition:

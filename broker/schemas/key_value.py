@@ -9,8 +9,7 @@ import json
 from struct import Struct
 from typing import Any
 
-from .avro_rules import InvalidDefinition
-from .model import AVRO_BASED, Schema, SchemaType
+from .model import AVRO_BASED, InvalidDefinition, Schema, SchemaType
 
 _LENGTH = Struct(">i")
 

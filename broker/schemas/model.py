@@ -13,6 +13,10 @@ from typing import cast
 from ...wire import pulsar_api_pb2 as pb
 
 
+class InvalidDefinition(ValueError):
+    """A text is no definition of a schema; says why, in one line."""
+
+
 class SchemaType(IntEnum):
     """The kinds of schemas, by Pulsar's names and numbers; those below 0 are never stored."""
 

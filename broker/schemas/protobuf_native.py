@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from .avro_rules import InvalidDefinition
+from .model import InvalidDefinition
 
 _FAILED = "deserialize ProtobufNative Schema failed"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .avro_rules import InvalidDefinition, parse
 from .key_value import parts
-from .model import AVRO_BASED, CLIENT_SIDE, Schema, SchemaType
+from .model import AVRO_BASED, CLIENT_SIDE, InvalidDefinition, Schema, SchemaType
 from .protobuf_native import root_message
 
 _UNCHECKED = frozenset({SchemaType.NONE, SchemaType.BYTES})
@@ -51,6 +50,8 @@ def check_definition(schema: Schema) -> None:
 
 
 def _check_avro(schema: Schema) -> None:
+    from .avro_rules import parse
+
     try:
         definition = parse(schema.data)
     except InvalidDefinition as error:

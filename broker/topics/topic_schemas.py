@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import IncompatibleSchema
-from ..schemas.avro_rules import InvalidDefinition
 from ..schemas.compatibility import Incompatible, check_consumer
-from ..schemas.model import Schema, SchemaType, version_bytes
+from ..schemas.model import InvalidDefinition, Schema, SchemaType, version_bytes
 from ..schemas.validity import check_definition
 
 if TYPE_CHECKING:

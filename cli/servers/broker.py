@@ -14,7 +14,7 @@ import click
 from .config_file import BROKER_KEYS, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
-from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run
+from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run
 from .server_file import read_server_file
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+@importing()
 def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) -> tuple[BrokerConfig, StorageConfig]:
     """Return the settings that flags and file make together; a given flag wins."""
     from ...broker.config import BrokerConfig

@@ -7,7 +7,9 @@ characters in it are escaped here, for all lines.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import gc
 import json
 import logging
 import os
@@ -15,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,25 @@ PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
 """Set by the supervisor: a process that finds it must not outlive that parent."""
 STOP_S = 10.0
 """A server that was told to stop has ended by then; what still hangs is cut off."""
+_IMPORT_GC_THRESHOLDS = (5000, 10, 1_000_000)
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
 """Libraries that report every request or start: only their warnings are events."""
 
 logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Look for garbage in cycles seldom, and never among what is old, while modules are imported: what they make stays.
+
+    Not at all would leave the garbage of making classes behind, and holes where it was: more memory that is not shared.
+    """
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_IMPORT_GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def die_with_parent() -> bool:

@@ -15,7 +15,7 @@ from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS
 from .data_directory import DataDirectory
 from .exposure import check_exposure, tell_exposure
-from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
+from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run, until_stopped
 from .local_token import close_with_token, write_token
 from .server_file import Settings, read_server_file
 from .state_store import DEFAULT_STATE_PORT
@@ -72,11 +72,9 @@ def standalone(
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
-    if children:
-        import_shared()
-    for child in children:  # first of all: this process has one thread
-        child.fork()
-    from .broker_process import BrokerProcess
+    fork_all(children)
+    with importing():
+        from .broker_process import BrokerProcess
 
     async def serve(stop: asyncio.Event) -> None:
         process = BrokerProcess(config, storage_config, directory)
@@ -142,6 +140,15 @@ def first_given(*ports: int | None) -> int:
     return next(port for port in ports if port is not None)
 
 
+def fork_all(children: Sequence[Child]) -> None:
+    """Fork the children, before this process has a second thread; the last one first, for it has most to import."""
+    if children:
+        import_shared()
+    for child in reversed(children):
+        child.fork()
+
+
+@importing()
 def import_shared() -> None:
     """Import what several of the processes need, before they are forked: they share its memory."""
     import uvloop  # noqa: F401

@@ -18,7 +18,7 @@ from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option
 from .data_directory import DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
-from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
+from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, port_failure, run, until_stopped
 from .server_file import Settings, read_server_file
 
 if TYPE_CHECKING:
@@ -99,15 +99,17 @@ def worker(
     check_port(host, values.get("worker_port", 6750), "--worker-port")
     if "worker_tls_port" in values:
         check_port(host, values["worker_tls_port"], "workerPortTls")
-    from ...runtime.process.forked import can_fork
-    from ...runtime.process.zygote import fork_zygote
-    from ...web.httpx_import import import_httpx
+    with importing():
+        from ...runtime.process.forked import can_fork
+        from ...runtime.process.zygote import fork_zygote
+        from ...web.httpx_import import import_httpx
 
     zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
     directory = DataDirectory.open(Path(data_dir))
-    import_httpx()
-    from ...worker.assembly import make_runtime_manager
-    from ...worker.service import WorkerService
+    with importing():
+        import_httpx()
+        from ...worker.assembly import make_runtime_manager
+        from ...worker.service import WorkerService
 
     if addresses_from_stdin:  # the supervisor tells them once it knows them: imports are done by then
         line = sys.stdin.readline()

@@ -140,7 +140,7 @@ class WholeWorker(SimulatedWorker):
         http = httpx.AsyncClient(transport=network.transport())
         config = replace(CONFIG, data_dir=directory)
         owners = Owners(config.security, config.client_security, (), directory / "tokens")
-        connections = Connections(admin, http, cast("AsyncClient", client))
+        connections = Connections(admin, http, cast("AsyncClient", client), http)
         self.parts = self._context.run(Parts, config, member, connections, owners)
         self.metadata, self.scheduler = self.parts.metadata, self.parts.scheduler
         self.leadership, self.membership = self.parts.leadership, self.parts.membership

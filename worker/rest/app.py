@@ -12,7 +12,6 @@ from ... import __version__
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError
 from ...web.answers import Refused, as_json, refusal
 from ...web.call import Call
-from ...web.exposition import CONTENT_TYPE
 from ...web.guard import Guard
 from ...web.openapi import pages
 from ...web.router import RestRouter, Routes
@@ -99,6 +98,8 @@ def make_app(
 
     async def read_metrics(_: WorkerCall) -> Response:
         """Return everything for Prometheus."""
+        from ...web.exposition import CONTENT_TYPE  # with it comes prometheus_client, for a worker that is asked
+
         return Response(await metrics(), media_type=CONTENT_TYPE)
 
     async def version(_: WorkerCall) -> Response:

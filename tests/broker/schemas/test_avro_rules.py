@@ -12,7 +12,7 @@ from avro import io as avro_io
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.broker.schemas import avro_rules
-from magnetar.broker.schemas.avro_rules import InvalidDefinition
+from magnetar.broker.schemas.model import InvalidDefinition
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "schemas" / "avro-resolution.tsv"
 ROWS = [line.split("\t") for line in GOLDEN.read_text().splitlines()]

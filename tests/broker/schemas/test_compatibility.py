@@ -12,9 +12,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.broker.schemas import key_value
-from magnetar.broker.schemas.avro_rules import InvalidDefinition
 from magnetar.broker.schemas.compatibility import Incompatible, Strategy, check_consumer, check_new, version_of
-from magnetar.broker.schemas.model import Schema, SchemaType, SchemaVersion, from_wire, to_wire
+from magnetar.broker.schemas.model import InvalidDefinition, Schema, SchemaType, SchemaVersion, from_wire, to_wire
 from magnetar.broker.schemas.validity import MAX_DEFINITION_BYTES, check_definition
 
 DECIDED = [strategy for strategy in Strategy if strategy is not Strategy.UNDEFINED]

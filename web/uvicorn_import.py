@@ -1,0 +1,40 @@
+"""What we use of uvicorn, without what starts it from a command line.
+
+The package imports its command line and supervisors, and with them multiprocessing: 0.6 MB in every server. Its modules
+do without. So the package is run, and complete, when somebody asks for a name of it, which a function may do.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec, module_from_spec
+
+_NAME = "uvicorn"
+
+
+def _prepare() -> None:
+    spec = find_spec(_NAME)
+    if _NAME in sys.modules or spec is None or spec.loader is None:
+        return
+    package, loader = module_from_spec(spec), spec.loader
+
+    def run_for(name: str) -> object:
+        if name.startswith("__") and name != "__version__":
+            raise AttributeError(f"module {_NAME!r} has no attribute {name!r}")
+        loader.exec_module(package)
+        vars(package).pop("__getattr__", None)
+        return getattr(package, name)
+
+    vars(package)["__getattr__"] = run_for
+    sys.modules[_NAME] = package
+
+
+_prepare()
+
+from uvicorn.config import Config  # noqa: E402
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: E402
+from uvicorn.server import Server  # noqa: E402
+
+vars(sys.modules[_NAME]).update(Config=Config, Server=Server)  # what uvicorn's own modules ask the package for
+
+__all__ = ["Config", "HttpToolsProtocol", "Server"]
