@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from .system_user import SystemUser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class InstanceSpec(Environment):
         control_socket: the instance's own socket for questions about its status; used by process instances.
         last_words: file in which a process that cannot go on says why.
         libraries: directory of the package's installed requirements; None if it has none.
+        user: whom its process runs as; None for the worker's own user.
+        home: the directory of that user for this process, new with each; None without a user.
     """
 
     metadata: FunctionMetaData
@@ -56,6 +59,8 @@ class InstanceSpec(Environment):
     control_socket: Path
     last_words: Path
     libraries: Path | None = None
+    user: SystemUser | None = None
+    home: Path | None = None
 
     @property
     def details(self) -> FunctionDetails:
@@ -85,6 +90,9 @@ def from_json(text: str) -> InstanceSpec:
     fields["metadata"] = FunctionMetaData.FromString(b64decode(fields["metadata"]))
     for path in ("package", "log_file", "control_socket", "last_words"):
         fields[path] = Path(fields[path])
-    if fields["libraries"] is not None:
-        fields["libraries"] = Path(fields["libraries"])
+    for path in ("libraries", "home"):
+        if fields[path] is not None:
+            fields[path] = Path(fields[path])
+    if fields["user"] is not None:
+        fields["user"] = SystemUser(*fields["user"])
     return InstanceSpec(**fields)

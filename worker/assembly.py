@@ -22,6 +22,9 @@ from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipMa
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
+from ..runtime.isolation.places import Isolation
+from ..runtime.isolation.refused import REFUSED, RefusedRuntime
+from ..runtime.isolation.users import find_users
 from ..runtime.manager import FetchPackage, InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
@@ -68,6 +71,7 @@ from .rest.functions import FunctionsRoutes
 from .rest.packages import PackagesRoutes
 from .rest.state import StateRoutes
 
+PACKAGES_FOLDER = "packages"
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -97,12 +101,31 @@ async def make_runtime_manager(
         secrets_provider=config.secrets_provider,
         secrets_config=json.dumps(dict(config.secrets_config)),
     )
-    runtimes: dict[str, Runtime] = {
-        "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
-        "thread": ThreadRuntime(config.service_url),
-        "spark": SparkRuntime(config.spark()),
-    }
-    return RuntimeManager(runtimes, fetch_package, environment)
+    isolation = isolation_of(config)
+    if isolation is None:
+        runtimes: dict[str, Runtime] = {
+            "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
+            "thread": ThreadRuntime(config.service_url),
+            "spark": SparkRuntime(config.spark()),
+        }
+    else:
+        await asyncio.to_thread(isolation.prepare)
+        runtimes = {
+            "process": ProcessRuntime(None, config.liveness_check_ms / 1000, is_isolated=True),
+            **{name: RefusedRuntime(reason) for name, reason in REFUSED.items()},
+        }
+    return RuntimeManager(runtimes, fetch_package, environment, isolation=isolation)
+
+
+def isolation_of(config: WorkerConfig) -> Isolation | None:
+    """Return whom the instances of a worker run as and where; None: as the worker.
+
+    Raises:
+        InvalidConfig: this process cannot become others, or a user cannot be used.
+    """
+    if not config.process_users:
+        return None
+    return Isolation(find_users(config.process_users), config.data_dir, config.data_dir / PACKAGES_FOLDER)
 
 
 class Parts:
@@ -134,7 +157,7 @@ class Parts:
         self.scheduling = Scheduling(config, self.metadata, self.scheduler, self.membership)
         self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
-        self.packages = PackageStore(config.data_dir / "packages", topics)
+        self.packages = PackageStore(config.data_dir / PACKAGES_FOLDER, topics)
         self.code_check = CodeCheck(self._examine)
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
         self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
@@ -150,6 +173,7 @@ class Parts:
             lambda: self.leadership.is_leading,
             (self.package_index.undecided, self.metadata.log.undecided),
             lasting_installer(config.data_dir),
+            isolation_of(config),
         )
         logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
         self.keep_compacted = partial(

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from .broker import broker_configs, broker_options, open_directory
-from .config_file import STANDALONE_KEYS
+from .config_file import STANDALONE_KEYS, process_users_option
+from .isolation import isolated_users
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, run, until_stopped
 from .server_file import read_server_file
 from .state_store import DEFAULT_STATE_PORT
@@ -24,6 +25,7 @@ DEFAULT_WORKER_PORT = 6750
 @click.command()
 @broker_options
 @click.option("--worker-port", type=int, help="Port of the worker (default: 6750, 0: a free one).")
+@process_users_option
 @click.option("-nfw", "--no-functions-worker", is_flag=True, help="Run the broker only.")
 @click.option("--state-port", type=int, help="Port of the state store (default: 4181, 0: a free one).")
 @click.option("-nss", "--no-stream-storage", is_flag=True, help="Run without the state store.")
@@ -33,6 +35,7 @@ def standalone(
     ready_file: str | None,
     no_functions_worker: bool,
     no_stream_storage: bool,
+    process_users: dict[str, str] | None,
     **flags: Any,
 ) -> None:
     """Run broker, state store and worker on this machine, until SIGTERM or Ctrl-C."""
@@ -45,20 +48,21 @@ def standalone(
         port = in_file["worker"].get("worker_port", DEFAULT_WORKER_PORT)
     if state_port is None:
         state_port = in_file["state"].get("port", DEFAULT_STATE_PORT)
-    if not no_functions_worker:
-        check_port(config.host, port, "--worker-port")
     has_state = not (no_functions_worker or no_stream_storage)
-    if has_state:
-        check_port(config.host, state_port, "--state-port")
-    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER))
+    used = (("--worker-port", port, not no_functions_worker), ("--state-port", state_port, has_state))
+    for flag, number in [(flag, number) for flag, number, is_used in used if is_used]:
+        check_port(config.host, number, flag)
+    own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
+    own |= {"allowed_hosts": config.allowed_hosts, "process_users": process_users or own.get("process_users", {})}
+    is_isolated = not no_functions_worker and bool(isolated_users(own["process_users"]))
+    more, way_to = (WORKER_FOLDER, STATE_FOLDER), WORKER_FOLDER if is_isolated else ""
+    directory = open_directory(config, wipe=wipe_data, more_names=more, way_to=way_to)
 
     urls: dict[str, str] = {}
     worker = state = None
     if has_state:
         state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER)))
     if not no_functions_worker:
-        own = {**in_file["worker"], "host": config.host, "worker_port": port, "cluster": config.cluster}
-        own["allowed_hosts"] = config.allowed_hosts
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
@@ -112,10 +116,12 @@ def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> 
         port = str(last["workerUrl"]).rpartition(":")[2] if last else str(values["worker_port"])
         return (
             "worker", "--addresses-from-stdin", "--ready-file", "-",
-            "--data-dir", data_dir, "--host", values["host"], "--worker-port", port,
+            "--data-dir", data_dir, "--host", values["host"], "--worker-port", port, *own,
         )  # fmt: skip
 
-    rest = {name: value for name, value in values.items() if name not in ("host", "worker_port")}
+    users = values.get("process_users")  # told before the worker forks anything
+    own = ("--process-users", ",".join(f"{tenant}={user}" for tenant, user in users.items())) if users else ()
+    rest = {name: value for name, value in values.items() if name not in ("host", "worker_port", "process_users")}
     return ChildSpec("worker", arguments, lambda: {**rest, **urls})
 
 

@@ -14,8 +14,9 @@ import click
 
 from ..failure import Failure
 from ..settings import current
-from .config_file import WORKER_KEYS, allowed_hosts_option
+from .config_file import WORKER_KEYS, allowed_hosts_option, process_users_option
 from .data_directory import DataDirectory
+from .isolation import check_reach, isolated_users
 from .lifetime import announce, check_port, die_with_parent, log_to_stderr, port_failure, run, until_stopped
 from .server_file import read_server_file
 
@@ -34,6 +35,7 @@ from .server_file import read_server_file
 @click.option(
     "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags win."
 )
+@process_users_option
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 @click.option("--addresses-from-stdin", is_flag=True, hidden=True)
 @click.pass_context
@@ -58,8 +60,12 @@ def worker(
     from ...runtime.process.zygote import fork_zygote
     from ...web.httpx_import import import_httpx
 
-    zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
-    directory = DataDirectory.open(Path(data_dir))
+    users = isolated_users(values.get("process_users"))
+    # Before this process has a thread, a loop or a locked directory; one of isolated instances is started by exec, as a
+    # fork would have everything in this memory.
+    zygote = fork_zygote() if can_fork() and not users else None
+    directory = DataDirectory.open(Path(data_dir), is_passage=bool(users))
+    check_reach(users, directory.path)
     import_httpx()
     from ...worker.assembly import make_runtime_manager
     from ...worker.config import WorkerConfig
