@@ -12,8 +12,12 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import uuid
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from .logs.file import FILE_BYTES_MAX, open_log
@@ -25,6 +29,8 @@ PASSAGE = 0o711
 REMOVAL_S = 30.0
 _COPY_BYTES = 2 * FILE_BYTES_MAX
 _PIECE_BYTES = 1024 * 1024
+_LOGS_MAX = 1000
+"""As many files are taken over."""
 
 
 def make_passage(directory: Path, below: Path) -> None:
@@ -37,14 +43,19 @@ def make_passage(directory: Path, below: Path) -> None:
 
 
 def make_private(directory: Path, user: SystemUser) -> None:
-    """Make an empty directory of a user's in one of root's, in place of what is there. Blocking."""
-    remove_tree(directory)
+    """Make an empty directory of a user's in one of root's. Blocking."""
     directory.mkdir(mode=PRIVATE)
     os.chown(directory, user.uid, user.gid, follow_symlinks=False)
 
 
-def hand_over(directory: Path, user: SystemUser) -> None:
-    """Have a directory of logs be a user's; what another owner had in it is copied, as far as it is logs. Blocking."""
+def hand_over(directory: Path, user: SystemUser, discard: Callable[[Path], None]) -> None:
+    """Have a directory of logs be a user's; what another owner had in it is copied, as far as it is logs. Blocking.
+
+    Args:
+        directory: in one of root's.
+        user: whose it is to be.
+        discard: removes a directory sooner or later.
+    """
     try:
         owner = directory.lstat()
     except FileNotFoundError:
@@ -56,10 +67,10 @@ def hand_over(directory: Path, user: SystemUser) -> None:
     directory.rename(before)
     make_private(directory, user)
     with contextlib.suppress(OSError):  # it was no directory
-        for found in before.iterdir():
+        for found in islice(before.iterdir(), _LOGS_MAX):
             with contextlib.suppress(OSError):
                 _copy_log(found, directory / found.name, user)
-    remove_tree(before)
+    discard(before)
 
 
 def _copy_log(source: Path, target: Path, user: SystemUser) -> None:
@@ -103,6 +114,55 @@ def remove_tree(directory: Path) -> None:
             directory.rmdir()
         if not directory.exists():
             return
+
+
+class Removal:
+    """Removal of directories in the background, one after the other: one that takes long keeps nobody waiting."""
+
+    def __init__(self, trash: Path) -> None:
+        """Prepare.
+
+        Args:
+            trash: a directory for what is to be removed; made when needed.
+        """
+        self._trash = trash
+        self._doomed: SimpleQueue[Path] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def discard(self, directory: Path) -> None:
+        """Have a directory be gone now, and its space free later. Blocking, not for long."""
+        doomed = self._trash / uuid.uuid4().hex
+        try:
+            self._trash.mkdir(mode=PASSAGE, exist_ok=True)
+            self._trash.chmod(PASSAGE)
+            directory.rename(doomed)
+        except FileNotFoundError:
+            return
+        except OSError:  # on another disk
+            doomed = directory.with_name(f".{doomed.name}")
+            with contextlib.suppress(OSError):
+                directory.rename(doomed)
+        self._remove_later(doomed)
+
+    def remove_left(self) -> None:
+        """Remove what an earlier life of the worker had no time for."""
+        with contextlib.suppress(OSError):
+            for found in self._trash.iterdir():
+                self._remove_later(found)
+
+    def _remove_later(self, doomed: Path) -> None:
+        self._doomed.put(doomed)
+        with self._starting:
+            if self._thread is None:
+                # No thread of a pool's: the end of this process does not wait for it, and its next life goes on.
+                self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                remove_tree(self._doomed.get())
 
 
 def copy_regular(source: Path, target: Path) -> None:

@@ -101,6 +101,7 @@ class RuntimeManager:
             isolation: whom instances run as, and their places; None: as this process's user.
         """
         self._isolation = isolation
+        self._discard = remove_tree if isolation is None else isolation.discard
         self._runtimes = dict(runtimes)
         self._fetch_package = fetch_package
         self._environment = environment
@@ -234,7 +235,7 @@ class RuntimeManager:
 
     def _open_logs(self, directory: Path, incarnation: str, user: SystemUser | None) -> None:
         """Make the directory of a function's logs, its user's if it has one, without those of one before it."""
-        _begin_incarnation(directory, incarnation)
+        _begin_incarnation(directory, incarnation, self._discard)
         if user is not None and self._isolation is not None:
             self._isolation.open_logs(user, directory)
 
@@ -270,7 +271,7 @@ class RuntimeManager:
         async with self._log_changes:  # an instance that is not among these yet waits until the others are gone
             here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
             kept = {self._log_directory(function) for function in here.union(functions)}
-            await asyncio.to_thread(_remove_others, self._logs, kept)
+            await asyncio.to_thread(_remove_others, self._logs, kept, self._discard)
         return here.issubset(functions)
 
     async def status(self, key: str) -> FunctionStatus:
@@ -365,7 +366,7 @@ def _warm_up_failed(name: str, failure: BaseException) -> None:
     log.warning("the runtime %s is not warm yet: %s", name, failure)
 
 
-def _begin_incarnation(directory: Path, incarnation: str) -> None:
+def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Path], None]) -> None:
     """Remove the logs of a function that was deleted and created again under its name meanwhile."""
     marker = directory / INCARNATION_FILE
     try:
@@ -376,18 +377,18 @@ def _begin_incarnation(directory: Path, incarnation: str) -> None:
     if before == incarnation or not incarnation:
         return
     if before:
-        remove_tree(directory)
+        discard(directory)
     with contextlib.suppress(OSError):  # on a full disk the next incarnation may find these logs
         directory.mkdir(parents=True, exist_ok=True)
         with open(open_log(marker, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
             file.write(incarnation)
 
 
-def _remove_others(root: Path, kept: Collection[Path]) -> None:
+def _remove_others(root: Path, kept: Collection[Path], discard: Callable[[Path], None]) -> None:
     """Remove all directories two below a root that are not kept, and those above that are empty then."""
     for directory in root.glob("*/*/*"):
         if directory not in kept:
-            remove_tree(directory)
+            discard(directory)
     for above in (*root.glob("*/*"), *root.glob("*")):
         with contextlib.suppress(OSError):  # it is not empty
             above.rmdir()

@@ -111,7 +111,7 @@ async def make_runtime_manager(
     else:
         await asyncio.to_thread(isolation.prepare)
         runtimes = {
-            "process": ProcessRuntime(None, config.liveness_check_ms / 1000, is_isolated=True),
+            "process": ProcessRuntime(None, config.liveness_check_ms / 1000, isolation),
             **{name: RefusedRuntime(reason) for name, reason in REFUSED.items()},
         }
     return RuntimeManager(runtimes, fetch_package, environment, isolation=isolation)

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from ...instance.loading.requirements import Installer
 from ...instance.system_user import SystemUser
-from ...instance.trees import PASSAGE, hand_over, make_passage, remove_tree
-from .users import ProcessUsers
+from ...instance.trees import PASSAGE, Removal, hand_over, make_passage, make_private
+from .users import ProcessUsers, check_way
 
 USERS_FOLDER = "users"
-_PACKAGES, _REQUIREMENTS = "packages", "requirements"
+_PACKAGES, _REQUIREMENTS, _TRASH = "packages", "requirements", ".trash"
 _OPEN = ("run", "logs", USERS_FOLDER)
 """What of a worker's directory others come through."""
 _OF_GROUP = 0o750
@@ -39,6 +39,7 @@ class Isolation:
 
     Attributes:
         users: of the tenants.
+        discard: has a directory be gone, and removes what was in it later.
     """
 
     def __init__(self, users: ProcessUsers, data_dir: Path, store: Path) -> None:
@@ -52,14 +53,18 @@ class Isolation:
         self.users = users
         self._data_dir = data_dir
         self._store = store
+        self._removal = Removal(data_dir / USERS_FOLDER / _TRASH)
+        self.discard = self._removal.discard
 
     def prepare(self) -> None:
         """Close the worker's directory but for the ways to what is a tenant's, and begin without packages."""
         self._data_dir.chmod(PASSAGE)
         close_entries(self._data_dir, _OPEN)
         make_passage(self._data_dir / USERS_FOLDER, self._data_dir)
+        self._removal.remove_left()
         for found in (self._data_dir / USERS_FOLDER).iterdir():
-            remove_tree(found / _PACKAGES)
+            if found.name != _TRASH:
+                self.discard(found / _PACKAGES)
 
     def _area(self, user: SystemUser, folder: str) -> Path:
         area = self._data_dir / USERS_FOLDER / str(user.uid)
@@ -110,16 +115,27 @@ class Isolation:
     def open_logs(self, user: SystemUser, directory: Path) -> None:
         """Have the directory of a function's logs be its user's."""
         make_passage(directory.parent, self._data_dir)
-        hand_over(directory, user)
+        hand_over(directory, user, self.discard)
+
+    def open_home(self, user: SystemUser, home: Path) -> None:
+        """Make the directory of a process that is about to start, in place of that of one before it."""
+        self.discard(home)
+        make_private(home, user)
 
     def open_run(self, directory: Path) -> None:
-        """Have others come through the directory of instances' own ones, and remove what earlier processes left."""
+        """Have others come through the directory of instances' own ones, and remove what earlier processes left.
+
+        Raises:
+            InvalidConfig: a user cannot come to it.
+        """
         if directory.is_relative_to(self._data_dir):
             make_passage(directory, self._data_dir)
         directory.chmod(PASSAGE)
+        for user in self.users.all:
+            check_way(user, directory, "set TMPDIR to a directory that every user can come to")
         for found in directory.iterdir():
             if found.lstat().st_uid != os.geteuid():
-                remove_tree(found)
+                self.discard(found)
 
 
 def close_entries(directory: Path, but: tuple[str, ...]) -> None:

@@ -115,11 +115,16 @@ def check_reach(users: Iterable[SystemUser], data_dir: Path) -> None:
     """
     for user in users:
         for wanted in (Path(sys.prefix), Path(sys.base_prefix), _PACKAGE):
-            _check_way(user, wanted, "install Magnetar and its Python where every user can read them")
-        _check_way(user, data_dir, "give --data-dir a place that every user can come to; what lies in it stays closed")
+            check_way(user, wanted, "install Magnetar and its Python where every user can read them")
+        check_way(user, data_dir, "give --data-dir a place that every user can come to; what lies in it stays closed")
 
 
-def _check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
+def check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
+    """Make sure that a user comes to a directory.
+
+    Raises:
+        InvalidConfig: one on the way is closed; names it, and the remedy.
+    """
     wanted = wanted.resolve()
     for directory in (*reversed(wanted.parents), wanted):
         status = directory.stat()

@@ -11,6 +11,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...config.function_config import DEFAULT_CPU
@@ -20,10 +23,11 @@ from ...instance.logs.file import InstanceLog, open_log, tail
 from ...instance.secrets import needs_worker
 from ...instance.spec import InstanceSpec
 from ...instance.system_user import SystemUser, clean_environment
-from ...instance.trees import make_private, remove_tree
+from ...instance.trees import remove_tree
 from ...tasks import TaskSet, settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import SOCKET_PATH_BYTES_MAX, ControlClient
+from ..isolation.places import Isolation
 from . import marks, proc
 from .channel import BEAT_S, ProcessChannel, execute
 from .examinations import TIME_LIMIT_S
@@ -66,6 +70,7 @@ class ProcessInstance:
         self._check_s = check_s
         self._control = ControlClient(spec.control_socket, None if spec.user is None else spec.user.uid)
         self.files: HandedFiles | None = None
+        self.discard: Callable[[Path], None] = remove_tree
         self._is_stopping = False
         self._verdict = ""
         self._liveness = Liveness(check_s, time.monotonic())
@@ -193,7 +198,7 @@ class ProcessInstance:
         if self.files is not None:
             self.files.close()
         if self.spec.home is not None:
-            await asyncio.to_thread(remove_tree, self.spec.home)
+            await asyncio.to_thread(self.discard, self.spec.home)
             return
         with contextlib.suppress(OSError):
             self.spec.control_socket.unlink()
@@ -367,17 +372,16 @@ class ProcessRuntime:
         self,
         zygote: ForkedProcess | None = None,
         liveness_check_s: float = LIVENESS_CHECK_S,
-        *,
-        is_isolated: bool = False,
+        isolation: Isolation | None = None,
     ) -> None:
         """Prepare; `warm_up` or the first instance starts the zygote.
 
         Args:
             zygote: one that was forked when this process had one thread; a later one is started by exec.
             liveness_check_s: seconds between two looks whether an instance answers; 0 and below: never.
-            is_isolated: instances run as other users, so the zygote gets none of the worker's memory and environment.
+            isolation: where instances run as other users: the zygote has none of the worker's memory and environment.
         """
-        self._is_isolated = is_isolated
+        self._isolation = isolation
         self._numbers = itertools.count(1)
         self._forked = zygote
         self._check_s = max(0.0, liveness_check_s)
@@ -394,7 +398,7 @@ class ProcessRuntime:
                 raise ClosedError("the worker is stopping")
             if self._zygote is None or not self._zygote.channel.is_open:
                 forked, self._forked = self._forked, None
-                environment = clean_environment(os.environ) if self._is_isolated else None
+                environment = None if self._isolation is None else clean_environment(os.environ)
                 if forked is not None:
                     channel = ProcessChannel(forked, *await forked.attach())
                 else:  # -P: the worker's working directory is no place to import user code's modules from
@@ -421,10 +425,14 @@ class ProcessRuntime:
                 spec.last_words.unlink()
             command["spec"] = spec.to_json()
         else:
-            await asyncio.to_thread(make_private, spec.home, spec.user)
-            instance.files = HandedFiles(spec.to_json())
+            assert self._isolation is not None, "a user comes from there"
+            await asyncio.to_thread(self._isolation.open_home, spec.user, spec.home)
+            resolves = needs_worker(spec)
+            told = spec if resolves else replace(spec, secrets_config="")  # what finds no secret of it is not its own
+            instance.files = HandedFiles(told.to_json())
+            instance.discard = self._isolation.discard
             command |= {"files": instance.files.numbers, "user": spec.user, "home": str(spec.home)}
-            command["resolves"] = needs_worker(spec)
+            command["resolves"] = resolves
         zygote.add(number, instance)
         zygote.channel.tell(command)
         try:

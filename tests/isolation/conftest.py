@@ -9,14 +9,23 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from magnetar.errors import InvalidConfig
 from magnetar.instance.system_user import SystemUser
 from magnetar.runtime.isolation.users import check_reach
 
-from tests.support.isolated import TENANTS, USERS, Deployed, Run
-from tests.support.servers import Server, running
+from tests.support.isolated import MARKERS, TENANTS, USERS, Deployed, Run, make_tenant
+from tests.support.servers import Server
+from tests.support.servers import server as a_server
+
+PROVIDER = """
+class Vault:
+    def init(self, config):
+        self.token = config["token"]
+
+    def provide_secret(self, name, path):
+        return f"{path['key']} for {name}" if self.token else None
+"""
 
 
 def user(name: str) -> SystemUser:
@@ -50,18 +59,26 @@ def open_directory(users: tuple[SystemUser, SystemUser]) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def isolated(open_directory: Path, users: tuple[SystemUser, SystemUser]) -> Iterator[Server]:
-    """A standalone with a user for each of two tenants, whose environment and files hold what nobody may find."""
-    mapping = ",".join(f"{tenant}={one.name}" for tenant, one in zip(TENANTS, users, strict=True))
-    os.environ["MAGNETAR_TEST_WORKERS_OWN"] = "marker-in-the-environment"
+    """A standalone with a user for each of two tenants, whose environment and settings hold what nobody may find."""
+    providers = open_directory / "providers"
+    providers.mkdir()
+    (providers / "vault_of_tests.py").write_text(PROVIDER)
+    config = open_directory / "functions_worker.yml"
+    mapping = ", ".join(f"{tenant}: {one.name}" for tenant, one in zip(TENANTS, users, strict=True))
+    config.write_text(
+        f"processRuntimeUsers: {{{mapping}}}\nsecretsProviderClassName: vault_of_tests.Vault\n"
+        f"secretsProviderConfig: {{token: {MARKERS['settings']}}}\n"
+    )
+    config.chmod(0o600)
+    server = a_server("standalone", open_directory / "server", "--config", str(config))
+    server.environment = {"WORKERS_OWN": MARKERS["environment"], "PYTHONPATH": str(providers)}
     try:
-        with running("standalone", open_directory / "server", "--process-users", mapping) as server:
-            for tenant in (*TENANTS, "nobodys"):
-                body = {"allowedClusters": ["standalone"]}
-                httpx.put(f"{server.web_url}/admin/v2/tenants/{tenant}", json=body).raise_for_status()
-                httpx.put(f"{server.web_url}/admin/v2/namespaces/{tenant}/code", json={}).raise_for_status()
-            yield server
+        server.start()
+        for tenant in (*TENANTS, "nobodys"):
+            make_tenant(server, tenant)
+        yield server
     finally:
-        del os.environ["MAGNETAR_TEST_WORKERS_OWN"]
+        server.stop()
 
 
 @pytest.fixture(scope="session")

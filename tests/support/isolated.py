@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import textwrap
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
-from .servers import Server
+from .servers import Server, descendants, is_alive
 from .waiting import wait_for
 
 USERS = ("daemon", "games")
 """Of two tenants: Debian has them everywhere, each with a group of its own, and nothing runs as one of them."""
 TENANTS = ("one", "two")
+MARKERS = {kind: f"marker-of-the-{kind}-{uuid.uuid4().hex}" for kind in ("environment", "settings", "secret", "said")}
+"""What nobody's code may find but the one that it is of: of the worker, and of a function of the second tenant."""
 OBEYS = """
 import json
 def process(input, context):
@@ -49,15 +53,17 @@ class Deployed:
         content = package.encode() if isinstance(package, str) else package
         full = {
             "runtime": "PYTHON", "className": f"{name}.process", "inputs": [f"persistent://{self.tenant}/code/{name}-in"],
-            "output": f"persistent://{self.tenant}/code/{name}-out", "autoAck": True, **config,
+            "output": f"persistent://{self.tenant}/code/{name}-out", "processingGuarantees": "ATMOST_ONCE", **config,
         }  # fmt: skip
-        return self.http.post(
-            name,
-            files={
-                "functionConfig": (None, json.dumps(full), "application/json"),
-                "data": (file_name or f"{name}.py", content, "application/octet-stream"),
-            },
-        )
+        return self._send("POST", name, full, data=(file_name or f"{name}.py", content, "application/octet-stream"))
+
+    def update(self, name: str, **config: Any) -> httpx.Response:
+        """Change the config of a function."""
+        return self._send("PUT", name, {"runtime": "PYTHON", **config})
+
+    def _send(self, method: str, name: str, config: dict[str, Any], **files: Any) -> httpx.Response:
+        files = {"functionConfig": (None, json.dumps(config), "application/json"), **files}
+        return self.http.request(method, name, files=files)
 
     def deploy(self, name: str, package: bytes | str = OBEYS, file_name: str = "", **config: Any) -> None:
         """Create a function and wait until it runs."""
@@ -74,9 +80,27 @@ class Deployed:
         assert answer.status_code == 200, answer.text
         return answer.text
 
+    def end(self, name: str, code: str) -> None:
+        """Run code that ends its process, and wait until the function runs again."""
+        self.http.post(f"{name}/trigger", files={"data": (None, code)})
+        wait_for(lambda: (status := self.status(name))["running"] and status["numRestarts"], f"restart of {name}", 30)
+
     def run(self, name: str, code: str) -> Any:
         """What a function that obeys finds as ``result``, or the text of the error that it met."""
         return json.loads(self.trigger(name, textwrap.dedent(code)))
+
+
+def make_tenant(server: Server, tenant: str) -> None:
+    """Make a tenant with the namespace `code`."""
+    body = {"allowedClusters": ["standalone"]}
+    httpx.put(f"{server.web_url}/admin/v2/tenants/{tenant}", json=body).raise_for_status()
+    httpx.put(f"{server.web_url}/admin/v2/namespaces/{tenant}/code", json={}).raise_for_status()
+
+
+def processes(server: Server) -> dict[int, str]:
+    """All processes of a server and their titles."""
+    everything = [psutil.Process(server.pid), *descendants(server.pid)]
+    return {one.pid: " ".join(one.cmdline()) for one in everything if is_alive(one)}
 
 
 def data_of(server: Server) -> Path:
