@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import FunctionLoadError, InvalidConfig
-from ..wire.functions_pb2 import FunctionMetaData
+from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from .spec import InstanceSpec
 
 FILE_BYTES_MAX = 1 << 20
@@ -157,8 +157,13 @@ def check_isolated(stored: Mapping[str, Any]) -> None:
 
 
 def needs_worker(spec: InstanceSpec) -> bool:
-    """Return whether the secrets of an instance are found by a provider of the worker's environment."""
-    return bool(spec.details.secretsMap) and spec.secrets_provider.rpartition(".")[2] not in _BUILT_IN
+    """Return whether the secrets of an instance are found by a provider of the worker's environment.
+
+    Those of a connector are the texts in its record, whatever the provider.
+    """
+    if not spec.details.secretsMap or spec.details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
+        return False
+    return spec.secrets_provider.rpartition(".")[2] not in _BUILT_IN
 
 
 def with_values(spec: InstanceSpec) -> InstanceSpec:

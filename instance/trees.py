@@ -26,6 +26,7 @@ from .system_user import SystemUser
 PRIVATE = 0o700
 PASSAGE = 0o711
 """Of a directory that others come through, who cannot see what is in it."""
+READABLE = 0o755
 REMOVAL_S = 30.0
 _COPY_BYTES = 2 * FILE_BYTES_MAX
 _PIECE_BYTES = 1024 * 1024
@@ -176,7 +177,7 @@ def copy_regular(source: Path, target: Path) -> None:
     for directory, _, names, descriptor in os.fwalk(source, follow_symlinks=False):
         made = target / Path(directory).relative_to(source)
         made.mkdir()
-        made.chmod(0o755)
+        made.chmod(READABLE)
         for name in names:
             _copy_file(descriptor, name, made / name)
 

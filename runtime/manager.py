@@ -213,7 +213,7 @@ class RuntimeManager:
             user = self._isolation.users.of(metadata.functionDetails.tenant)
             if package != NO_PACKAGE:
                 package = await asyncio.to_thread(self._isolation.package_for, user, package)
-                installer = await asyncio.to_thread(self._isolation.installer_for, user)
+                installer = self._isolation.installer_for(user)
         if package != NO_PACKAGE and self._installs(metadata.functionDetails.customRuntimeOptions):
             tell = partial(setattr, supervisor, "waits_for")
             supervisor.installed = await self._installations.of(key.rpartition(":")[0], package, tell, installer)

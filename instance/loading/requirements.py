@@ -31,7 +31,7 @@ from typing import Any
 
 from ...errors import FunctionLoadError
 from ..system_user import SystemUser, clean_environment
-from ..trees import PASSAGE, copy_regular, make_private, remove_tree
+from ..trees import PASSAGE, READABLE, copy_regular, make_private, remove_tree
 from .libraries import LIBRARIES
 from .loader import WHEELS
 
@@ -107,6 +107,8 @@ class Installer:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            if self.user is not None:
+                self.directory.chmod(READABLE)
             target = self.directory / digest_of(requirements)
             installed = self._hold(target)
             if installed is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import stat
@@ -105,8 +106,9 @@ class Isolation:
             shutil.rmtree(found, ignore_errors=True)
 
     def installer_for(self, user: SystemUser) -> Installer:
-        """Return what installs requirements of packages for a user, and as that user."""
-        return Installer(self._area(user, _REQUIREMENTS), unused_s=float("inf"), user=user)
+        """Return what installs requirements of packages for a user, and as that user; blocks nobody."""
+        directory = self._data_dir / USERS_FOLDER / str(user.uid) / _REQUIREMENTS
+        return Installer(directory, unused_s=math.inf, user=user)
 
     def installers(self) -> list[Installer]:
         """Return those of all users."""
