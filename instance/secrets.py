@@ -19,10 +19,12 @@ import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import FunctionLoadError, InvalidConfig
+from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from .spec import InstanceSpec
 
 FILE_BYTES_MAX = 1 << 20
@@ -139,6 +141,47 @@ def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
     return made
 
 
+def check_isolated(stored: Mapping[str, Any]) -> None:
+    """Refuse secrets in the worker's environment, which isolated instances do not get.
+
+    Raises:
+        InvalidConfig: there is one.
+    """
+    for name, place in stored.items():
+        if isinstance(place, dict) and "env" in place:
+            raise InvalidConfig(
+                f"secrets.{name} is in the worker's environment, which user code does not get under"
+                " processRuntimeUsers; give {'file': PATH} of a file that the tenant's system user may read, or set"
+                " secretsProviderClassName of the worker"
+            )
+
+
+def needs_worker(spec: InstanceSpec) -> bool:
+    """Return whether the secrets of an instance are found by a provider of the worker's environment.
+
+    Those of a connector are the texts in its record, whatever the provider.
+    """
+    if not spec.details.secretsMap or spec.details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
+        return False
+    return spec.secrets_provider.rpartition(".")[2] not in _BUILT_IN
+
+
+def with_values(spec: InstanceSpec) -> InstanceSpec:
+    """Return a spec that has the secrets themselves, and nothing of the provider that found them.
+
+    Raises:
+        FunctionLoadError: the provider cannot be made.
+        Exception: whatever it raises.
+    """
+    provider = make_provider(spec.secrets_provider, json.loads(spec.secrets_config or "{}"))
+    stored = json.loads(spec.details.secretsMap or "{}")
+    found = {name: provider.provide_secret(name, place) for name, place in stored.items()}
+    metadata = FunctionMetaData.FromString(spec.metadata.SerializeToString())
+    values = {name: secret for name, secret in found.items() if isinstance(secret, str)}
+    metadata.functionDetails.secretsMap = json.dumps(values)
+    return replace(spec, metadata=metadata, secrets_provider="ClearTextSecretsProvider", secrets_config="")
+
+
 class Secrets:
     """The secrets of one function."""
 
@@ -185,4 +228,6 @@ def secrets_of(spec: InstanceSpec, hide: Callable[[Iterable[str]], None]) -> Sec
     stored = json.loads(text) if text else {}
     if not stored:
         return None
+    if spec.user is not None:
+        check_isolated(stored)
     return Secrets(stored, make_provider(spec.secrets_provider, json.loads(spec.secrets_config or "{}")), hide)

@@ -12,6 +12,7 @@ from typing import Any
 from ..security.client_credentials import ClientCredentials
 from ..security.credentials.client_security import ClientSecurity
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
+from .system_user import SystemUser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class InstanceSpec(Environment):
         control_socket: the instance's own socket for questions about its status; used by process instances.
         last_words: file in which a process that cannot go on says why.
         libraries: directory of the package's installed requirements; None if it has none.
+        user: whom its process runs as; None for the worker's own user.
+        home: the directory of that user for this process, new with each; None without a user.
     """
 
     metadata: FunctionMetaData
@@ -62,6 +65,8 @@ class InstanceSpec(Environment):
     control_socket: Path
     last_words: Path
     libraries: Path | None = None
+    user: SystemUser | None = None
+    home: Path | None = None
 
     @property
     def details(self) -> FunctionDetails:
@@ -95,8 +100,11 @@ def from_json(text: str) -> InstanceSpec:
     values["security"] = ClientSecurity.from_dict(values["security"])
     for path in ("package", "log_file", "control_socket", "last_words"):
         values[path] = Path(values[path])
-    if values["libraries"] is not None:
-        values["libraries"] = Path(values["libraries"])
+    for path in ("libraries", "home"):
+        if values[path] is not None:
+            values[path] = Path(values[path])
+    if values["user"] is not None:
+        values["user"] = SystemUser(*values["user"])
     return InstanceSpec(**values)
 
 

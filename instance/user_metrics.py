@@ -101,7 +101,7 @@ class UserMetrics:
         family = self._families.get(name)
         if family is not None and (family.kind, family.bounds) == (kind, bounds) and given in family.series:
             return family.series[given]  # type: ignore[return-value]  # of the family's kind
-        _check(name, given, description)
+        check_metric(name, given, description)
         label_names = tuple(label for label, _ in given)
         with self._lock:
             family = self._families.get(name)
@@ -166,7 +166,7 @@ def _described(kind: type[_Metric], label_names: tuple[str, ...], bounds: tuple[
     return _KIND_NAMES[kind] + labels + (f" and buckets {', '.join(map(str, bounds))}" if bounds else "")
 
 
-def _check(name: str, labels: _Labels, description: str) -> None:
+def check_metric(name: str, labels: _Labels, description: str) -> None:
     """Refuse what Prometheus does not take."""
     check_text("metric name", name, TEXT_BYTES_MAX)
     if not _NAME.match(name):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from ..errors import ConnectionLost
 from ..wire.functions_pb2 import FunctionStatus, HealthCheckResult, MetricsData
+from .instance_answers import ANSWER_BYTES_MAX, read_answer, read_metrics, read_status
 
 SERVICE = "proto.InstanceControl"
 SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit less the closing zero
@@ -79,15 +82,22 @@ def _handler(method: Callable[[Empty], object]) -> grpc.RpcMethodHandler[Empty, 
 class ControlClient:
     """Asks an instance; belongs to the event loop that it is first used on."""
 
-    def __init__(self, socket: Path) -> None:
-        """Prepare; the connection is made by the first question."""
+    def __init__(self, socket: Path, user: int | None = None) -> None:
+        """Prepare; the connection is made by the first question.
+
+        Args:
+            socket: of the instance.
+            user: number of the user that it runs as and whose the socket must be; None: not looked at.
+        """
         self._socket = socket
+        self._user = user
+        self._held = -1
         self._target = f"unix:{socket}"
         self._channel: grpc.aio.Channel | None = None
 
     async def status(self) -> FunctionStatus:
         """Return the instance's status; raises as `_call`."""
-        return FunctionStatus.FromString(await self._call("GetFunctionStatus"))
+        return read_status(await self._call("GetFunctionStatus"))
 
     async def check_health(self) -> None:
         """Return if the instance is all right.
@@ -95,12 +105,12 @@ class ControlClient:
         Raises:
             ConnectionLost: it does not answer, or says that it is not.
         """
-        if not HealthCheckResult.FromString(await self._call("HealthCheck")).success:
+        if not read_answer(HealthCheckResult, await self._call("HealthCheck")).success:
             raise ConnectionLost(f"the instance at {self._target} says that its event loop does not turn")
 
     async def metrics(self) -> MetricsData:
         """Return the instance's counters; raises as `_call`."""
-        return MetricsData.FromString(await self._call("GetMetrics"))
+        return read_metrics(await self._call("GetMetrics"))
 
     async def _call(self, method: str) -> bytes:
         """Ask.
@@ -112,8 +122,12 @@ class ControlClient:
             if not self._socket.exists():  # a channel that failed once waits before it tries again, and fails meanwhile
                 raise ConnectionLost(f"no answer on {self._target} to {method}: the instance is starting")
             self._channel = grpc.aio.insecure_channel(
-                self._target,
-                options=[("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)],
+                self._target if self._user is None else self._checked_target(self._user),
+                options=[
+                    ("grpc.initial_reconnect_backoff_ms", 50),
+                    ("grpc.max_reconnect_backoff_ms", 500),
+                    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
+                ],
             )
         call = self._channel.unary_unary(
             f"/{SERVICE}/{method}",
@@ -132,7 +146,27 @@ class ControlClient:
             raise ConnectionLost(f"the connection to {self._target} was closed during {method}") from error
         return answer
 
+    def _checked_target(self, user: int) -> str:
+        """Return an address of the instance's own socket, and of no other that a link in its directory names.
+
+        Raises:
+            ConnectionLost: what lies there is no socket of that user.
+        """
+        try:
+            held = os.open(self._socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise ConnectionLost(f"no answer on {self._target}: {error.strerror}") from error
+        found = os.fstat(held)
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != user:
+            os.close(held)
+            raise ConnectionLost(f"no answer on {self._target}: what lies there is no socket of user {user}")
+        self._held = held
+        return f"unix:/proc/self/fd/{held}"
+
     async def close(self) -> None:
         """Close the connection."""
         if self._channel is not None:
             await self._channel.close(None)
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)

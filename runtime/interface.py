@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from ..instance.examination.package import Question
 from ..instance.spec import InstanceSpec
+from ..instance.system_user import SystemUser
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
 
@@ -48,10 +49,14 @@ class Triggered(Protocol):
 class Examines(Protocol):
     """A runtime that can find out what the code of a package does when it is loaded."""
 
-    async def examine(self, question: Question) -> str | None:
+    async def examine(self, question: Question, user: SystemUser | None = None) -> str | None:
         """Return in one line why the code cannot work on any worker, empty if nothing is known against it.
 
         Cancellation: safe.
+
+        Args:
+            question: about the code.
+            user: who loads it; None: this process's user.
 
         Returns:
             None if that could not be found out: it takes too long, or what examines it has ended.

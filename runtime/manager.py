@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import shutil
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, fields
@@ -24,7 +24,10 @@ from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.examination.package import Question
 from ..instance.identity import table_of
 from ..instance.loading.requirements import Installer
+from ..instance.logs.file import open_log
 from ..instance.spec import Environment, InstanceSpec
+from ..instance.system_user import SystemUser
+from ..instance.trees import remove_tree
 from ..security.credentials.client_security import ClientSecurity
 from ..state.access import TableKey, with_token
 from ..tasks import TaskSet
@@ -37,6 +40,7 @@ from ..wire.functions_pb2 import (
     PackageLocationMetaData,
 )
 from .interface import Examines, Instance, Runtime
+from .isolation.places import Isolation
 from .requirements import Installations, lasting_installer
 from .socket_directory import SocketDirectory
 from .supervisor import Supervisor
@@ -52,6 +56,7 @@ NO_PACKAGE = Path()
 STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
 """File beside the logs of a function: the uuid of its creation."""
+INCARNATION_BYTES_MAX = 256
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
 CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
 
@@ -68,7 +73,7 @@ class InstanceEnvironment(Environment):
 
     data_dir: Path
     state_key: TableKey | None = None
-    security_of: Callable[[FunctionMetaData], ClientSecurity] | None = None
+    security_of: Callable[[FunctionMetaData, SystemUser | None], ClientSecurity] | None = None
 
     def state_url_of(self, metadata: FunctionMetaData) -> str:
         """Return the url by which the instances of a function find their state, and no other's."""
@@ -96,6 +101,7 @@ class RuntimeManager:
         environment: InstanceEnvironment,
         clock: Callable[[], float] = time.monotonic,
         installer: Installer | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         """Prepare; nothing runs before `apply`.
 
@@ -105,7 +111,10 @@ class RuntimeManager:
             environment: of all instances.
             clock: rising seconds, for the waits between restarts.
             installer: of requirements; None: `lasting_installer` of the environment's directory.
+            isolation: whom instances run as, and their places; None: as this process's user.
         """
+        self._isolation = isolation
+        self._discard = remove_tree if isolation is None else isolation.discard
         self._runtimes = dict(runtimes)
         self._fetch_package = fetch_package
         self._environment = environment
@@ -118,6 +127,8 @@ class RuntimeManager:
         self._log_changes = asyncio.Lock()
         self._installations = Installations(installer or lasting_installer(environment.data_dir))
         self._sockets = SocketDirectory(environment.data_dir / "run" / _digest(environment.worker_id))
+        if isolation is not None:
+            isolation.open_run(self._sockets.path)
 
     async def apply(self, assignments: Mapping[str, Assignment]) -> None:
         """Start, stop and change instances until they are those of ``assignments``, keyed ``tenant/namespace/name:i``.
@@ -156,9 +167,16 @@ class RuntimeManager:
 
     async def examine(self, question: Question) -> str | None:
         """See `interface.Examines`; None as well if no runtime can find out."""
+        isolation, user = self._isolation, None
+        if isolation is not None:
+            try:
+                user = isolation.users.of(question.tenant)
+            except InvalidConfig:  # creation is refused for it
+                return None
+            question = question._replace(package=await asyncio.to_thread(isolation.package_for, user, question.package))
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
-                return await runtime.examine(question)
+                return await runtime.examine(question, user)
         return None
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
@@ -203,28 +221,43 @@ class RuntimeManager:
         package = await self._fetch_package(
             metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
         )
+        user = installer = None
+        if self._isolation is not None:
+            user = self._isolation.users.of(metadata.functionDetails.tenant)
+            if package != NO_PACKAGE:
+                package = await asyncio.to_thread(self._isolation.package_for, user, package)
+                installer = self._isolation.installer_for(user)
         if package != NO_PACKAGE and self._installs(metadata.functionDetails.customRuntimeOptions):
             tell = partial(setattr, supervisor, "waits_for")
-            supervisor.installed = await self._installations.of(key.rpartition(":")[0], package, tell)
+            supervisor.installed = await self._installations.of(key.rpartition(":")[0], package, tell, installer)
         async with self._log_changes:
-            await asyncio.to_thread(_begin_incarnation, self.log_file(key).parent, metadata.functionUuid)
+            await asyncio.to_thread(self._open_logs, self.log_file(key).parent, metadata.functionUuid, user)
+        run = self._sockets.path / _digest(key)
         environment, security = self._environment, self._environment.security
         if environment.security_of is not None:
-            security = await asyncio.to_thread(environment.security_of, metadata)
+            security = await asyncio.to_thread(environment.security_of, metadata, user)
         return InstanceSpec(
             metadata=metadata,
             instance_id=assignment.instance.instanceId,
             package=package,
             libraries=None if supervisor.installed is None else supervisor.installed.directory,
             log_file=self.log_file(key),
-            control_socket=self._sockets.path / f"{_digest(key)}.sock",
-            last_words=self._sockets.path / f"{_digest(key)}.txt",
+            control_socket=run.with_name(f"{run.name}.sock") if user is None else run / "sock",
+            last_words=run.with_name(f"{run.name}.txt") if user is None else run / "words",
+            user=user,
+            home=None if user is None else run,
             **{
                 **{field.name: getattr(environment, field.name) for field in fields(Environment)},
                 "state_url": environment.state_url_of(metadata),
                 "security": security,
             },
         )
+
+    def _open_logs(self, directory: Path, incarnation: str, user: SystemUser | None) -> None:
+        """Make the directory of a function's logs, its user's if it has one, without those of one before it."""
+        _begin_incarnation(directory, incarnation, self._discard)
+        if user is not None and self._isolation is not None:
+            self._isolation.open_logs(user, directory)
 
     def _installs(self, options: str) -> bool:
         """Return whether requirements are installed here, and not by the runtime that the options of a record name."""
@@ -258,7 +291,7 @@ class RuntimeManager:
         async with self._log_changes:  # an instance that is not among these yet waits until the others are gone
             here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
             kept = {self._log_directory(function) for function in here.union(functions)}
-            await asyncio.to_thread(_remove_others, self._logs, kept)
+            await asyncio.to_thread(_remove_others, self._logs, kept, self._discard)
         return here.issubset(functions)
 
     async def status(self, key: str) -> FunctionStatus:
@@ -353,27 +386,29 @@ def _warm_up_failed(name: str, failure: BaseException) -> None:
     log.warning("the runtime %s is not warm yet: %s", name, failure)
 
 
-def _begin_incarnation(directory: Path, incarnation: str) -> None:
+def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Path], None]) -> None:
     """Remove the logs of a function that was deleted and created again under its name meanwhile."""
     marker = directory / INCARNATION_FILE
     try:
-        before = marker.read_text(encoding="utf-8")
+        with open(open_log(marker, os.O_RDONLY), "rb") as file:
+            before = file.read(INCARNATION_BYTES_MAX).decode()
     except (OSError, ValueError):
         before = ""
     if before == incarnation or not incarnation:
         return
     if before:
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
     with contextlib.suppress(OSError):  # on a full disk the next incarnation may find these logs
         directory.mkdir(parents=True, exist_ok=True)
-        marker.write_text(incarnation, encoding="utf-8")
+        with open(open_log(marker, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
+            file.write(incarnation)
 
 
-def _remove_others(root: Path, kept: Collection[Path]) -> None:
+def _remove_others(root: Path, kept: Collection[Path], discard: Callable[[Path], None]) -> None:
     """Remove all directories two below a root that are not kept, and those above that are empty then."""
     for directory in root.glob("*/*/*"):
         if directory not in kept:
-            shutil.rmtree(directory, ignore_errors=True)
+            discard(directory)
     for above in (*root.glob("*/*"), *root.glob("*")):
         with contextlib.suppress(OSError):  # it is not empty
             above.rmdir()

@@ -28,13 +28,16 @@ class Installations:
         self._installer = installer
         self._turn = asyncio.Lock()
 
-    async def of(self, function: str, package: Path, tell: Callable[[str], None]) -> Installed | None:
+    async def of(
+        self, function: str, package: Path, tell: Callable[[str], None], installer: Installer | None = None
+    ) -> Installed | None:
         """Return the requirements of a function, installed; None if it has none.
 
         Args:
             function: by name.
             package: the directory of its modules, or a file.
             tell: is told what is being done, and that nothing is any more.
+            installer: what installs; None: the one given first.
 
         Raises:
             FunctionLoadError: they cannot be installed, or the Python environment, which comes first on the search
@@ -45,21 +48,22 @@ class Installations:
         requirements = await asyncio.to_thread(requirements_of, package)
         if requirements is None:
             return None
-        installed = await asyncio.to_thread(self._installer.find, requirements)
+        installer = installer or self._installer
+        installed = await asyncio.to_thread(installer.find, requirements)
         if installed is None:
             tell(f"installing requirements of {function}: pip gets what {requirements.name} of its package names")
             try:
-                installed = await self._install(requirements)
+                installed = await self._install(installer, requirements)
             finally:
                 tell("")
         brought = await asyncio.to_thread(versions, installed.directory)
         await asyncio.to_thread(check_environment, function, brought)
         return installed
 
-    async def _install(self, requirements: Path) -> Installed:
+    async def _install(self, installer: Installer, requirements: Path) -> Installed:
         async with self._turn:
             is_over = False
-            installer = replace(self._installer, is_wanted=lambda: not is_over)
+            installer = replace(installer, is_wanted=lambda: not is_over)
             try:
                 return await asyncio.to_thread(installer.install, requirements)
             finally:

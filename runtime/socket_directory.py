@@ -15,6 +15,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from ..instance.trees import remove_tree
 from .control import SOCKET_PATH_BYTES_MAX
 
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (made by mkdtemp)
@@ -92,5 +93,7 @@ def _remove_noted(note: Path) -> None:
         lock = _locked(left)
     except (OSError, ValueError):  # there is none, it is gone, or its worker lives
         return
+    for found in left.iterdir():  # of an isolated instance
+        remove_tree(found)
     shutil.rmtree(left, ignore_errors=True)
     os.close(lock)

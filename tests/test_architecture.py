@@ -85,8 +85,10 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("app",),
     ),
     "instance": (
-        ("spec", "stopping", "gate", "publish_request", "loop_calls"),
-        ("loading", "logs", "state"),
+        ("spec", "system_user", "stopping", "gate", "publish_request", "loop_calls"),
+        ("logs",),
+        ("trees",),
+        ("loading", "state"),
         ("values",),
         ("",),
         ("tracing", "examination"),
@@ -104,7 +106,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
     ),
     "runtime": (
-        ("interface", "control", "requirements"),
+        ("interface", "control", "instance_answers", "requirements", "isolation"),
         ("process", "thread", "socket_directory"),
         ("spark",),
         ("supervisor",),

@@ -23,6 +23,9 @@ from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipMa
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
+from ..runtime.isolation.places import Isolation
+from ..runtime.isolation.refused import REFUSED, RefusedRuntime
+from ..runtime.isolation.users import find_users
 from ..runtime.manager import FetchPackage, InstanceEnvironment, RuntimeManager
 from ..runtime.process.forked import ForkedProcess
 from ..runtime.process.runtime import ProcessRuntime
@@ -72,6 +75,7 @@ from .rest.guard import WorkerGuard
 from .rest.packages import PackagesRoutes
 from .rest.state import StateRoutes
 
+PACKAGES_FOLDER = "packages"
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -106,12 +110,31 @@ async def make_runtime_manager(
         secrets_provider=config.secrets_provider,
         secrets_config=json.dumps(dict(config.secrets_config)),
     )
-    runtimes: dict[str, Runtime] = {
-        "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
-        "thread": ThreadRuntime(config.service_url),
-        "spark": SparkRuntime(config.spark()),
-    }
-    return RuntimeManager(runtimes, fetch_package, environment)
+    isolation = isolation_of(config)
+    if isolation is None:
+        runtimes: dict[str, Runtime] = {
+            "process": ProcessRuntime(zygote, config.liveness_check_ms / 1000),
+            "thread": ThreadRuntime(config.service_url),
+            "spark": SparkRuntime(config.spark()),
+        }
+    else:
+        await asyncio.to_thread(isolation.prepare)
+        runtimes = {
+            "process": ProcessRuntime(None, config.liveness_check_ms / 1000, isolation),
+            **{name: RefusedRuntime(reason) for name, reason in REFUSED.items()},
+        }
+    return RuntimeManager(runtimes, fetch_package, environment, isolation=isolation)
+
+
+def isolation_of(config: WorkerConfig) -> Isolation | None:
+    """Return whom the instances of a worker run as and where; None: as the worker.
+
+    Raises:
+        InvalidConfig: this process cannot become others, or a user cannot be used.
+    """
+    if not config.process_users:
+        return None
+    return Isolation(find_users(config.process_users), config.data_dir, config.data_dir / PACKAGES_FOLDER)
 
 
 class Connections(NamedTuple):
@@ -164,7 +187,7 @@ class Parts:
         self.scheduling = Scheduling(config, self.metadata, self.scheduler, self.membership)
         self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
-        self.packages = PackageStore(config.data_dir / "packages", topics)
+        self.packages = PackageStore(config.data_dir / PACKAGES_FOLDER, topics)
         self.code_check = CodeCheck(self._examine)
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
         self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
@@ -180,6 +203,7 @@ class Parts:
             lambda: self.leadership.is_leading,
             (self.package_index.undecided, self.metadata.log.undecided),
             lasting_installer(config.data_dir),
+            isolation_of(config),
         )
         logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
         self.keep_compacted = partial(

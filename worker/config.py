@@ -62,6 +62,8 @@ class WorkerConfig:
         secrets_provider: class that finds the secrets of functions, ``module.Class`` (`secretsProviderClassName`);
             empty: their configs say where they are.
         secrets_config: what it is told (`secretsProviderConfig`).
+        process_users: which system user the process instances of each tenant run as (`processRuntimeUsers`), ``*`` for
+            all tenants that are not named; empty: all as the worker. Threads and Spark are refused then.
         failure_check_ms: how often the leader looks who is there (`failureCheckFreqMs`). Ours is a thirtieth of
             Apache Pulsar's: one small request a second.
         liveness_check_ms: how often a process instance is asked whether it answers (`instanceLivenessCheckFreqMs`); one
@@ -110,6 +112,7 @@ class WorkerConfig:
     spark_idle_s: float = 600.0
     secrets_provider: str = ""
     secrets_config: Mapping[str, Any] = field(default_factory=dict)
+    process_users: Mapping[str, str] = field(default_factory=dict)
     failure_check_ms: int = 1000
     liveness_check_ms: int = 10_000
     reschedule_timeout_ms: int = 2000
@@ -150,6 +153,16 @@ class WorkerConfig:
         for name in (*positive, "spark_idle_s"):
             if getattr(self, name) <= 0:
                 raise InvalidConfig(f"{name} {getattr(self, name)} must be positive")
+        for tenant, user in self.process_users.items():
+            if not tenant or not user or "/" in tenant:
+                raise InvalidConfig(
+                    f"processRuntimeUsers {tenant!r}: {user!r} is not a tenant, or '*', and a system user's name"
+                )
+        if self.process_users and self.secrets_provider.endswith("EnvironmentBasedSecretsProvider"):
+            raise InvalidConfig(
+                "secretsProviderClassName EnvironmentBasedSecretsProvider gives functions the worker's environment,"
+                " which processRuntimeUsers keeps from them; remove one of them"
+            )
         try:
             self.spark()
         except InvalidConfig as exc:

@@ -72,16 +72,27 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 
 
-def open_directory(config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = ()) -> DataDirectory:
-    """Check the ports, then lock the data directory and empty it if asked to."""
+def open_directory(
+    config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = (), way_to: str = ""
+) -> DataDirectory:
+    """Check the ports, then lock the data directory and empty it if asked to.
+
+    Args:
+        config: the broker's.
+        wipe: empty it.
+        more_names: what else than the broker's lies in it.
+        way_to: what in it others come through to; all else is closed to them. Empty: nothing.
+    """
     check_port(config.host, config.broker_port, "--broker-port")
     check_port(config.host, config.web_port, "--web-port")
     for port, name in ((config.broker_tls_port, "brokerServicePortTls"), (config.web_tls_port, "webServicePortTls")):
         if port is not None:
             check_port(config.host, port, name)
-    directory = DataDirectory.open(config.data_dir)
+    directory = DataDirectory.open(config.data_dir, is_passage=bool(way_to))
     if wipe:
         directory.wipe(BROKER_NAMES + more_names)
+    if way_to:
+        directory.close_all_but(way_to)
     return directory
 
 

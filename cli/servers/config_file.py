@@ -9,7 +9,7 @@ import click
 
 from ..failure import Failure
 from .config_key import Key
-from .config_values import host_names, one_of, store_url, texts, words
+from .config_values import host_names, one_of, process_users, store_url, texts, words
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
 from .config_values import scaled as _scaled
@@ -28,6 +28,23 @@ def _read_names(ctx: click.Context, parameter: click.Parameter, value: str | Non
         return host_names(value)
     except ValueError as error:
         raise Failure(f"--allowed-hosts {value!r} is refused: {error}") from error
+
+
+def _read_users(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return process_users(value)
+    except ValueError as error:
+        raise Failure(f"--process-users {value!r} is refused: {error}") from error
+
+
+process_users_option = click.option(
+    "--process-users",
+    metavar="TENANT=USER[,…]",
+    callback=_read_users,
+    help="Run a tenant's functions as that system user, '*': all other tenants'; as root only (docs/isolation.md).",
+)
 
 
 allowed_hosts_option = click.option(
@@ -168,6 +185,7 @@ WORKER_KEYS: dict[str, Key] = {
     "sparkIdleTimeoutSec": Key("worker", "spark_idle_s", _number),
     "secretsProviderClassName": Key("worker", "secrets_provider", _text),
     "secretsProviderConfig": Key("worker", "secrets_config", _settings),
+    "processRuntimeUsers": Key("worker", "process_users", process_users),
     "failureCheckFreqMs": Key("worker", "failure_check_ms", _whole),
     "instanceLivenessCheckFreqMs": Key("worker", "liveness_check_ms", _whole),
     "rescheduleTimeoutMs": Key("worker", "reschedule_timeout_ms", _whole),
@@ -179,7 +197,7 @@ WORKER_KEYS: dict[str, Key] = {
     **AUTHORIZATION_KEYS,
     **WORKER_CLIENT_KEYS,
 }
-"""Keys of functions_worker.yml that have an effect. Those that begin with ``spark`` are ours."""
+"""Keys of functions_worker.yml that have an effect; ``processRuntimeUsers`` and those of ``spark`` are ours."""
 
 ELSEWHERE = (
     "host",

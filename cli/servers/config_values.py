@@ -115,6 +115,18 @@ def settings(value: Any) -> dict[str, Any]:
     return {str(name): one for name, one in value.items()}
 
 
+def process_users(value: Any) -> dict[str, str]:
+    """Return names of system users by tenant, from an object or from one text ``tenant=user,*=user``."""
+    if isinstance(value, str):
+        pairs = [one.partition("=") for one in value.split(",")]
+        value = {tenant.strip(): user.strip() for tenant, _, user in pairs}
+        if len(value) < len(pairs):
+            raise ValueError("each tenant is expected once")
+    if not isinstance(value, dict) or not all(isinstance(one, str) and one for pair in value.items() for one in pair):
+        raise ValueError('system users by tenant are expected, such as {acme: fn-acme, "*": nobody}')
+    return dict(value)
+
+
 def spark_settings(value: Any) -> dict[str, str]:
     """Return Spark's own settings by name; Spark writes truth as YAML does."""
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):

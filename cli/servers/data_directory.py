@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from ...errors import DataDirectoryInUse, StorageError
 
+PRIVATE = 0o700
+PASSAGE = 0o711
 LOCK_FILE = "lock"
 STORAGE_FOLDER = "storage"
 METADATA_FILE = "metadata.sqlite"
@@ -28,16 +31,21 @@ class DataDirectory:
         self._lock = lock
 
     @classmethod
-    def open(cls, path: Path) -> DataDirectory:
-        """Make the directory if it is missing and lock it.
+    def open(cls, path: Path, *, is_passage: bool = False) -> DataDirectory:
+        """Make the directory if it is missing, close it to others and lock it.
+
+        Args:
+            path: of the directory.
+            is_passage: others come through to what is theirs below it; only to that, and cannot see what is in it.
 
         Raises:
             StorageError: it cannot be made or written to.
             DataDirectoryInUse: another server holds it.
         """
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            _make(path, is_passage)
+            _close(path, is_passage)
+            lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
             raise StorageError(
                 f"data directory {path} cannot be used: {exc.strerror}; make it writable or give --data-dir another one"
@@ -79,6 +87,36 @@ class DataDirectory:
                 else:
                     found.unlink()
 
+    def close_all_but(self, name: str) -> None:
+        """Take all rights of others from what lies in the directory, but for one name."""
+        for found in self.path.iterdir():
+            mode = found.lstat().st_mode
+            if found.name != name and not stat.S_ISLNK(mode) and mode & 0o077:
+                found.chmod(stat.S_IMODE(mode) & ~0o077)
+
     def close(self) -> None:
         """Release the lock."""
         os.close(self._lock)
+
+
+def _make(path: Path, is_passage: bool) -> None:
+    before = os.umask(0o022) if is_passage else None  # those above it are ways, too; here is one thread
+    try:
+        path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    finally:
+        if before is not None:
+            os.umask(before)
+
+
+def _close(path: Path, is_passage: bool) -> None:
+    """Take all rights of others from a directory of this process's user, or all but that of coming through.
+
+    Those of its group stay as somebody has set them, unless others come through: then nothing in it may be readable.
+    """
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        return
+    before = stat.S_IMODE(status.st_mode)
+    wanted = PASSAGE if is_passage else before & ~0o007
+    if wanted != before:
+        path.chmod(wanted)

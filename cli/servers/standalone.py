@@ -12,9 +12,10 @@ import click
 
 from ...security.local_token import TOKEN_FILE
 from .broker import broker_configs, broker_options, open_directory
-from .config_file import STANDALONE_KEYS
+from .config_file import STANDALONE_KEYS, process_users_option
 from .data_directory import DataDirectory
 from .exposure import check_exposure, tell_exposure
+from .isolation import isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run, until_stopped
 from .local_token import close_with_token, write_token
 from .server_file import Settings, read_server_file
@@ -33,6 +34,7 @@ DEFAULT_WORKER_PORT = 6750
 @click.command()
 @broker_options
 @click.option("--worker-port", type=int, help="Port of the worker (default: 6750, 0: a free one).")
+@process_users_option
 @click.option("-nfw", "--no-functions-worker", is_flag=True, help="Run the broker only.")
 @click.option("--state-port", type=int, help="Port of the state store (default: 4181, 0: a free one).")
 @click.option(
@@ -47,6 +49,7 @@ def standalone(
     ready_file: str | None,
     no_functions_worker: bool,
     no_stream_storage: bool,
+    process_users: dict[str, str] | None,
     **flags: Any,
 ) -> None:
     """Run broker, state store and worker on this machine, until SIGTERM or Ctrl-C."""
@@ -58,9 +61,10 @@ def standalone(
     check_exposure(config.host, flags["insecure"] or config.security.enabled)
     has_state = not (no_functions_worker or no_stream_storage)
     port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
-    directory = open_directory(config, wipe=wipe_data, more_names=(WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE))
-    if token is not None:
-        write_token(directory.path, token)
+    if process_users:
+        in_file["worker"]["process_users"] = process_users
+    is_isolated = not no_functions_worker and bool(isolated_users(in_file["worker"].get("process_users")))
+    directory = open_own_directory(config, wipe=wipe_data, is_isolated=is_isolated, token=token)
     state_key = state_key_of(config, in_file, directory)
 
     urls: dict[str, str] = {}
@@ -100,6 +104,15 @@ def standalone(
             await process.stop()
 
     run(serve)
+
+
+def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, token: str | None) -> DataDirectory:
+    """Lock the data directory, empty it if asked to, and write the token for its owner, if there is one."""
+    more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE)
+    directory = open_directory(config, wipe=wipe, more_names=more, way_to=WORKER_FOLDER if is_isolated else "")
+    if token is not None:
+        write_token(directory.path, token)
+    return directory
 
 
 def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirectory) -> str | None:
@@ -168,10 +181,12 @@ def worker_spec(values: dict[str, Any], data_dir: str, urls: dict[str, str]) -> 
         port = str(last["workerUrl"]).rpartition(":")[2] if last else str(values["worker_port"])
         return (
             "worker", "--addresses-from-stdin", "--ready-file", "-",
-            "--data-dir", data_dir, "--host", values["host"], "--worker-port", port,
+            "--data-dir", data_dir, "--host", values["host"], "--worker-port", port, *own,
         )  # fmt: skip
 
-    rest = {name: value for name, value in values.items() if name not in ("host", "worker_port")}
+    users = values.get("process_users")  # told before the worker forks anything
+    own = ("--process-users", ",".join(f"{tenant}={user}" for tenant, user in users.items())) if users else ()
+    rest = {name: value for name, value in values.items() if name not in ("host", "worker_port", "process_users")}
     return ChildSpec("worker", arguments, lambda: {**rest, **urls})
 
 

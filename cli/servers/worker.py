@@ -15,9 +15,10 @@ import click
 
 from ..failure import Failure
 from ..settings import current
-from .config_file import WORKER_KEYS, allowed_hosts_option
+from .config_file import WORKER_KEYS, allowed_hosts_option, process_users_option
 from .data_directory import DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
+from .isolation import check_reach, isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, port_failure, run, until_stopped
 from .server_file import Settings, read_server_file
 
@@ -71,6 +72,7 @@ def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 @click.option(
     "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags win."
 )
+@process_users_option
 @click.option("--ready-file", metavar="FILE", help="Write the address there as JSON once it serves; -: stdout.")
 @click.option("--addresses-from-stdin", is_flag=True, hidden=True)
 @click.pass_context
@@ -104,8 +106,12 @@ def worker(
         from ...runtime.process.zygote import fork_zygote
         from ...web.httpx_import import import_httpx
 
-    zygote = fork_zygote() if can_fork() else None  # before this process has a thread, a loop or a locked directory
-    directory = DataDirectory.open(Path(data_dir))
+    users = isolated_users(values.get("process_users"))
+    # Before this process has a thread, a loop or a locked directory; one of isolated instances is started by exec, as a
+    # fork would have everything in this memory.
+    zygote = fork_zygote() if can_fork() and not users else None
+    directory = DataDirectory.open(Path(data_dir), is_passage=bool(users))
+    check_reach(users, directory.path)
     with importing():
         import_httpx()
         from ...worker.assembly import make_runtime_manager

@@ -26,12 +26,14 @@ class Question(NamedTuple):
         class_name: what is used of it: ``module.name``, or a module with a function `process`.
         is_called: it names a function, or a class with the method `process`, which takes messages.
         settings: of the function's values (`value_settings`), which are looked at then; empty for a connector.
+        tenant: whose code it is; under isolation it is loaded by the tenant's system user.
     """
 
     package: Path
     class_name: str
     is_called: bool
     settings: bytes = b""
+    tenant: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the question as `from_json` reads it."""
@@ -42,12 +44,13 @@ class Question(NamedTuple):
     def from_json(cls, question: Mapping[str, Any]) -> Question:
         """Return the question that `to_json` has written."""
         settings = base64.b64decode(question["settings"])
-        return cls(Path(question["package"]), question["class_name"], question["is_called"], settings)
+        package, tenant = Path(question["package"]), question.get("tenant", "")
+        return cls(package, question["class_name"], question["is_called"], settings, tenant)
 
 
 def examine(question: Question) -> str:
     """Return in one line why a package cannot work on any worker; empty if nothing is known against it."""
-    package, class_name, is_called, settings = question
+    package, class_name, is_called, settings, _ = question
     home = ExaminedHome(package)
     root = home.root
     module_name, _, attribute = class_name.rpartition(".")

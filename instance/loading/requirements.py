@@ -4,6 +4,10 @@ Design: pip installs into a directory that is named after what was asked for, so
 share it. It is filled under another name and renamed: it is complete or absent. Whoever installs or removes it holds
 an exclusive lock on it, whoever uses it a shared one; the kernel lets go of these with their process. pip holds the
 lock with whoever started it, so that none that lost its parent writes into a directory that another has taken over.
+
+pip runs code of what it builds. With a user it runs as that one, in a directory of the user's, and what it has made
+there is copied, file by file: what instances load and the worker reads cannot be changed any more. The directory with
+the lock is one that the user cannot open, and so not lock.
 """
 
 from __future__ import annotations
@@ -23,8 +27,11 @@ import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import FunctionLoadError
+from ..system_user import SystemUser, clean_environment
+from ..trees import PASSAGE, READABLE, copy_regular, make_private, remove_tree
 from .libraries import LIBRARIES
 from .loader import WHEELS
 
@@ -36,6 +43,12 @@ _POLL_S = 0.1
 _CAUSE_CHARACTERS = 300
 _FRESH = ".fresh-"
 _NO_PIP = "No module named pip"
+_LIBRARIES, _WORK = "lib", "work"
+_WITHOUT_GAIN = (
+    "import ctypes, os, signal, sys; prctl = ctypes.CDLL(None).prctl; prctl(1, signal.SIGKILL, 0, 0, 0);"
+    " prctl(38, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Has the kernel end it with its parent (PR_SET_PDEATHSIG), and no program give it rights (PR_SET_NO_NEW_PRIVS)."""
 
 
 class Installed:
@@ -70,12 +83,14 @@ class Installer:
         is_wanted: pip is ended when it is not true any more.
         timeout_s: pip is ended after that.
         unused_s: what was not used for so long is removed when something is installed.
+        user: whom pip runs as; None: this process's user.
     """
 
     directory: Path
     is_wanted: Callable[[], bool] = lambda: True
     timeout_s: float = INSTALL_S
     unused_s: float = UNUSED_S
+    user: SystemUser | None = None
 
     def find(self, requirements: Path) -> Installed | None:
         """Return what a requirements.txt asks for if it is installed; blocking."""
@@ -92,6 +107,8 @@ class Installer:
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            if self.user is not None:
+                self.directory.chmod(READABLE)
             target = self.directory / digest_of(requirements)
             installed = self._hold(target)
             if installed is None:
@@ -126,7 +143,7 @@ class Installer:
             return None
         with contextlib.suppress(OSError):  # its age counts only where unused ones are swept
             os.utime(target)
-        return Installed(target, lock)
+        return Installed(target if self.user is None else target / _LIBRARIES, lock)
 
     def _make(self, requirements: Path, target: Path) -> None:
         """Install them, or wait until whoever is at it has ended."""
@@ -140,12 +157,23 @@ class Installer:
             if target.exists():
                 return
             for left in fresh.iterdir():  # by one that was killed
-                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-            self._run_pip(requirements, fresh, lock)
+                remove_tree(left)
+            if self.user is None:
+                self._run_pip(requirements, fresh, lock)
+            else:
+                self._make_for(self.user, requirements, fresh, lock)
             fresh.rename(target)
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            _remove_all(fresh)
             os.close(lock)
+
+    def _make_for(self, user: SystemUser, requirements: Path, fresh: Path, lock: int) -> None:
+        fresh.chmod(PASSAGE)
+        work = fresh / _WORK
+        make_private(work, user)
+        self._run_pip(requirements, work / _LIBRARIES, lock)
+        copy_regular(work / _LIBRARIES, fresh / _LIBRARIES)
+        remove_tree(work)
 
     def _wait_for_another(self, requirements: Path, fresh: Path) -> None:
         deadline = time.monotonic() + self.timeout_s
@@ -170,10 +198,13 @@ class Installer:
         wheels = requirements.parent / WHEELS
         if wheels.is_dir():
             command += ["--no-index", "--find-links", str(wheels)]
+        how: dict[str, Any] = {"pass_fds": (lock,)}
+        if self.user is not None:
+            command, how = _as_user(self.user, [*command, "--no-cache-dir"], str(target.parent))
         with tempfile.TemporaryFile() as said:
             pip = subprocess.Popen(
                 command, cwd=requirements.parent, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                start_new_session=True, pass_fds=(lock,),
+                start_new_session=True, **how,
             )  # fmt: skip
             reason = self._wait(pip)
             said.seek(0)
@@ -246,9 +277,24 @@ def _remove(found: Path) -> None:
         try:
             if not found.name.startswith(_FRESH):  # out of sight first: half of it must never be used
                 found = found.rename(found.with_name(f"{_FRESH}{uuid.uuid4().hex}"))
-            shutil.rmtree(found, ignore_errors=True)
+            _remove_all(found)
         finally:
             os.close(lock)
+
+
+def _remove_all(directory: Path) -> None:
+    """Remove a directory of this process's user; what another has left in it by that one."""
+    with contextlib.suppress(OSError):
+        for found in directory.iterdir():
+            remove_tree(found)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str], dict[str, Any]]:
+    """Return a command line, and what `Popen` has to be told, of a process of a user's that gains no rights."""
+    environment = {**clean_environment(os.environ), "HOME": home, "TMPDIR": home, "USER": user.name}
+    identity = {"user": user.uid, "group": user.gid, "extra_groups": (), "umask": 0o077}
+    return [sys.executable, "-I", "-S", "-c", _WITHOUT_GAIN, *command], {"env": environment, **identity}
 
 
 def digest_of(requirements: Path) -> str:

@@ -11,9 +11,11 @@ megabytes. Each step of a log, into lines, with a time on each, into bytes, woul
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -57,7 +59,7 @@ class InstanceLog:
         self._open()
 
     def _open(self) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = open_log(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor
@@ -110,7 +112,7 @@ class InstanceLog:
     def _rotate(self) -> None:
         # A process that the function has forked writes here too, and may have done this already; or it was deleted.
         with contextlib.suppress(FileNotFoundError):
-            if os.fstat(self._descriptor).st_ino == self.path.stat().st_ino:
+            if os.fstat(self._descriptor).st_ino == self.path.lstat().st_ino:
                 os.replace(self.path, rotated(self.path))
         self._open()
 
@@ -206,6 +208,44 @@ def bounded(text: str, characters_max: int) -> str:
     return f"{text[:characters_max]}… {len(text) - characters_max} of {len(text)} characters left out"
 
 
+class NotALog(OSError):
+    """What has the name of a log is none: a link, a pipe, or another user's file."""
+
+
+def open_log(path: Path, flags: int) -> int:
+    """Open the file of a log.
+
+    Whoever the function runs as owns the directory, perhaps another user than the reader: who could put a link to
+    somebody else's file there, or a pipe that nobody writes to.
+
+    Args:
+        path: its place.
+        flags: as of `os.open`.
+
+    Raises:
+        NotALog: it is no regular file with one name, of the directory's owner or of this process's user.
+        OSError: it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NotALog(f"{path} is no regular file; remove it") from error
+        raise
+    try:
+        found, directory = os.fstat(descriptor), path.parent.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise NotALog(f"{path} is no regular file with one name; remove it")
+        if found.st_uid not in (directory.st_uid, os.geteuid()):
+            raise NotALog(f"{path} is neither of its directory's owner nor of this process's; remove it")
+        if os.geteuid() == 0 and found.st_uid != directory.st_uid and flags & os.O_CREAT:
+            os.fchown(descriptor, directory.st_uid, directory.st_gid)  # the instance goes on with it
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def rotated(path: Path) -> Path:
     """Return where the older half of a log lies."""
     return path.with_name(path.name + ".1")
@@ -221,12 +261,14 @@ def tail(path: Path, lines: int) -> str:
 
 def _end_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(open_log(path, os.O_RDONLY), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES_MAX))
-            data = file.read()
+            data = file.read(TAIL_BYTES_MAX)
     except FileNotFoundError:
         return ""
+    except NotALog as error:
+        return f"ERROR {error}\n"
     if size > TAIL_BYTES_MAX:
         data = data.partition(b"\n")[2]
     return data.decode("utf-8", "replace")
@@ -241,7 +283,7 @@ class LogFollower:
         self._offset = 0
         self._inode = 0
         with contextlib.suppress(FileNotFoundError):
-            found = path.stat()
+            found = path.lstat()
             self._offset, self._inode = found.st_size, found.st_ino
 
     def read(self) -> str:
@@ -256,9 +298,12 @@ class LogFollower:
         return text + self._read_from(self._path)
 
     def _read_from(self, path: Path) -> str:
-        with path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read(TAIL_BYTES_MAX)
+        try:
+            with open(open_log(path, os.O_RDONLY), "rb") as file:
+                file.seek(self._offset)
+                data = file.read(TAIL_BYTES_MAX)
+        except NotALog:  # told once, by `tail`
+            return ""
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)
         return data.decode("utf-8", "replace")
@@ -266,6 +311,6 @@ class LogFollower:
 
 def _inode_of(path: Path) -> int:
     try:
-        return path.stat().st_ino
+        return path.lstat().st_ino
     except FileNotFoundError:
         return 0

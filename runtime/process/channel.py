@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -121,11 +121,14 @@ class ProcessChannel:
         self._writer.close()
 
 
-async def execute(program: Callable[[int], Sequence[str]]) -> ProcessChannel:
+async def execute(
+    program: Callable[[int], Sequence[str]], environment: Mapping[str, str] | None = None
+) -> ProcessChannel:
     """Start a process by exec.
 
     Args:
         program: returns the command line, given the number of the process's end of the socket.
+        environment: its; None: this process's.
 
     Raises:
         OSError: no process could be made.
@@ -134,7 +137,9 @@ async def execute(program: Callable[[int], Sequence[str]]) -> ProcessChannel:
     try:
         with theirs:
             number = theirs.fileno()
-            process = await asyncio.create_subprocess_exec(*program(number), pass_fds=(number,), stdin=DEVNULL)
+            process = await asyncio.create_subprocess_exec(
+                *program(number), pass_fds=(number,), stdin=DEVNULL, env=environment
+            )
     except BaseException:
         ours.close()
         raise

@@ -13,9 +13,11 @@ import gc
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import NoReturn
 
 import setproctitle
@@ -25,7 +27,7 @@ from ...client.client import AsyncClient
 from ...client.config import SERVICE_BACKOFF_MAX_MS, ClientConfig
 from ...instance.loading import pulsar_facade
 from ...instance.loading.loader import ProcessHome
-from ...instance.logs.file import InstanceLog, LogHandler, LogStream
+from ...instance.logs.file import InstanceLog, LogHandler, LogStream, NotALog, open_log
 from ...instance.pipeline import Pipeline
 from ...instance.spec import InstanceSpec, from_json
 from ...instance.stats import format_error
@@ -60,6 +62,8 @@ def run(spec_text: str, output: Output) -> NoReturn:
     gc.set_threshold(*GC_THRESHOLDS)
     random.seed()  # the zygote's state would give every instance the same numbers
     try:
+        if spec.user is not None:
+            _make_room(spec.log_file)
         instance_log = InstanceLog(spec.log_file)
     except OSError as error:
         _leave_word(spec, f"the log file {spec.log_file} cannot be written: {error}")
@@ -88,6 +92,19 @@ def run(spec_text: str, output: Output) -> NoReturn:
         instance_log.write("INFO", f"instance {spec.key} is stopped")
     # Not sys.exit: threads of the function may go on for ever, and the interpreter would wait for them.
     os._exit(1 if reason else 0)
+
+
+def _make_room(log_file: Path) -> None:
+    """Remove what earlier code of this user has put where its log should be, and is none."""
+    try:
+        os.close(open_log(log_file, os.O_RDONLY))
+    except FileNotFoundError:
+        return
+    except NotALog:
+        if log_file.is_dir() and not log_file.is_symlink():
+            shutil.rmtree(log_file, ignore_errors=True)
+        else:
+            log_file.unlink()
 
 
 def _leave_word(spec: InstanceSpec, reason: str) -> None:

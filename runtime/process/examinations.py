@@ -7,7 +7,6 @@ which the zygote ends what it has started. As many as `AT_ONCE_MAX` run at a tim
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -21,6 +20,8 @@ from typing import Any, NoReturn
 
 from ...instance.examination.package import Question, examine
 from ...instance.loading import pulsar_facade
+from ...instance.system_user import SystemUser
+from .dropping import become, close_all_but, open_of, read_all
 from .forked import FIRST_FILE, thread_count
 
 TIME_LIMIT_S = 3.0
@@ -48,6 +49,9 @@ class _Child:
     answer: bytes = b""
 
 
+_USER_HOME = "/"
+
+
 class Examinations:
     """Those of one zygote."""
 
@@ -73,6 +77,7 @@ class Examinations:
         self._waiting: deque[dict[str, Any]] = deque()
         self._children: dict[int, _Child] = {}  # by the pipe that its answer comes through
         self._numbers: dict[int, int] = {}  # by process id, until it has ended
+        self.users: dict[int, int] = {}  # by the worker's number, of those under another user
 
     @property
     def pipes(self) -> Iterable[int]:
@@ -91,6 +96,12 @@ class Examinations:
 
     def take(self, command: dict[str, Any]) -> None:
         """Examine a package as soon as fewer are examined."""
+        if "file" in command:  # the question lies in a file of the worker's, which is not read here
+            try:
+                command["file"] = open_of(os.getppid(), command["file"], os.O_RDONLY)
+            except OSError:
+                self._answer(command["id"], None)
+                return
         self._waiting.append(command)
         self._start_next()
 
@@ -101,6 +112,9 @@ class Examinations:
                 self._start(command)
             except OSError:
                 self._answer(command["id"], None)
+            finally:
+                if "file" in command:
+                    os.close(command["file"])
 
     def _start(self, command: dict[str, Any]) -> None:
         if thread_count() != 1:
@@ -114,8 +128,10 @@ class Examinations:
             os.close(writing)
             raise
         if not process_id:
-            _examine(command, writing, partial(self._leave, parent, command["id"]))
+            _examine(command, writing, parent, partial(self._leave, parent, command["id"]))
         os.close(writing)
+        if command.get("user") is not None:
+            self.users[command["id"]] = command["user"][1]
         self._numbers[process_id] = command["id"]
         self._children[reading] = _Child(command["id"], process_id, time.monotonic() + TIME_LIMIT_S)
         self._selector.register(reading, selectors.EVENT_READ, self)
@@ -135,7 +151,10 @@ class Examinations:
 
     def has_ended(self, process_id: int) -> int | None:
         """Take note that a process has ended, and return the worker's number for it; None if it examined nothing."""
-        return self._numbers.pop(process_id, None)
+        number = self._numbers.pop(process_id, None)
+        if number is not None:
+            self.users.pop(number, None)
+        return number
 
     def _end(self, pipe: int, refusal: str | None) -> None:
         child = self._children.pop(pipe)
@@ -160,24 +179,24 @@ def _refusal(answer: bytes) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _examine(command: dict[str, Any], answers: int, leave: Callable[[], None]) -> NoReturn:
+def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable[[], None]) -> NoReturn:
     """Examine a package and end this process, whatever the package does."""
     try:
         leave()
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in range(FIRST_FILE):
             os.dup2(nothing, number)
+        question = command.get("question") or json.loads(read_all(command["file"]))
         # User code must find neither the worker's socket nor the pipe among its files by chance; the pipe it needs.
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number >= FIRST_FILE and number != answers:
-                with contextlib.suppress(OSError):
-                    os.close(number)
+        close_all_but((answers,))
         # What fails at a limit is not refused; it only must not take the worker's memory, or fill a disk with its core.
         for limit, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
             _, allowed = resource.getrlimit(limit)
             resource.setrlimit(limit, (most if allowed < 0 else min(most, allowed), allowed))
+        if command.get("user") is not None:
+            become(SystemUser(*command["user"]), _USER_HOME, parent)
         pulsar_facade.install()
-        refusal = examine(Question.from_json(command["question"]))
+        refusal = examine(Question.from_json(question))
         os.write(answers, json.dumps({"refusal": refusal}).encode())
     finally:
         os._exit(0)

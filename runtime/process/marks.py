@@ -58,14 +58,14 @@ def find(root: int) -> dict[int, int]:
 
 
 def kill(pid: int, mark: int) -> bool:
-    """End a process by force if it still has this mark; return whether it had."""
+    """End a process by force if it still has this mark, 0 for none; return whether it had."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         # Looked at now: the number can be given to nobody else while it is held, if it is still the same process.
-        if proc.limit_of(pid, _LIMIT_NAME) != mark:
+        if (proc.limit_of(pid, _LIMIT_NAME) or 0) != mark:
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:

@@ -35,17 +35,21 @@ class MemoryWatch:
     def __init__(self) -> None:
         self.next_look_s = math.inf
         self._limits: dict[int, int] = {}
+        self._users: dict[int, int] = {}
         self._families: dict[int, list[int]] = {}
         self._next_families_s = 0.0
 
-    def add(self, process_id: int, limit_bytes: int) -> None:
-        """Watch an instance."""
+    def add(self, process_id: int, limit_bytes: int, user: int | None = None) -> None:
+        """Watch an instance; one of a user that is given is not charged with what others' processes pretend to be."""
         self._limits[process_id] = limit_bytes
+        if user is not None:
+            self._users[process_id] = user
         self.next_look_s = min(self.next_look_s, time.monotonic() + LOOK_S)
 
     def remove(self, process_id: int) -> None:
         """Watch it no more."""
         self._limits.pop(process_id, None)
+        self._users.pop(process_id, None)
         self._families.pop(process_id, None)
         if not self._limits:
             self.next_look_s = math.inf
@@ -78,7 +82,10 @@ class MemoryWatch:
         for process_id in self._limits:
             mark = marked.get(process_id, 0)
             if marks.is_of(mark, zygote):
-                self._families[process_id] = [one for one in by_mark[mark] if one != process_id]
+                user = self._users.get(process_id)
+                self._families[process_id] = [
+                    one for one in by_mark[mark] if one != process_id and (user is None or proc.user_of(one) == user)
+                ]
 
 
 def _verdict(used_bytes: int, limit_bytes: int, processes: int) -> str:

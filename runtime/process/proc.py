@@ -76,12 +76,20 @@ def own_bytes(pid: int) -> int:
     """Return how much memory would be free without a process: no files, and its part of what it shares.
 
     Pages that a fork has not written to since count by halves, thirds, and so on: the zygote's cost nobody twice.
+    Where the kernel does not show that of another user's process (a container without `SYS_PTRACE`) all pages count.
     """
-    total = 0
-    for line in _read(pid, "smaps_rollup").splitlines():
-        if line.startswith(_OWN_MEMORY):
-            total += int(line.split()[1]) * 1024
-    return total
+    shown = _read(pid, "smaps_rollup")
+    if not shown:
+        return resident_bytes(pid)
+    return sum(int(line.split()[1]) * 1024 for line in shown.splitlines() if line.startswith(_OWN_MEMORY))
+
+
+def user_of(pid: int) -> int | None:
+    """Return the number of the user that a process really is; None if it is gone."""
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return None
 
 
 def waited_for_processor_s(pid: int) -> dict[int, float]:

@@ -11,20 +11,28 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ...config.function_config import DEFAULT_CPU
 from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
 from ...instance.examination.package import Question
-from ...instance.logs.file import InstanceLog, tail
+from ...instance.logs.file import InstanceLog, open_log, tail
+from ...instance.secrets import needs_worker
 from ...instance.spec import InstanceSpec
+from ...instance.system_user import SystemUser, clean_environment
+from ...instance.trees import remove_tree
 from ...tasks import TaskSet, settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from ..control import SOCKET_PATH_BYTES_MAX, ControlClient
+from ..isolation.places import Isolation
 from . import marks, proc
 from .channel import BEAT_S, ProcessChannel, execute
 from .examinations import TIME_LIMIT_S
 from .forked import ForkedProcess, how_it_ended
+from .handed_files import HandedFiles, memory_file
 from .liveness import Liveness
 
 log = logging.getLogger(__name__)
@@ -35,6 +43,7 @@ CLOSE_TIMEOUT_S = 2.0
 LIVENESS_CHECK_S = 10.0
 SILENCE_SHOWN_S = 3.0  # a process that starts does not answer either
 LOG_LINES_OF_A_CRASH = 20
+LAST_WORDS_BYTES_MAX = 64 * 1024
 EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
 """How long a request waits for what is known about its package; then it is taken as it is."""
 ZYGOTE_END_S = 3.0
@@ -59,7 +68,9 @@ class ProcessInstance:
         self.spec = spec
         self._zygote = zygote
         self._check_s = check_s
-        self._control = ControlClient(spec.control_socket)
+        self._control = ControlClient(spec.control_socket, None if spec.user is None else spec.user.uid)
+        self.files: HandedFiles | None = None
+        self.discard: Callable[[Path], None] = remove_tree
         self._is_stopping = False
         self._verdict = ""
         self._liveness = Liveness(check_s, time.monotonic())
@@ -157,6 +168,8 @@ class ProcessInstance:
 
     def reason_of(self, code: int, said: str, verdict: str) -> str:
         """Return why the process ended: decided by us, by its last words, or by its exit code and its log."""
+        if self.files is not None:
+            said = self.files.rest()
         if said:
             self._keep_said(said)
         if code == 0:
@@ -165,7 +178,8 @@ class ProcessInstance:
         if decided:
             return decided
         with contextlib.suppress(OSError):
-            text = self.spec.last_words.read_text(encoding="utf-8", errors="replace")
+            with open(open_log(self.spec.last_words, os.O_RDONLY), "rb") as file:
+                text = file.read(LAST_WORDS_BYTES_MAX).decode("utf-8", "replace")
             self.spec.last_words.unlink()
             if text:
                 return text
@@ -181,6 +195,11 @@ class ProcessInstance:
     async def close(self) -> None:
         """Close the connection to the process."""
         await within(CLOSE_TIMEOUT_S, self._control.close())
+        if self.files is not None:
+            self.files.close()
+        if self.spec.home is not None:
+            await asyncio.to_thread(self.discard, self.spec.home)
+            return
         with contextlib.suppress(OSError):
             self.spec.control_socket.unlink()
 
@@ -214,18 +233,33 @@ class ZygoteClient:
         """Tell an instance nothing more."""
         self._instances.pop(number, None)
 
-    async def examine(self, number: int, question: Question) -> str | None:
-        """Return what is known against a package, empty for nothing; None if the zygote could not find out."""
+    async def examine(self, number: int, question: Question, user: SystemUser | None = None) -> str | None:
+        """Return what is known against a package, empty for nothing; None if the zygote could not find out.
+
+        Args:
+            number: of the examination.
+            question: about the package.
+            user: who loads it; None for the worker's own user.
+        """
         future = self._examined[number] = asyncio.get_running_loop().create_future()
+        file = -1
         try:
+            command: dict[str, Any] = {"command": "examine", "id": number}
+            if user is None:
+                command["question"] = question.to_json()
+            else:
+                file = memory_file("question", json.dumps(question.to_json()))
+                command |= {"file": file, "user": user}
             if self.channel.is_open:
-                self.channel.tell({"command": "examine", "id": number, "question": question.to_json()})
+                self.channel.tell(command)
             else:
                 future.set_result(None)
             found: str | None = await future
             return found
         finally:
             del self._examined[number]
+            if file >= 0:
+                os.close(file)
 
     def _beat(self) -> None:
         if self.channel.is_open:
@@ -334,13 +368,20 @@ class ZygoteClient:
 class ProcessRuntime:
     """Starts instances through a zygote, which it starts anew when it is gone."""
 
-    def __init__(self, zygote: ForkedProcess | None = None, liveness_check_s: float = LIVENESS_CHECK_S) -> None:
+    def __init__(
+        self,
+        zygote: ForkedProcess | None = None,
+        liveness_check_s: float = LIVENESS_CHECK_S,
+        isolation: Isolation | None = None,
+    ) -> None:
         """Prepare; `warm_up` or the first instance starts the zygote.
 
         Args:
             zygote: one that was forked when this process had one thread; a later one is started by exec.
             liveness_check_s: seconds between two looks whether an instance answers; 0 and below: never.
+            isolation: where instances run as other users: the zygote has none of the worker's memory and environment.
         """
+        self._isolation = isolation
         self._numbers = itertools.count(1)
         self._forked = zygote
         self._check_s = max(0.0, liveness_check_s)
@@ -357,10 +398,13 @@ class ProcessRuntime:
                 raise ClosedError("the worker is stopping")
             if self._zygote is None or not self._zygote.channel.is_open:
                 forked, self._forked = self._forked, None
+                environment = None if self._isolation is None else clean_environment(os.environ)
                 if forked is not None:
                     channel = ProcessChannel(forked, *await forked.attach())
                 else:  # -P: the worker's working directory is no place to import user code's modules from
-                    channel = await execute(lambda number: [sys.executable, "-P", "-m", _ZYGOTE, str(number)])
+                    channel = await execute(
+                        lambda number: [sys.executable, "-P", "-m", _ZYGOTE, str(number)], environment
+                    )
                 self._zygote = ZygoteClient(channel)
             return self._zygote
 
@@ -372,26 +416,44 @@ class ProcessRuntime:
             )
         zygote = await self._open_zygote()
         number = next(self._numbers)
-        with contextlib.suppress(FileNotFoundError):
-            spec.last_words.unlink()
         instance = ProcessInstance(spec, number, zygote, self._check_s)
-        zygote.add(number, instance)
         given = spec.details.resources
         cores = 0.0 if given.cpu == DEFAULT_CPU else given.cpu
-        zygote.channel.tell({"command": "start", "id": number, "spec": spec.to_json(), "ram": given.ram, "cpu": cores})
+        command: dict[str, Any] = {"command": "start", "id": number, "ram": given.ram, "cpu": cores}
+        if spec.user is None or spec.home is None:
+            with contextlib.suppress(FileNotFoundError):
+                spec.last_words.unlink()
+            command["spec"] = spec.to_json()
+        else:
+            assert self._isolation is not None, "a user comes from there"
+            await asyncio.to_thread(self._isolation.open_home, spec.user, spec.home)
+            resolves = needs_worker(spec)
+            told = spec if resolves else replace(spec, secrets_config="")  # what finds no secret of it is not its own
+            instance.files = HandedFiles(told.to_json())
+            instance.discard = self._isolation.discard
+            command |= {"files": instance.files.numbers, "user": spec.user, "home": str(spec.home)}
+            command["resolves"] = resolves
+        zygote.add(number, instance)
+        zygote.channel.tell(command)
         try:
             await instance.started()
         except (TimeoutError, MagnetarError) as error:
             zygote.forget(number)
+            if instance.files is not None:
+                instance.files.close()
             reason = str(error) or f"the zygote did not answer within {START_TIMEOUT_S:g} s"
             raise FunctionLoadError(f"no process for {spec.key}: {reason}") from error
+        if instance.files is not None:
+            instance.files.keep_output()
         return instance
 
-    async def examine(self, question: Question) -> str | None:  # noqa: D102  documented in interface.Examines
+    async def examine(  # noqa: D102  documented in interface.Examines
+        self, question: Question, user: SystemUser | None = None
+    ) -> str | None:
         try:
             async with asyncio.timeout(EXAMINATION_TIMEOUT_S):
                 zygote = await self._open_zygote()
-                return await zygote.examine(next(self._numbers), question)
+                return await zygote.examine(next(self._numbers), question, user)
         except (TimeoutError, OSError, ClosedError) as error:
             log.info("%s was not examined: %s", question.class_name, str(error) or "it took too long")
             return None

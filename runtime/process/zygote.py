@@ -30,11 +30,12 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import child, cpu_groups, marks
+from . import child, cpu_groups, isolated_child, marks, proc
 from .channel import HELD_LEASE_S, LEASE_S, LOOK_S, encode, take
 from .cpu_groups import NoCpuLimit
 from .examinations import Examinations
@@ -50,6 +51,8 @@ _OUTGOING_BYTES_MAX = 64 * 1024 * 1024
 _END_S = 2.0
 _LEFTOVERS_S = 0.2
 _LEFTOVERS_PAUSE_S = 0.005
+STRAYS_S = 5.0
+"""How often it is looked for what isolated instances hide; that takes a look at all processes of the machine."""
 
 
 @dataclass(slots=True)
@@ -58,13 +61,15 @@ class _Child:
 
     Attributes:
         number: the worker's.
-        output: where what it and its children write to their standard output can be read.
+        output: where what it and its children write to their standard output can be read; -1 if the worker reads that.
+        user: number of the user that it runs as; None for this process's own.
         cpu_group: its control group; None without a limit of CPU time.
         verdict: why it was killed, if this process decided so.
     """
 
     number: int
     output: int
+    user: int | None = None
     cpu_group: Path | None = None
     verdict: str = ""
 
@@ -81,6 +86,7 @@ class Zygote:
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
         self._ended_marks: set[int] = set()  # of instances that have ended and left processes
         self._memory = MemoryWatch()
+        self._next_strays_s = math.inf
         self._cpu_groups: cpu_groups.CpuGroups | None = None  # found when the first limit is asked for
         self._left_cpu_groups: set[Path] = set()  # of instances that have ended
         self._is_worker_gone = False
@@ -134,7 +140,9 @@ class Zygote:
         heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
         worker, beat_at = os.getppid(), heard_at
         while not self._is_worker_gone:
-            due_s = min(heard_at + LEASE_S, self._memory.next_look_s, self._examinations.next_look_s)
+            due_s = min(
+                heard_at + LEASE_S, self._memory.next_look_s, self._examinations.next_look_s, self._next_strays_s
+            )
             wait_s = due_s - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
@@ -164,13 +172,14 @@ class Zygote:
                         os.read(self._wakeup_read, _READ_BYTES)
             self._reap()
             self._look_after_memory()
+            self._look_for_strays()
             self._examinations.look(time.monotonic())
 
     def _obey(self, command: dict[str, Any]) -> None:
         try:
             match command["command"]:
                 case "start":
-                    self._start(command["id"], command["spec"], command["ram"], command["cpu"])
+                    self._start(command["id"], command, command["ram"], command["cpu"])
                 case "signal":
                     process_id = self._process_ids.get(command["id"])
                     if process_id is not None:
@@ -189,7 +198,7 @@ class Zygote:
             if command.get("command") == "start":
                 self._tell({"event": "refused", "id": command["id"], "reason": repr(error)})
 
-    def _start(self, number: int, spec: str, ram_bytes: int, cores: float) -> None:
+    def _start(self, number: int, command: dict[str, Any], ram_bytes: int, cores: float) -> None:
         threads = thread_count()
         if threads != 1:
             self._tell({"event": "refused", "id": number, "reason": f"the zygote has {threads} threads instead of 1"})
@@ -200,8 +209,12 @@ class Zygote:
         except (OSError, NoCpuLimit) as error:
             self._tell({"event": "refused", "id": number, "reason": f"resources.cpu cannot be enforced: {error}"})
             return
+        user = command.get("user")
         try:
-            output, written = os.pipe2(os.O_CLOEXEC)
+            if user is None:
+                spec, output = -1, Output(*os.pipe2(os.O_CLOEXEC))
+            else:
+                spec, output = isolated_child.open_files(os.getppid(), command["files"])
         except OSError as error:
             self._leave_cpu_group(group)
             self._tell({"event": "refused", "id": number, "reason": f"no pipe for its output: {error}"})
@@ -209,15 +222,22 @@ class Zygote:
         try:
             process_id = os.fork()
         except OSError as error:
-            os.close(output)
-            os.close(written)
+            for descriptor in (output.read_end, output.write_end, *((spec,) if spec >= 0 else ())):
+                os.close(descriptor)
             self._leave_cpu_group(group)
             self._tell({"event": "refused", "id": number, "reason": f"fork failed: {error}"})
             return
         if process_id == 0:
-            self._become_child(parent, number, spec, Output(output, written))
-        os.close(written)
-        found = self._children[process_id] = _Child(number, output, group)
+            self._become_child(parent, number, command, spec, output)
+        os.close(output.write_end)
+        if user is None:
+            found = _Child(number, output.read_end, None, group)
+        else:
+            os.close(spec)
+            os.close(output.read_end)
+            found = _Child(number, -1, user[1], group)
+            self._next_strays_s = min(self._next_strays_s, time.monotonic() + STRAYS_S)
+        self._children[process_id] = found
         if group is not None:
             try:
                 cpu_groups.add(group, process_id)  # it takes milliseconds until it runs code of the function's
@@ -226,7 +246,7 @@ class Zygote:
                 _kill_with_group(process_id)
         self._process_ids[number] = process_id
         if ram_bytes > 0:
-            self._memory.add(process_id, ram_bytes)
+            self._memory.add(process_id, ram_bytes, found.user)
         self._tell({"event": "started", "id": number, "pid": process_id})
 
     def _make_cpu_group(self, number: int, cores: float) -> Path | None:
@@ -251,16 +271,18 @@ class Zygote:
                 return
             time.sleep(_LEFTOVERS_PAUSE_S)
 
-    def _become_child(self, parent: int, number: int, spec: str, output: Output) -> NoReturn:
+    def _become_child(self, parent: int, number: int, command: dict[str, Any], spec: int, output: Output) -> NoReturn:
         """Leave everything of the zygote behind and run an instance."""
         try:
             self._leave(parent, number)
+            if spec >= 0:
+                isolated_child.run(command, parent, spec, output)
             self._selector.close()
             self._commands.close()
-            outputs = [one.output for one in self._children.values()]
+            outputs = [one.output for one in self._children.values() if one.output >= 0]
             for descriptor in (self._wakeup_read, self._wakeup_write, *outputs, *self._examinations.pipes):
                 os.close(descriptor)
-            child.run(spec, output)
+            child.run(command["spec"], output)
         finally:
             os._exit(1)
 
@@ -299,7 +321,7 @@ class Zygote:
         self._left_cpu_groups.update(one.cpu_group for one, _ in ended if one.cpu_group is not None)
         self._remove_cpu_groups(time.monotonic())
         for one, code in ended:
-            said = _rest_of(one.output)
+            said = _rest_of(one.output) if one.output >= 0 else ""
             self._tell({"event": "ended", "id": one.number, "code": code, "said": said, "verdict": one.verdict})
 
     def _end_leftovers(self, waits: bool) -> None:
@@ -314,10 +336,36 @@ class Zygote:
             for process_id, mark in left.items():
                 if mark in self._ended_marks:
                     marks.kill(process_id, mark)
+            self._end_strays(left)
             self._ended_marks.intersection_update(left.values())
             if not self._ended_marks or time.monotonic() >= deadline_s:
                 return
             time.sleep(_LEFTOVERS_PAUSE_S)
+
+    def _end_strays(self, left: Mapping[int, int]) -> None:
+        """Kill what isolated instances have started and that hides whose it is: by a lower limit, which is allowed.
+
+        Args:
+            left: descendants and their marks; each must be that of a living instance, and be its user's or still ours.
+        """
+        if not any(one.user is not None for one in self._children.values()) and not self._examinations.users:
+            return
+        own = os.getpid()
+        users = {marks.mark_of(own, one.number): one.user for one in self._children.values()}
+        users |= {marks.mark_of(own, number): user for number, user in self._examinations.users.items()}
+        known = {*self._children, *self._examinations.process_ids}
+        for process_id, mark in left.items():
+            if process_id in known or (mark in users and users[mark] is None):
+                continue
+            if mark not in users or proc.user_of(process_id) not in (users[mark], os.getuid(), None):
+                marks.kill(process_id, mark)
+
+    def _look_for_strays(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_strays_s:
+            self._end_strays(marks.find(os.getpid()))
+            has_users = any(one.user is not None for one in self._children.values())
+            self._next_strays_s = now_s + STRAYS_S if has_users else math.inf
 
     def _look_after_memory(self) -> None:
         for process_id, verdict in self._memory.look(time.monotonic()):

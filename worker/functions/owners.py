@@ -14,12 +14,14 @@ import asyncio
 import hashlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InvalidConfig, RequestRefused
+from ...instance.system_user import SystemUser
 from ...security.authentication.settings import ServerSecurity
 from ...security.credentials.client_security import ClientSecurity
 from ...security.roles import Roles
@@ -90,7 +92,9 @@ class Owners:
         self._signs_own = False
         self._directory = directory
         self._clock = clock
+        self._lock = threading.Lock()
         self._asked: set[str] = set()
+        self._readers: dict[str, set[SystemUser | None]] = {}
 
     @property
     def is_enabled(self) -> bool:
@@ -189,8 +193,12 @@ class Owners:
         expires = _claims(spec.data).get("exp") if spec.provider == OF_TOKEN else None
         return float(expires) if isinstance(expires, int | float) else None
 
-    def security_of(self, metadata: FunctionMetaData) -> ClientSecurity:
+    def security_of(self, metadata: FunctionMetaData, user: SystemUser | None = None) -> ClientSecurity:
         """Return what the instances of a record show. Blocking.
+
+        Args:
+            metadata: the record.
+            user: as whom they run on this machine, if not as this process's user.
 
         Raises:
             InvalidConfig: this worker cannot make what the record asks for.
@@ -201,33 +209,40 @@ class Owners:
         spec = metadata.functionAuthSpec
         role = self.signed_role(metadata)
         if role is not None:
-            file = self._token_file(role)
+            file = self._token_file(role, user)
             return replace(checks, auth_plugin="token", auth_params=file.absolute().as_uri())
         if spec.provider == OF_TOKEN:
             return replace(checks, auth_plugin="token", auth_params=f"token:{spec.data.decode('ascii', 'replace')}")
         return checks
 
-    def _token_file(self, role: str) -> Path:
+    def _token_file(self, role: str, user: SystemUser | None) -> Path:
         if not self._signs:
             raise InvalidConfig(
                 f"the function runs as {role[:_SHOWN_CHARACTERS]!r}, and this worker has no tokenSecretKey to sign that"
                 " role's token with; give all workers the same one"
             )
-        self._asked.add(role)
-        return self._write(role)
+        with self._lock:
+            self._asked.add(role)
+            self._readers.setdefault(role, set()).add(user)
+            return self._write(role, user)
 
-    def _write(self, role: str) -> Path:
-        """Make a new token of a role; whoever reads the file meanwhile gets the one before."""
+    def _write(self, role: str, user: SystemUser | None = None) -> Path:
+        """Make a new token of a role, for a user to read; whoever reads the file meanwhile gets the one before."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self._file_of(role)
+        file = self._file_of(role, user)
+        if user is not None:
+            self._directory.chmod(0o711)  # the user comes through, and reads what is its own
         temporary = file.with_suffix(f".{os.getpid()}")
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
+            if user is not None:
+                os.fchown(out.fileno(), user.uid, user.gid)
             out.write(self._token(role))
         temporary.replace(file)
         return file
 
-    def _file_of(self, role: str) -> Path:
-        return self._directory / hashlib.sha256(role.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    def _file_of(self, role: str, user: SystemUser | None) -> Path:
+        name = hashlib.sha256(role.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+        return self._directory / (name if user is None else f"{name}-{user.uid}")
 
     def _token(self, role: str) -> str:
         import jwt  # here: only where tokens are signed
@@ -248,19 +263,25 @@ class Owners:
             pause_s: between two times.
         """
         while True:
-            # Who was asked for since the last time is perhaps not among those in use yet.
-            roles, self._asked = in_use() | self._asked, set()
-            if self._signs_own:
-                roles.add(self._own_role)
-            await asyncio.to_thread(self._renew, roles)
+            await asyncio.to_thread(self._renew, in_use())
             await asyncio.sleep(pause_s)
 
-    def _renew(self, roles: set[str]) -> None:
-        for file in set(self._directory.glob("*")) - {self._file_of(role) for role in roles}:
+    def _renew(self, in_use: set[str]) -> None:
+        with self._lock:
+            # Who was asked for since the last time is perhaps not among those in use yet.
+            roles, self._asked = in_use | self._asked, set()
+            if self._signs_own:
+                roles.add(self._own_role)
+            self._renew_all(roles)
+
+    def _renew_all(self, roles: set[str]) -> None:
+        self._readers = {role: self._readers.get(role, {None}) for role in roles}
+        needed = [(role, user) for role, users in self._readers.items() for user in users]
+        for file in set(self._directory.glob("*")) - {self._file_of(*one) for one in needed}:
             file.unlink(missing_ok=True)
-        for role in roles:
+        for role, user in needed:
             try:
-                self._write(role)
+                self._write(role, user)
             except (OSError, InvalidConfig) as error:
                 _log.warning("the token of the functions of %s is not renewed: %s", role[:_SHOWN_CHARACTERS], error)
 

@@ -24,6 +24,7 @@ from ...instance.loading.loader import requirements_of
 from ...instance.loading.requirements import Installer, digest_of
 from ...membership.grace_period import GracePeriod
 from ...metadata.packages import PackageStore
+from ...runtime.isolation.places import Isolation
 from ..cluster.broker_admin import BrokerAdmin
 
 KEEP_UNNAMED_S = 3600.0
@@ -44,6 +45,7 @@ class PackageCleanup:
         is_leading: whether this worker is the one to remove topics.
         undecided: each keeps changes of something that names packages from being decided meanwhile.
         installer: of requirements of packages on this machine.
+        isolation: has packages and requirements for each user; None: nobody else has.
     """
 
     packages: PackageStore
@@ -53,6 +55,7 @@ class PackageCleanup:
     is_leading: Callable[[], bool]
     undecided: Sequence[Callable[[], AbstractAsyncContextManager[None]]]
     installer: Installer
+    isolation: Isolation | None = None
     _local: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
     _stored: GracePeriod = field(default_factory=lambda: GracePeriod(KEEP_UNNAMED_S), init=False)
 
@@ -76,7 +79,7 @@ class PackageCleanup:
         for package_id in self._expired(self._local, local, now):
             if package_id in self._used() or not self._local.is_over(package_id, now):
                 continue
-            await asyncio.to_thread(self.packages.remove_local, package_id)
+            await asyncio.to_thread(self._remove_local, package_id)
         await asyncio.to_thread(self._remove_requirements)
         if not self.is_leading():
             self._stored.restart()
@@ -86,13 +89,20 @@ class PackageCleanup:
         except MagnetarError as exc:
             _log.warning("packages that nothing names could not be removed, trying again later: %s", exc)
 
+    def _remove_local(self, package_id: str) -> None:
+        self.packages.remove_local(package_id)
+        if self.isolation is not None:
+            self.isolation.forget_package(package_id)
+
     def _remove_requirements(self) -> None:
         """Remove what was installed for no package that is here, unless an instance is still running with it."""
         here = {package_id: self.packages.directory_of(package_id) for package_id in self.packages.local_ids()}
         self._digests = {
             package_id: self._digests.get(package_id) or _digest(directory) for package_id, directory in here.items()
         }
-        self.installer.remove_others(set(self._digests.values()))
+        needed = set(self._digests.values())
+        for installer in (self.installer, *(self.isolation.installers() if self.isolation is not None else ())):
+            installer.remove_others(needed)
 
     def _used(self) -> set[str]:
         return self.named() | self.packages.in_use()

@@ -78,15 +78,15 @@ class PackageIntake:
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
         place = await self._packages.unpack(upload, name, lambda place: _checked(place, class_name))
-        await self._code.check(Question(place, class_name, is_called=True))
+        await self._code.check(Question(place, class_name, is_called=True, tenant=config.tenant or ""))
         await deadline.ask(lambda: self._packages.keep(upload, name))
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
-    async def check_transform(self, location: PackageLocationMetaData, class_name: str) -> None:
+    async def check_transform(self, location: PackageLocationMetaData, class_name: str, tenant: str) -> None:
         """Check the package of a transform function against another class; raises PackageError."""
         place = await self.fetch(location)
         await asyncio.to_thread(check_package, place, class_name)
-        await self._code.check(Question(place, class_name, is_called=True))
+        await self._code.check(Question(place, class_name, is_called=True, tenant=tenant))
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
         """Make sure that a package is there after a record names it.
@@ -171,8 +171,9 @@ def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
 def question_of(package: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> Question:
     """Return what is asked about the code of a package by loading it elsewhere; not for Spark functions."""
     if isinstance(config, ConnectorConfig):
-        return Question(package, class_name, is_called=False)
-    return Question(package, class_name, is_called=True, settings=value_settings(to_details(config)))
+        return Question(package, class_name, is_called=False, tenant=config.tenant or "")
+    settings = value_settings(to_details(config))
+    return Question(package, class_name, is_called=True, settings=settings, tenant=config.tenant or "")
 
 
 def _checked(place: Path, class_name: str) -> Path:

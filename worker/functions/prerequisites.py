@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 from ...client.client import AsyncClient
@@ -20,7 +21,10 @@ from ...errors import (
     UnknownBrokerError,
 )
 from ...instance.endpoint_settings import subscription_type
+from ...instance.secrets import check_isolated
 from ...instance.topic_patterns import mode_of, patterns_of
+from ...runtime.isolation.refused import REFUSED
+from ...runtime.isolation.users import ANY_TENANT, ProcessUsers
 from ...runtime.process import cpu_groups
 from ...runtime.process.cpu_groups import NoCpuLimit
 from ...security.client_credentials import ClientCredentials
@@ -59,6 +63,7 @@ class Prerequisites:
         Raises:
             RequestRefused: it cannot, and why.
         """
+        self.check_isolation(details)
         await self._check_spark(details)
         if details.resources.cpu not in (0.0, DEFAULT_CPU):
             try:
@@ -67,6 +72,25 @@ class Prerequisites:
                 raise RequestRefused(
                     400, f"resources.cpu: not on the machine of worker {self._worker_id}: {exc}"
                 ) from exc
+
+    def check_isolation(self, details: FunctionDetails) -> None:
+        """Make sure that a function can run as its tenant's system user, if those of the worker do.
+
+        Raises:
+            RequestRefused: it cannot, and why.
+        """
+        names = self._config.process_users
+        if not names:
+            return
+        runtime = runtime_options(details.customRuntimeOptions).get("runtime_env")
+        try:
+            if runtime in REFUSED:
+                raise InvalidConfig(REFUSED[runtime])
+            if details.tenant not in names and ANY_TENANT not in names:
+                ProcessUsers({}).of(details.tenant)
+            check_isolated(json.loads(details.secretsMap or "{}"))
+        except InvalidConfig as exc:
+            raise RequestRefused(400, str(exc)) from exc
 
     async def _check_spark(self, details: FunctionDetails) -> None:
         """Make sure that a function which is to run by Spark can, by this worker's machine.

@@ -239,6 +239,7 @@ class Functions:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
+        self.prerequisites.check_isolation(component.to_details(config))
         location, config = await self._keep(deployment, config, deadline)
         if location is None:
             location = existing.packageLocation
@@ -387,7 +388,7 @@ class Functions:
                 400, "transformFunctionClassName: the function's package is not provided; upload it as data"
             )
         await self.packages.check_transform(
-            existing.transformFunctionPackageLocation, config.transform_function_class_name
+            existing.transformFunctionPackageLocation, config.transform_function_class_name, config.tenant or ""
         )
         return existing.transformFunctionPackageLocation
 

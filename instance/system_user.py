@@ -1,0 +1,28 @@
+"""System user that the process of an instance runs as, where user code is isolated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_KEPT = ("PATH", "LANG", "LANGUAGE", "TZ")
+_KEPT_BEGINNINGS = ("LC_", "PYTHON")
+
+
+class SystemUser(NamedTuple):
+    """One user of this machine.
+
+    Attributes:
+        name: in messages.
+        uid: its number.
+        gid: the number of its own group; it gets no other.
+    """
+
+    name: str
+    uid: int
+    gid: int
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what of an environment may be known to everybody: paths, language, time zone and settings of Python."""
+    return {name: value for name, value in environment.items() if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)}

@@ -1,0 +1,200 @@
+"""Directories that user code writes to, handled by a worker that is root: made, taken over and removed.
+
+Whoever owns a directory may put links of both kinds, pipes and endless trees into it. So root follows no link below
+one, changes the owner of nothing in it, and lets its owner remove it. The directory above one is always root's: no name
+in that can be changed by another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from .logs.file import FILE_BYTES_MAX, open_log
+from .system_user import SystemUser
+
+PRIVATE = 0o700
+PASSAGE = 0o711
+"""Of a directory that others come through, who cannot see what is in it."""
+READABLE = 0o755
+REMOVAL_S = 30.0
+_COPY_BYTES = 2 * FILE_BYTES_MAX
+_PIECE_BYTES = 1024 * 1024
+_LOGS_MAX = 1000
+"""As many files are taken over."""
+
+
+def make_passage(directory: Path, below: Path) -> None:
+    """Make a directory and those above it up to one, so that others come through. Blocking."""
+    ways = [directory, *directory.parents]
+    for way in reversed(ways[: ways.index(below)]):
+        way.mkdir(mode=PASSAGE, exist_ok=True)
+        if stat.S_IMODE(way.lstat().st_mode) != PASSAGE:
+            way.chmod(PASSAGE)
+
+
+def make_private(directory: Path, user: SystemUser) -> None:
+    """Make an empty directory of a user's in one of root's. Blocking."""
+    directory.mkdir(mode=PRIVATE)
+    os.chown(directory, user.uid, user.gid, follow_symlinks=False)
+
+
+def hand_over(directory: Path, user: SystemUser, discard: Callable[[Path], None]) -> None:
+    """Have a directory of logs be a user's; what another owner had in it is copied, as far as it is logs. Blocking.
+
+    Args:
+        directory: in one of root's.
+        user: whose it is to be.
+        discard: removes a directory sooner or later.
+    """
+    try:
+        owner = directory.lstat()
+    except FileNotFoundError:
+        make_private(directory, user)
+        return
+    if owner.st_uid == user.uid and stat.S_ISDIR(owner.st_mode):
+        return
+    before = directory.with_name(f".{uuid.uuid4().hex}")
+    directory.rename(before)
+    make_private(directory, user)
+    with contextlib.suppress(OSError):  # it was no directory
+        for found in islice(before.iterdir(), _LOGS_MAX):
+            with contextlib.suppress(OSError):
+                _copy_log(found, directory / found.name, user)
+    discard(before)
+
+
+def _copy_log(source: Path, target: Path, user: SystemUser) -> None:
+    with open(open_log(source, os.O_RDONLY), "rb") as log:
+        content = log.read(_COPY_BYTES)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fchown(descriptor, user.uid, user.gid)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory, whoever owns it, as far as that is possible. Blocking.
+
+    That of another user is emptied by a process of that user: a link leads that to nothing of root's, and a tree of
+    many levels takes files and memory of that process only.
+    """
+    try:
+        owner = directory.lstat()
+    except OSError:
+        return
+    if not stat.S_ISDIR(owner.st_mode):
+        with contextlib.suppress(OSError):
+            directory.unlink()
+        return
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    # The second for what its owner has taken all rights from; rm, too, follows no link.
+    as_owner: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": ()}
+    for identity in (as_owner, dict[str, Any]()):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                ["rm", "-rf", "--", str(directory)],  # noqa: S607 (of the default path)
+                cwd="/", env={"PATH": os.defpath}, timeout=REMOVAL_S,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+                **identity,
+            )  # fmt: skip
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+        if not directory.exists():
+            return
+
+
+class Removal:
+    """Removal of directories in the background, one after the other: one that takes long keeps nobody waiting."""
+
+    def __init__(self, trash: Path) -> None:
+        """Prepare.
+
+        Args:
+            trash: a directory for what is to be removed; made when needed.
+        """
+        self._trash = trash
+        self._doomed: SimpleQueue[Path] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def discard(self, directory: Path) -> None:
+        """Have a directory be gone now, and its space free later. Blocking, not for long."""
+        doomed = self._trash / uuid.uuid4().hex
+        try:
+            self._trash.mkdir(mode=PASSAGE, exist_ok=True)
+            self._trash.chmod(PASSAGE)
+            directory.rename(doomed)
+        except FileNotFoundError:
+            return
+        except OSError:  # on another disk
+            doomed = directory.with_name(f".{doomed.name}")
+            with contextlib.suppress(OSError):
+                directory.rename(doomed)
+        self._remove_later(doomed)
+
+    def remove_left(self) -> None:
+        """Remove what an earlier life of the worker had no time for."""
+        with contextlib.suppress(OSError):
+            for found in self._trash.iterdir():
+                self._remove_later(found)
+
+    def _remove_later(self, doomed: Path) -> None:
+        self._doomed.put(doomed)
+        with self._starting:
+            if self._thread is None:
+                # No thread of a pool's: the end of this process does not wait for it, and its next life goes on.
+                self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                remove_tree(self._doomed.get())
+
+
+def copy_regular(source: Path, target: Path) -> None:
+    """Copy the files of a tree that somebody else may change meanwhile into a new one; links and pipes are left out.
+
+    Blocking.
+
+    Raises:
+        OSError: the disk is full, or the like.
+    """
+    for directory, _, names, descriptor in os.fwalk(source, follow_symlinks=False):
+        made = target / Path(directory).relative_to(source)
+        made.mkdir()
+        made.chmod(READABLE)
+        for name in names:
+            _copy_file(descriptor, name, made / name)
+
+
+def _copy_file(directory: int, name: str, target: Path) -> None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return
+    with open(descriptor, "rb") as found:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        with target.open("xb") as copy:
+            left = status.st_size
+            while left > 0 and (piece := found.read(min(left, _PIECE_BYTES))):
+                copy.write(piece)
+                left -= len(piece)
+        target.chmod(0o755 if status.st_mode & 0o111 else 0o644)

@@ -1,0 +1,91 @@
+"""Answers of an instance, as its worker takes them: within the bounds of what an instance of ours would say.
+
+User code shares a process with what answers, so it may answer itself: with bytes that are no record, with millions of
+metrics, with a metric whose label says that it is another function's. What an instance of ours cannot say is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from ..errors import ConnectionLost, MagnetarError
+from ..instance.stats import LATEST_MAX, METRIC_NAME_BYTES_MAX, METRICS_MAX, TRACEBACK_CHARACTERS_MAX
+from ..instance.user_metrics import SERIES_MAX, check_metric
+from ..wire.functions_pb2 import FunctionStatus, MetricsData
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+COUNT_MAX = 2**62
+"""More than can happen, and the worker may still add to it."""
+_RECORDED = ("_sum", "_count", "_max", "_min", "_avg")
+_TEXT_CHARACTERS_MAX = 2 * TRACEBACK_CHARACTERS_MAX
+_LATEST = ("latestUserExceptions", "latestSystemExceptions", "latestSourceExceptions", "latestSinkExceptions")
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+def read_answer(kind: type[_Answer], data: bytes) -> _Answer:
+    """Return an answer as a record.
+
+    Raises:
+        ConnectionLost: it is none.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise ConnectionLost(f"the instance answered with {len(data)} bytes that are no {kind.__name__}") from error
+
+
+def read_status(data: bytes) -> FunctionStatus:
+    """Return what an instance says of itself; raises as `read_answer`."""
+    status = read_answer(FunctionStatus, data)
+    _bound_numbers(status)
+    status.failureException = status.failureException[:_TEXT_CHARACTERS_MAX]
+    for name in _LATEST:
+        latest = getattr(status, name)
+        del latest[:-LATEST_MAX]
+        for one in latest:
+            one.exceptionString = one.exceptionString[:_TEXT_CHARACTERS_MAX]
+            _bound_numbers(one)
+    return status
+
+
+def read_metrics(data: bytes) -> MetricsData:
+    """Return the counters of an instance; raises as `read_answer`."""
+    metrics = read_answer(MetricsData, data)
+    _bound_numbers(metrics)
+    recorded = dict(metrics.userMetrics)
+    metrics.userMetrics.clear()
+    for name, value in list(recorded.items())[: len(_RECORDED) * METRICS_MAX]:
+        if len(name.encode()) <= METRIC_NAME_BYTES_MAX + max(map(len, _RECORDED)) and math.isfinite(value):
+            metrics.userMetrics[name] = value
+    made = [one for one in metrics.metrics if _is_one(one)][:SERIES_MAX]
+    del metrics.metrics[:]
+    metrics.metrics.extend(made)
+    return metrics
+
+
+def _bound_numbers(record: Any) -> None:
+    """Bring numbers into their ranges."""
+    for field, value in record.ListFields():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int) and field.type == field.TYPE_INT64:
+            setattr(record, field.name, min(max(value, 0), COUNT_MAX))
+        elif isinstance(value, float) and not math.isfinite(value):
+            setattr(record, field.name, 0.0)
+
+
+def _is_one(one: MetricsData.UserMetric) -> bool:
+    """Return whether a metric is one that the context of a function makes."""
+    try:
+        check_metric(one.name, tuple(one.labels.items()), one.help)
+    except MagnetarError:
+        return False
+    if one.kind not in MetricsData.UserMetric.Kind.values() or not math.isfinite(one.value):
+        return False
+    if one.kind != MetricsData.UserMetric.HISTOGRAM:
+        return True
+    return len(one.counts) == len(one.bounds) + 1 and all(map(math.isfinite, one.bounds)) and min(one.counts) >= 0

@@ -1,0 +1,141 @@
+"""System users of tenants: which one the user code of each runs as, found and checked when a worker starts.
+
+Two users of different tenants must not share a group: what a tenant's instances may read, such as its packages, is
+theirs by the group.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ...errors import InvalidConfig
+from ...instance.system_user import SystemUser
+
+SETTING = "processRuntimeUsers"
+ANY_TENANT = "*"
+"""Stands for all tenants that are not named."""
+_NEEDED = {0: "CHOWN", 1: "DAC_OVERRIDE", 3: "FOWNER", 5: "KILL", 6: "SETGID", 7: "SETUID"}
+"""Capabilities of root that are taken away from some containers, by their bits."""
+_PACKAGE = Path(__file__).parents[2]
+
+
+class ProcessUsers:
+    """The system users of all tenants."""
+
+    def __init__(self, users: Mapping[str, SystemUser]) -> None:
+        """Take users by tenant, `ANY_TENANT` for all others."""
+        self._users = dict(users)
+
+    @property
+    def all(self) -> list[SystemUser]:
+        """Each user once, by name."""
+        return sorted(set(self._users.values()))
+
+    def of(self, tenant: str) -> SystemUser:
+        """Return the user of a tenant.
+
+        Raises:
+            InvalidConfig: it has none.
+        """
+        user = self._users.get(tenant) or self._users.get(ANY_TENANT)
+        if user is None:
+            raise InvalidConfig(
+                f"tenant {tenant} has no system user to run its code as; add it to {SETTING} of the worker, or"
+                f" {ANY_TENANT!r} for all tenants that are not named there"
+            )
+        return user
+
+
+def find_users(names: Mapping[str, str]) -> ProcessUsers:
+    """Return the users of a worker's setting.
+
+    Args:
+        names: of users by tenant, as of `WorkerConfig.process_users`.
+
+    Raises:
+        InvalidConfig: this process cannot become another user, or one cannot be used; says which, and the remedy.
+    """
+    _check_rights()
+    users = {tenant: _user(tenant, name) for tenant, name in names.items()}
+    by_group: dict[int, SystemUser] = {}
+    for user in users.values():
+        other = by_group.setdefault(user.gid, user)
+        if other.uid != user.uid:
+            raise InvalidConfig(
+                f"{SETTING}: users {other.name} and {user.name} have one group ({user.gid}), by which each could read"
+                " the other's packages; give each a group of its own (useradd --user-group)"
+            )
+    return ProcessUsers(users)
+
+
+def _check_rights() -> None:
+    if os.geteuid() != 0:
+        raise InvalidConfig(
+            f"{SETTING} needs a worker that runs as root, as only root becomes other users; this one runs as user"
+            f" {os.geteuid()}: start it as root, or remove the setting"
+        )
+    held = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            held = int(line.split()[1], 16)
+    missing = [name for bit, name in _NEEDED.items() if not held >> bit & 1]
+    if missing:
+        raise InvalidConfig(
+            f"{SETTING} needs the capabilities {', '.join(missing)} of root, which this container has not; add them"
+            " (docker run --cap-add), or remove the setting"
+        )
+
+
+def _user(tenant: str, name: str) -> SystemUser:
+    where = f"{SETTING}: {'all other tenants' if tenant == ANY_TENANT else f'tenant {tenant}'}"
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise InvalidConfig(
+            f"{where}: there is no system user {name!r} on this machine; make it (useradd --system --user-group"
+            f" {name}) or correct the name"
+        ) from None
+    if found.pw_uid == 0 or found.pw_gid == 0:
+        raise InvalidConfig(
+            f"{where}: user {name} has the user or group number 0, which is root's and protects nothing; give another"
+        )
+    return SystemUser(name, found.pw_uid, found.pw_gid)
+
+
+def check_reach(users: Iterable[SystemUser], data_dir: Path) -> None:
+    """Make sure that users can come to the Python environment and to the worker's data directory.
+
+    Raises:
+        InvalidConfig: a directory on the way is closed to one; says which, and the remedy.
+    """
+    for user in users:
+        for wanted in (Path(sys.prefix), Path(sys.base_prefix), _PACKAGE):
+            check_way(user, wanted, "install Magnetar and its Python where every user can read them")
+        check_way(user, data_dir, "give --data-dir a place that every user can come to; what lies in it stays closed")
+
+
+def check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
+    """Make sure that a user comes to a directory.
+
+    Raises:
+        InvalidConfig: one on the way is closed; names it, and the remedy.
+    """
+    wanted = wanted.resolve()
+    for directory in (*reversed(wanted.parents), wanted):
+        status = directory.stat()
+        if status.st_uid == user.uid:
+            bit = stat.S_IXUSR
+        elif status.st_gid == user.gid:
+            bit = stat.S_IXGRP
+        else:
+            bit = stat.S_IXOTH
+        if not status.st_mode & bit:
+            raise InvalidConfig(
+                f"{SETTING}: user {user.name} cannot come to {wanted}: {directory} has the mode"
+                f" {stat.S_IMODE(status.st_mode):04o}; {remedy} (chmod o+x)"
+            )

@@ -1,0 +1,93 @@
+"""Change of a forked process into its tenant's user, for good, before any user code runs in it.
+
+Design: what a process may do is decided by the kernel from its user, groups and capabilities; what it has is what it
+inherited: files, environment, memory. The user is changed here, and cannot be changed back: root's saved ids are gone,
+no capability is left, and `no_new_privs` takes what programs with the set-user-id bit would give. Files are closed and
+the environment replaced. For the memory this comes too late: so the zygote, whose copy it is, never has what belongs to
+one instance only; that comes through a descriptor which is opened in the fork (`open_of`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...instance.system_user import SystemUser, clean_environment
+from .forked import FIRST_FILE, LIBC, die_with
+
+UMASK = 0o077
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_JOIN_SESSION_KEYRING = 1
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+"""Numbers of the system call."""
+
+
+def open_of(process_id: int, descriptor: int, flags: int) -> int:
+    """Open what another process has under a descriptor, anew.
+
+    Raises:
+        OSError: it has none, or is none of ours.
+    """
+    return os.open(f"/proc/{process_id}/fd/{descriptor}", flags | os.O_CLOEXEC)
+
+
+def read_all(descriptor: int) -> bytes:
+    """Return what a file holds, and close it."""
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close all descriptors behind the standard ones but some."""
+    held = set(kept)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number >= FIRST_FILE and number not in held:
+            with contextlib.suppress(OSError):  # that of the listing itself is closed already
+                os.close(number)
+
+
+def become(user: SystemUser, home: str, parent: int) -> None:
+    """Become a user for good.
+
+    Args:
+        user: to be.
+        home: its directory for this process: the working directory, and where temporary files go.
+        parent: with which this process ends.
+
+    Raises:
+        OSError: the kernel refuses something.
+        PermissionError: the process would have rights left.
+    """
+    kept = clean_environment(os.environ)
+    os.environ.clear()
+    os.environ.update({**kept, "HOME": home, "TMPDIR": home, "USER": user.name, "LOGNAME": user.name})
+    os.umask(UMASK)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    number = _KEYCTL.get(platform.machine())
+    if number is not None:
+        LIBC.syscall(number, _JOIN_SESSION_KEYRING, None)  # root's keys stay root's
+    if LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise PermissionError("the kernel does not know no_new_privs")
+    os.setgroups([])
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    # Not even another process of the same user looks into this one. It can allow that itself.
+    LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    die_with(parent)  # forgotten with the change
+    os.chdir(home)
+    _check(user)
+
+
+def _check(user: SystemUser) -> None:
+    held = [
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(("CapEff", "CapPrm"))
+    ]
+    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3 or os.getgroups():
+        raise PermissionError(f"the process is not only {user.name}")
+    if any(int(line.split()[1], 16) for line in held):
+        raise PermissionError(f"capabilities of root are left to {user.name}: {', '.join(held)}")

@@ -1,0 +1,74 @@
+"""Files that a worker holds for one process to come, which opens them through `/proc`: nobody in between reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from .output import is_readable
+
+SAID_BYTES_MAX = 64 * 1024
+"""How much of what an instance wrote to its standard output just before its end is kept."""
+_READS_MAX = 64
+"""As many pieces are read at the end; what its user's processes go on writing is left."""
+
+
+def memory_file(name: str, content: str) -> int:
+    """Return the descriptor of a new file in memory; whoever opens it anew reads from its beginning.
+
+    Raises:
+        OSError: no more files.
+    """
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content.encode())
+    return descriptor
+
+
+class HandedFiles:
+    """The files of one isolated instance: its spec, and the pipe of its output.
+
+    Attributes:
+        numbers: descriptors by name, for the zygote; only until `keep_output`.
+    """
+
+    def __init__(self, spec: str) -> None:
+        """Open them.
+
+        Raises:
+            OSError: no more files.
+        """
+        self._read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        self.numbers = {"read": self._read_end, "write": write_end}
+        try:
+            self.numbers["spec"] = memory_file("spec", spec)
+        except OSError:
+            self.close()
+            raise
+
+    def keep_output(self) -> None:
+        """Close all but what the last words come through: the process has its own, or there is none."""
+        for name in ("write", "spec"):
+            number = self.numbers.pop(name, -1)
+            if number >= 0:
+                os.close(number)
+
+    def rest(self) -> str:
+        """Return what the process and its children had written and nobody read any more. Blocking, not for long."""
+        rest = b""
+        with contextlib.suppress(OSError, ValueError):
+            for _ in range(_READS_MAX):
+                if self._read_end < 0 or not is_readable(self._read_end, 0):
+                    break
+                piece = os.read(self._read_end, SAID_BYTES_MAX)
+                if not piece:
+                    break
+                rest = (rest + piece)[-SAID_BYTES_MAX:]
+        return rest.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Close everything; twice is harmless."""
+        self.keep_output()
+        if self._read_end >= 0:
+            os.close(self._read_end)
+            self._read_end = -1
