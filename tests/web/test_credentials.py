@@ -96,7 +96,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
 
 def known(authority: Authority | None = None, **settings: Any) -> ClientCredentials:
     """Credentials with a token."""
-    trusted = {} if authority is None else {"tls_trust_certs_file": str(authority.file)}
+    trusted: dict[str, Any] = {} if authority is None else {"tls_trust_certs_file": str(authority.file)}
     return ClientCredentials(ClientSecurity(**trusted, **settings), AuthenticationToken(TOKEN))
 
 
