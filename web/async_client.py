@@ -15,7 +15,17 @@ import httpx
 
 from ..security.client_credentials import ClientCredentials
 from ..security.tls_failure import tls_failure
-from .client import MAX_REDIRECTS, Answer, AnswerTimeout, NoAnswer, NoTls, Unreachable, encode_body, redirected
+from .client import (
+    MAX_REDIRECTS,
+    TLS_ENDED,
+    Answer,
+    AnswerTimeout,
+    NoAnswer,
+    NoTls,
+    Unreachable,
+    encode_body,
+    redirected,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -131,11 +141,14 @@ async def request(
                 status, phrase = response.status_code, response.reason_phrase
                 return Answer(method, urlsplit(url).path, status, phrase, response.headers, response.content)
             target = following
-    except (httpx.ConnectError, httpx.ReadError, httpx.WriteError) as error:
+    # OSError: httpx lets errors of TLS after the handshake pass as they are.
+    except (httpx.ConnectError, httpx.ReadError, httpx.WriteError, OSError) as error:
         if failure := _tls_failure(target, error):
             raise NoTls(method, target, failure) from error
         kind = Unreachable if isinstance(error, httpx.ConnectError) else NoAnswer
-        raise kind(method, target, str(error) or type(error).__name__) from error
+        is_ended = isinstance(error, httpx.ReadError) and target.startswith("https:")
+        reason = str(error) or (TLS_ENDED if is_ended else type(error).__name__)
+        raise kind(method, target, reason) from error
     except httpx.ConnectTimeout as error:
         raise Unreachable(method, target, str(error) or type(error).__name__) from error
     except httpx.TimeoutException as error:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ MAX_REASON_CHARACTERS = 2000
 CHUNK_BYTES = 64 * 1024
 JSON_TYPE = "application/json"
 _REDIRECTS = (301, 302, 307, 308)
+TLS_ENDED = "the server ended the TLS connection without an answer; it may want a client certificate"
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~"
 
 Parts = Mapping[str, tuple[str | None, str | bytes, str]]
@@ -315,4 +317,5 @@ def _translated(method: str, url: str) -> Iterator[None]:
     except (OSError, ValueError, HTTPException) as error:
         if failure := tls_failure(urlsplit(url).netloc, error):  # TLS 1.3: the server looks at ours afterwards
             raise NoTls(method, url, str(failure)) from error
-        raise NoAnswer(method, url, str(error) or type(error).__name__) from error
+        reason = TLS_ENDED if isinstance(error, ssl.SSLEOFError) else str(error) or type(error).__name__
+        raise NoAnswer(method, url, reason) from error

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from ..errors import InvalidConfig
-from ..security.authorization.decisions import NEEDS_GRANTS, judge
+from ..security.authorization.deciding import decide
 from ..security.authorization.denials import denial
-from ..security.authorization.grants import Grants, GrantsReader
+from ..security.authorization.grants import GrantsReader
 from ..security.authorization.rules import Resource, RestTable, Rule, Rules
 from ..security.authorization.settings import AuthorizationSettings
 from ..security.roles import Roles
@@ -17,7 +17,6 @@ from .call import Call
 
 C = TypeVar("C", bound=Call)
 NOBODY = Roles(None)
-_NOTHING = Grants()
 
 
 class Guard(ABC, Generic[C]):
@@ -55,15 +54,11 @@ class Guard(ABC, Generic[C]):
 
     async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
         """Let a request pass that does one thing to one resource; raises as `check`."""
-        settings = self.settings
         # Without roles nobody knows who asks, which cannot be while authentication is on: it must not open anything.
         roles = call.roles or NOBODY
-        grants = _NOTHING
-        if rule.who in NEEDS_GRANTS and not all(map(settings.is_super_user, settings.judged(roles))):
-            grants = await self._grants.read(resource.tenant, resource.namespace)
-        refusal = judge(settings, roles, rule, resource, grants)
+        refusal = await decide(self.settings, self._grants, roles, rule, resource)
         if refusal is not None:
-            raise Refused(*denial(settings, roles, rule, resource, refusal))
+            raise Refused(*denial(self.settings, roles, rule, resource, refusal))
 
     @abstractmethod
     def resource_of(self, call: C, rule: Rule) -> Resource | None:

@@ -20,7 +20,8 @@ from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
 from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
-from .forward import PACKAGES, Forwarder, OwnHeaders, forwards
+from .forward import PACKAGES, Forwarder, forwards
+from .forwarded_identity import Vouch
 from .guard import guard_of
 from .namespaces import namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
@@ -69,7 +70,7 @@ class AdminApp:
         namespaces: Namespaces,
         worker_url: Callable[[], str | None],
         is_worker_enabled: bool = True,
-        own_headers: OwnHeaders | None = None,
+        vouch: Vouch | None = None,
     ) -> None:
         """Build it.
 
@@ -78,10 +79,10 @@ class AdminApp:
             namespaces: its names and policies.
             worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
             is_worker_enabled: False for a broker that runs without functions.
-            own_headers: the broker's own credentials, by which it asks a worker for callers with certificates.
+            vouch: gives the broker's word to the worker for callers with certificates.
         """
         self._worker_url = worker_url
-        self._forwarder = Forwarder(worker_url, is_worker_enabled, own_headers)
+        self._forwarder = Forwarder(worker_url, is_worker_enabled, vouch)
         shown = pages("Magnetar broker", __version__, ROUTES, {"domain": DOMAINS})
         self._router = make_router(
             lambda request: Call(request, broker, namespaces, is_worker_enabled),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
@@ -17,13 +17,10 @@ from ...web.answers import Refused, refusal
 from ...web.authenticated import METHOD
 from ...web.call import ROLES
 from ...web.httpx_import import import_httpx
-from .forwarded_identity import Headers, needs_own, with_identity
+from .forwarded_identity import Headers, Vouch, with_identity
 
 if TYPE_CHECKING:
     import httpx
-
-OwnHeaders = Callable[[], Awaitable[Mapping[str, str]]]
-"""Returns headers with the broker's own credentials, such as ``Authorization``."""
 
 log = logging.getLogger(__name__)
 NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
@@ -59,19 +56,17 @@ class _ClientGone(Exception):
 class Forwarder:
     """The application that passes requests on; `close` it with the broker."""
 
-    def __init__(
-        self, worker_url: Callable[[], str | None], is_enabled: bool, own_headers: OwnHeaders | None = None
-    ) -> None:
+    def __init__(self, worker_url: Callable[[], str | None], is_enabled: bool, vouch: Vouch | None = None) -> None:
         """Make it.
 
         Args:
             worker_url: of a live worker, None if there is none.
             is_enabled: False for a broker that runs without functions.
-            own_headers: the broker's own credentials, for callers that a worker cannot know by what they send.
+            vouch: gives the broker's word for callers that a worker cannot know by what they send.
         """
         self._worker_url = worker_url
         self._is_enabled = is_enabled
-        self._own_headers = own_headers
+        self._vouch = vouch
         self._client: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
@@ -94,14 +89,12 @@ class Forwarder:
         except _ClientGone:
             return
 
-    async def _headers(self, scope: Scope) -> Headers:
-        method = scope.get(METHOD, "")
-        own = await self._own_headers() if self._own_headers is not None and needs_own(method) else None
+    def _headers(self, scope: Scope) -> Headers:
         passed = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP | _JUDGED]
-        return with_identity(passed, scope.get(ROLES), method, own)
+        return with_identity(passed, scope.get(ROLES), scope.get(METHOD, ""), self._vouch)
 
     async def _pass_on(self, url: str, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = await self._headers(scope)
+        headers = self._headers(scope)
         has_body = _has_body(scope)
         begun = await _begin(receive) if has_body else ([], False)
         if self._client is None:

@@ -33,8 +33,8 @@ class Authorization:
         policies = namespaces.policies(namespace) if namespaces.has_namespace(namespace) else None
         return grants_of(namespaces.tenant(tenant), policies)
 
-    async def read(self, tenant: str, namespace: str) -> Grants:
-        """Return what is granted."""
+    async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
+        """Return what is granted, which is as it is now."""
         return self.grants(tenant, namespace)
 
     def judge(self, roles: Roles | None, rule: Rule, resource: Resource) -> Refusal | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from ...broker.admin.app import AdminApp
+from ...broker.admin.forwarded_identity import Vouch
 from ...broker.config import BrokerConfig
 from ...broker.policies.namespaces import Namespaces
 from ...broker.service import BrokerService
@@ -45,7 +46,17 @@ class BrokerProcess:
         web_tls_url: the same as `web_url`.
     """
 
-    def __init__(self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory) -> None:
+    def __init__(
+        self, config: BrokerConfig, storage_config: StorageConfig, directory: DataDirectory, forward_key: str = ""
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            config: of the broker.
+            storage_config: of its storage.
+            directory: where its data are.
+            forward_key: which the worker that it supervises has, too; see `ServerSecurity`.
+        """
         self.broker_url = ""
         self.web_url = ""
         self.broker_tls_url = ""
@@ -53,6 +64,7 @@ class BrokerProcess:
         self._config = config
         self._storage_config = storage_config
         self._directory = directory
+        self._forward_key = forward_key
         self._opened = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -104,12 +116,21 @@ class BrokerProcess:
         except OSError as exc:
             raise port_failure(exc, config.host, config.broker_port, "--broker-port") from exc
         opened.push_async_callback(service.stop)
-        app = AdminApp(service, namespaces, worker_url, is_worker_enabled=supervised_worker is not None)
+        is_enabled = supervised_worker is not None
+        app = AdminApp(service, namespaces, worker_url, is_enabled, self._voucher())
         opened.push_async_callback(app.close)
         await self._serve_web(service, AuthenticatedRequests(app, service.authenticator))
         self.broker_url, self.broker_tls_url = service.broker_url, service.broker_tls_url
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+    def _voucher(self) -> Vouch | None:
+        if not self._forward_key:
+            return None
+        from ...security.authentication.forwarded import forwarded_token
+
+        key = bytes.fromhex(self._forward_key)
+        return lambda role: forwarded_token(role, key, time.time())
 
     async def _serve_web(self, service: BrokerService, app: AuthenticatedRequests) -> None:
         config = self._config

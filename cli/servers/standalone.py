@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ WORKER_FOLDER = "worker"
 STATE_FOLDER = "state"
 STATE_KEY = "state.key"
 DEFAULT_WORKER_PORT = 6750
+FORWARD_KEY_BYTES = 32
 
 
 @click.command()
@@ -69,10 +71,11 @@ def standalone(
 
     urls: dict[str, str] = {}
     worker = state = None
+    forward_key = secrets.token_hex(FORWARD_KEY_BYTES) if config.security.enabled else ""
     if has_state:
         state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
-        own = worker_values(config, in_file, port, state_key)
+        own = worker_values(config, in_file, port, state_key, forward_key)
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
 
     children = [child for child in (state, worker) if child is not None]
@@ -81,7 +84,7 @@ def standalone(
         from .broker_process import BrokerProcess
 
     async def serve(stop: asyncio.Event) -> None:
-        process = BrokerProcess(config, storage_config, directory)
+        process = BrokerProcess(config, storage_config, directory, forward_key)
         try:
             for child in children:  # they import their modules while the data is recovered here
                 await child.spawn()
@@ -127,10 +130,13 @@ def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirecto
     return str(file)
 
 
-def worker_values(config: BrokerConfig, in_file: Settings, port: int, state_key: str | None) -> dict[str, Any]:
+def worker_values(
+    config: BrokerConfig, in_file: Settings, port: int, state_key: str | None, forward_key: str
+) -> dict[str, Any]:
     """Return the settings of the worker; those of security hold keys, and travel on its pipe."""
     shared: dict[str, Any] = {"host": config.host, "worker_port": port, "cluster": config.cluster}
     shared |= {"allowed_hosts": config.allowed_hosts, "security": dataclasses.asdict(config.security)}
+    shared["security"]["forward_key"] = forward_key
     shared |= {"authorization": dataclasses.asdict(config.authorization), "client_security": in_file["client"]}
     return in_file["worker"] | shared | ({"state_key_file": state_key} if state_key else {})
 

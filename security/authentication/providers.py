@@ -67,7 +67,11 @@ def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
             "authenticationEnabled needs authenticationProviders, such as"
             " org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
         )
-    providers = []
+    providers: list[AuthenticationProvider] = []
+    if settings.forward_key:
+        from .forwarded import ForwardedProvider
+
+        providers.append(ForwardedProvider(settings))
     for name in dict.fromkeys(settings.providers):
         found = provider_class(name)
         try:

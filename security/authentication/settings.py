@@ -36,6 +36,8 @@ class ServerSecurity:
         refresh_check_s: `authenticationRefreshCheckSeconds`; how often a connection's credentials are looked at.
         authenticate_metrics: `authenticateMetricsEndpoint`; without it everybody may read /metrics.
         properties: further settings by name, for providers of one's own.
+        forward_key: key in hexadecimal digits, by which a broker tells the worker that it supervises who asks; in no
+            file, see `forwarded`.
     """
 
     enabled: bool = False
@@ -54,6 +56,7 @@ class ServerSecurity:
     refresh_check_s: float = 60.0
     authenticate_metrics: bool = False
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    forward_key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Check ranges; whether the keys are there and fit is found out by those who read them.

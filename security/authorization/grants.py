@@ -43,12 +43,13 @@ class Grants:
 class GrantsReader(Protocol):
     """Where grants are read: the broker asks its own memory, a worker the broker."""
 
-    async def read(self, tenant: str, namespace: str) -> Grants:
+    async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
         """Return what is granted.
 
         Args:
             tenant: may be absent.
             namespace: ``tenant/namespace``, which may be absent; empty if only the tenant counts.
+            is_fresh: as it is now, and not as it was a moment ago.
 
         Raises:
             MagnetarError: it cannot be read; then nobody is allowed anything.

@@ -60,19 +60,19 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "TLS": (
         "client/test_security.py::test_messages_go_through_tls",
-        "client/test_secure_pulsar.py::test_the_certificate_must_be_trusted_and_name_the_host",
+        "client/test_secure_cluster.py::test_the_certificate_must_be_trusted_and_name_the_host",
     ),
     "tokens, passwords, client certificates": (
         "client/test_security.py::test_connect_shows_the_credentials",
         "client/test_security.py::test_a_broker_may_ask_for_a_certificate",
-        "client/test_secure_pulsar.py::test_messages_go_round_with_each_method",
+        "client/test_secure_cluster.py::test_messages_go_round_with_each_method",
     ),
     "OAuth2 client credentials": (
         "security/test_credentials.py::test_oauth2_keeps_a_token_until_shortly_before_it_expires",
     ),
     "tokens renewed while connected": (
         "client/test_security.py::test_a_challenge_is_answered_with_the_token_as_it_is_now",
-        "client/test_secure_pulsar.py::test_a_token_is_renewed_while_connected",
+        "client/test_secure_cluster.py::test_a_token_is_renewed_while_connected",
     ),
     "several topics": ("client/test_partitions.py::test_several_topics_are_merged",),
     "non-persistent topics": ("client/test_nonpersistent.py::test_messages_go_to_who_is_there",),

@@ -201,4 +201,4 @@ async def test_a_topic_is_the_one_that_the_handler_takes_it_for() -> None:
         for path in ("/admin/v2/persistent/sec/%6es/a+b%2Fc/stats", "/admin/v2/persistent/s%65c/ns/t/stats"):
             answer = await http.get(path, headers={"role": "stranger"})
             assert answer.status_code == (412 if "%2F" in path else 401)
-    assert seen == ["sec/ns"]
+    assert set(seen) == {"sec/ns"}

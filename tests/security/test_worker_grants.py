@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 from magnetar.errors import ConnectionLost, UnknownBrokerError
+from magnetar.security.authorization.deciding import decide
 from magnetar.security.authorization.grants import Grants
+from magnetar.security.authorization.operations import NamespaceOperation
+from magnetar.security.authorization.rules import Resource, Rule, Who
+from magnetar.security.authorization.settings import AuthorizationSettings
 from magnetar.security.client_credentials import ClientCredentials
 from magnetar.security.credentials.client_security import ClientSecurity
+from magnetar.security.roles import Roles
 from magnetar.worker.cluster import grants as module
 from magnetar.worker.cluster.broker_admin import BrokerAdmin
 from magnetar.worker.cluster.grants import KEPT_S, BrokerGrants
@@ -67,6 +72,19 @@ async def test_an_answer_counts_for_a_moment(admin: Admin) -> None:
     clock.now_s = KEPT_S
     await grants.read("t", "t/n")
     assert admin.asked == ["t", "t/n"] * 2
+
+
+async def test_what_was_kept_allows_and_does_not_refuse(admin: Admin) -> None:
+    grants, settings = reader(admin), AuthorizationSettings(is_enabled=True)
+    rule, resource = Rule(Who.COMPONENT, NamespaceOperation.FUNCTIONS), Resource.of_namespace("t/n")
+    for role, asked in (("a", 2), ("a", 0), ("b", 2), ("b", 2)):
+        admin.asked.clear()
+        refusal = await decide(settings, grants, Roles(role), rule, resource)
+        assert (refusal is None, len(admin.asked)) == (role == "a", asked)
+    admin.asked.clear()
+    assert await decide(settings, grants, Roles("b"), Rule(Who.EVERY_ROLE), resource) is None
+    assert await decide(settings, grants, Roles("a"), Rule(Who.WORKER), resource) is not None
+    assert admin.asked == []
 
 
 async def test_an_absent_tenant_or_namespace_grants_nothing(admin: Admin) -> None:

@@ -20,7 +20,7 @@ POLICIES = {
 
 
 class Reader:
-    async def read(self, tenant: str, namespace: str) -> Grants:
+    async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
         return grants_of({"adminRoles": []} if tenant == "acme" else None, POLICIES if namespace == "acme/x" else None)
 
 

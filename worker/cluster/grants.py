@@ -24,7 +24,7 @@ class BrokerGrants:
         self._clock = clock
         self._kept: OrderedDict[tuple[str, str], tuple[float, Grants]] = OrderedDict()
 
-    async def read(self, tenant: str, namespace: str) -> Grants:
+    async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
         """Return what is granted, as it was at most `KEPT_S` before.
 
         Raises:
@@ -33,7 +33,7 @@ class BrokerGrants:
         key = tenant, namespace
         asked_s = self._clock()
         held = self._kept.get(key)
-        if held is not None and asked_s - held[0] < KEPT_S:
+        if held is not None and not is_fresh and asked_s - held[0] < KEPT_S:
             return held[1]
         found = await self._ask(tenant, namespace)
         self._kept[key] = asked_s, found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import InvalidTopicName, RequestRefused
-from ...security.authorization.decisions import judge
+from ...security.authorization.deciding import decide
 from ...security.authorization.grants import GrantsReader
 from ...security.authorization.operations import NamespaceOperation, Operation, TopicOperation
 from ...security.authorization.rules import Resource, Rule, Who
@@ -56,9 +56,8 @@ class OwnerRights:
                 rule, resource = Rule(Who.NAMESPACE, operation), Resource.of_namespace(parsed.namespace_name)
             else:
                 rule, resource = Rule(Who.TOPIC, operation), Resource.of_topic(parsed, name)
-            grants = await self._grants.read(resource.tenant, resource.namespace)
             # Whether a proxy brought the request was judged with it; the function runs as one role.
-            refusal = judge(self._settings, Roles(role), rule, resource, grants)
+            refusal = await decide(self._settings, self._grants, Roles(role), rule, resource)
             if refusal is not None:
                 raise RequestRefused(
                     403,

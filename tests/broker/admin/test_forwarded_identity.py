@@ -1,58 +1,80 @@
-"""How a functions worker learns who asks: headers that the broker passes on."""
+"""How a functions worker learns who asks: headers that the broker passes on, and its word."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.broker.admin.forwarded_identity import with_identity
+from magnetar.broker.admin.forwarded_identity import HEADER, with_identity
+from magnetar.errors import AuthenticationError
+from magnetar.security.authentication import forwarded
+from magnetar.security.authentication.forwarded import LIFE_S, ForwardedProvider, forwarded_token
+from magnetar.security.authentication.opening import open_authenticator
+from magnetar.security.authentication.provider import Peer
+from magnetar.security.authentication.settings import ServerSecurity
 from magnetar.security.roles import Roles
 from magnetar.web.answers import Refused
 
-OWN = {"Authorization": "Bearer own"}
+from ...support.tokens import SECRET, data_url, token
+
+NOW = 1_800_000_000.0
+KEY = b"f" * 32
+SETTINGS = ServerSecurity(
+    enabled=True, providers=("token",), token_secret_key=data_url(SECRET), proxy_roles=("proxy",), forward_key=KEY.hex()
+)
 SENT = [
-    (b"authorization", b"Bearer theirs"), (b"accept", b"*/*"), (b"x-original-principal", b"forged"),
-    (b"x-pulsar-auth-method-name", b"token"),
+    (b"authorization", b"Bearer theirs"), (b"accept", b"*/*"), (b"x-original-principal", b"ann"),
+    (b"x-pulsar-auth-method-name", b"token"), (HEADER, b"forged"),
 ]  # fmt: skip
 
 
+def vouch(role: str) -> str:
+    return forwarded_token(role, KEY, NOW)
+
+
+def test_both_sides_mean_the_same_header() -> None:
+    assert HEADER.decode() == forwarded.HEADER
+
+
 @pytest.mark.parametrize("method", ["token", "basic", ""])
-@pytest.mark.parametrize("own", [None, OWN])
-def test_who_is_known_by_headers_goes_on_as_it_came(method: str, own: dict[str, str] | None) -> None:
-    assert with_identity(SENT, Roles("proxy", "ann"), method, own) == SENT
-    assert with_identity(SENT, None, method, own) == SENT
+def test_who_is_known_by_headers_goes_on_as_it_came_without_a_word_of_its_own(method: str) -> None:
+    assert with_identity(SENT, Roles("proxy", "ann"), method, vouch) == SENT[:-1]
+    assert with_identity(SENT, None, method, None) == SENT[:-1]
 
 
-def test_who_is_known_by_a_certificate_becomes_the_original_of_the_broker() -> None:
-    found = with_identity(SENT, Roles("ann"), "tls", OWN)
-    assert found == [(b"accept", b"*/*"), (b"authorization", b"Bearer own"), (b"x-original-principal", b"ann")]
+async def test_a_worker_believes_the_word_for_who_is_known_by_a_certificate() -> None:
+    worker = open_authenticator(SETTINGS, lambda: NOW)
+    assert worker is not None
+    for role in ("bob", "日本\r\nx-evil: 1"):
+        answer = await worker.request(with_identity(SENT[:2], Roles(role), "tls", vouch), Peer())
+        assert (answer.roles, answer.method) == (Roles(role, None, int(NOW) + LIFE_S), "forwarded")
+    proxied = await worker.request(with_identity(SENT, Roles("proxy", "ann"), "tls", vouch), Peer())
+    assert (proxied.roles.role, proxied.roles.original) == ("proxy", "ann")
 
 
-@pytest.mark.parametrize(
-    ("roles", "own", "reason"),
-    [
-        (Roles("ann"), None, "known by its client certificate only"),
-        (Roles("proxy", "ann"), OWN, "a proxy that is known by its client certificate"),
-        (Roles("ann\r\nx-evil: 1"), OWN, "cannot stand in a header"),
-        (Roles("日本"), OWN, "cannot stand in a header"),
-        (Roles(None), OWN, "cannot stand in a header"),
-    ],
-)
-def test_a_caller_that_a_worker_cannot_be_told_is_refused(
-    roles: Roles, own: dict[str, str] | None, reason: str
-) -> None:
-    with pytest.raises(Refused) as caught:
-        with_identity(SENT, roles, "tls", own)
-    assert caught.value.status == 401
-    assert reason in str(caught.value.reason)
+async def test_a_worker_believes_no_other_word() -> None:
+    worker = open_authenticator(SETTINGS, lambda: NOW)
+    assert worker is not None
+    late = forwarded_token("admin", KEY, NOW - LIFE_S - 1)
+    for word in (late, forwarded_token("admin", SECRET, NOW), token("admin"), token("admin", key=KEY), "", "x"):
+        with pytest.raises(AuthenticationError):
+            await worker.request([(HEADER, word.encode())], Peer())
+    with pytest.raises(AuthenticationError):  # it is no token of a user
+        await worker.request([(b"authorization", f"Bearer {vouch('admin')}".encode())], Peer())
 
 
-@given(st.text(), st.lists(st.tuples(st.sampled_from([name for name, _ in SENT]), st.binary()), max_size=6))
-def test_no_certificate_and_no_header_puts_another_original_in(role: str, sent: list[tuple[bytes, bytes]]) -> None:
-    try:
-        found = with_identity(sent, Roles(role), "tls", OWN)
-    except Refused:
-        return
-    assert [value for name, value in found if name == b"x-original-principal"] == [role.encode("latin-1")]
-    assert [value for name, value in found if name == b"authorization"] == [b"Bearer own"]
-    assert not any(b"\r" in value or b"\n" in value for name, value in found if name == b"x-original-principal")
+def test_a_caller_that_a_worker_cannot_be_told_is_refused() -> None:
+    for roles, word in ((Roles("ann"), None), (Roles(None), vouch)):
+        with pytest.raises(Refused) as caught:
+            with_identity(SENT, roles, "tls", word)
+        assert caught.value.status == 401
+        assert "known by its client certificate only" in str(caught.value.reason)
+
+
+@given(st.text(min_size=1), st.lists(st.tuples(st.sampled_from([name for name, _ in SENT]), st.binary()), max_size=6))
+def test_no_certificate_and_no_header_makes_it_another_role(role: str, sent: list[tuple[bytes, bytes]]) -> None:
+    found = with_identity(sent, Roles(role), "tls", vouch)
+    assert [name for name, _ in found if name in (b"authorization", b"x-pulsar-auth-method-name")] == []
+    (word,) = [value for name, value in found if name == HEADER]
+    if role.strip():
+        assert ForwardedProvider(SETTINGS).authenticate(word, Peer(), NOW).role == role

@@ -1,4 +1,4 @@
-"""A real Apache Pulsar with authentication, authorization and TLS, as the golden conversations were recorded on."""
+"""A broker with authentication, authorization and TLS: ours, and an Apache Pulsar with the same settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 
 from .certificates import Authority, Certificate
-from .pulsar import ApachePulsar, free_ports, of_environment, started
+from .pulsar import free_ports, of_environment, started
+from .servers import running
 from .tokens import PROVIDER_BASIC, PROVIDER_TLS, PROVIDER_TOKEN, SECRET, data_url, token
 
 NAMESPACE = "sec/ns"
@@ -22,25 +23,22 @@ HTPASSWD = f"{USER}:$apr1$magnetar$vgTscSkEbqcY0LbkLCHRi/\n"
 
 
 @dataclass
-class SecurePulsar:
+class SecureCluster:
     """It, and who may do what: role ``superuser`` all, ``consumer`` and ``ada`` produce and consume in `NAMESPACE`.
 
     Attributes:
-        pulsar: the server.
+        service_url: of the broker, without TLS.
+        web_url: of the REST interface, without TLS.
         authority: of its certificate, and of clients' ones.
         tls_port: of the broker.
         web_tls_port: of the REST interface.
     """
 
-    pulsar: ApachePulsar
+    service_url: str
+    web_url: str
     authority: Authority
     tls_port: str
     web_tls_port: str
-
-    @property
-    def service_url(self) -> str:
-        """Without TLS."""
-        return self.pulsar.service_url
 
     @property
     def tls_url(self) -> str:
@@ -68,40 +66,54 @@ class SecurePulsar:
 
 
 @contextmanager
-def running_secure_pulsar(directory: Path) -> Iterator[SecurePulsar | None]:
-    """One that the starter of the environment starts; None without a starter."""
+def running_secure_cluster(kind: str, directory: Path) -> Iterator[SecureCluster | None]:
+    """Ours, or for ``pulsar`` one that the starter of the environment starts; None without a starter."""
+    authority = Authority(directory / "ca")
+    tls_port, web_tls_port = free_ports(2)
+    settings = _settings(directory, authority, tls_port, web_tls_port)
+    if kind == "ours":
+        file = directory / "broker.conf"
+        file.write_text("".join(f"{line}\n" for line in settings))
+        with running("broker", directory, "--config", str(file)) as server:
+            yield _granted(SecureCluster(server.service_url, server.web_url, authority, tls_port, web_tls_port))
+        return
     it = of_environment(directory)
     if it is None or it.starter is None:
         yield None
         return
-    authority = Authority(directory / "ca")
+    it.flags = ()
+    it.headers = _superuser()
+    it.settings = settings
+    with started(it):
+        yield _granted(SecureCluster(it.service_url, it.web_url, authority, tls_port, web_tls_port))
+
+
+def _settings(directory: Path, authority: Authority, tls_port: str, web_tls_port: str) -> tuple[str, ...]:
     server = authority.issue("broker", ["127.0.0.1"])
     (directory / "htpasswd").write_text(HTPASSWD)
-    tls_port, web_tls_port = free_ports(2)
-    superuser = token("superuser")
-    it.flags = ()
-    it.headers = {"Authorization": f"Bearer {superuser}"}
-    it.settings = (
+    return (
         "authenticationEnabled=true", "authorizationEnabled=true",
         f"authenticationProviders={PROVIDER_TOKEN},{PROVIDER_BASIC},{PROVIDER_TLS}",
         f"tokenSecretKey={data_url(SECRET)}", f"basicAuthConf=file://{directory / 'htpasswd'}",
         "superUserRoles=superuser", f"authenticationRefreshCheckSeconds={REFRESH_CHECK_S}",
         "brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        f"brokerClientAuthenticationParameters=token:{superuser}",
+        f"brokerClientAuthenticationParameters=token:{token('superuser')}",
         f"brokerServicePortTls={tls_port}", f"webServicePortTls={web_tls_port}",
         f"tlsCertificateFilePath={server.file}", f"tlsKeyFilePath={server.key_file}",
         f"tlsTrustCertsFilePath={authority.file}", "webServiceTlsProvider=",
     )  # fmt: skip
-    with started(it):
-        _grant(it)
-        yield SecurePulsar(it, authority, tls_port, web_tls_port)
 
 
-def _grant(it: ApachePulsar) -> None:
+def _superuser() -> dict[str, str]:
+    return {"Authorization": f"Bearer {token('superuser')}"}
+
+
+def _granted(cluster: SecureCluster) -> SecureCluster:
     """Make the tenant and the namespace, and let two roles in."""
-    with httpx.Client(base_url=f"{it.web_url}/admin/v2/", headers=it.headers, timeout=30) as admin:
+    with httpx.Client(base_url=f"{cluster.web_url}/admin/v2/", headers=_superuser(), timeout=30) as admin:
         tenant = {"adminRoles": [], "allowedClusters": ["standalone"]}
         admin.put("tenants/sec", json=tenant).raise_for_status()
         admin.put(f"namespaces/{NAMESPACE}", json={}).raise_for_status()
         for role in ("consumer", USER):
             admin.post(f"namespaces/{NAMESPACE}/permissions/{role}", json=["produce", "consume"]).raise_for_status()
+    return cluster

@@ -1,4 +1,4 @@
-"""Our client, blocking and asyncio, REST and command line, on an Apache Pulsar that asks who they are."""
+"""Our client, blocking and asyncio, REST and command line, on our broker and an Apache Pulsar that ask who they are."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ from magnetar.wire.pulsar_api_pb2 import BaseCommand
 from tests.client.proxy import Proxy
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
-from tests.support.secure_pulsar import NAMESPACE, PASSWORD, USER, SecurePulsar, running_secure_pulsar
+from tests.support.pulsar import BROKERS
+from tests.support.secure_cluster import NAMESPACE, PASSWORD, USER, SecureCluster, running_secure_cluster
 from tests.support.tokens import token
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 UNRETRIED_S = 8.0
 
 
-@pytest.fixture(scope="module")
-def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecurePulsar]:
-    with running_secure_pulsar(tmp_path_factory.mktemp("secure-pulsar")) as it:
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
+    with running_secure_cluster(request.param, tmp_path_factory.mktemp("secure")) as it:
         if it is None:
             pytest.skip("needs an Apache Pulsar of its own; give a starter (make test-pulsar PULSAR=…)")
         yield it
@@ -62,13 +63,13 @@ def raised_soon(kind: type[Exception], match: str) -> Iterator[None]:
     assert "\n" not in str(failed.value)
 
 
-def credentials_of(pulsar: SecurePulsar, method: str) -> dict[str, Any]:
+def credentials_of(cluster: SecureCluster, method: str) -> dict[str, Any]:
     """Settings of a client that shows who it is."""
     if method == "token":
-        return {"authentication": AuthenticationToken(pulsar.token("consumer"))}
+        return {"authentication": AuthenticationToken(cluster.token("consumer"))}
     if method == "basic":
         return {"authentication": AuthenticationBasic(USER, PASSWORD)}
-    mine = pulsar.certificate("consumer")
+    mine = cluster.certificate("consumer")
     return {"authentication": AuthenticationTls(str(mine.file), str(mine.key_file))}
 
 
@@ -78,14 +79,14 @@ def config(**settings: Any) -> ClientConfig:
 
 @pytest.mark.parametrize("is_tls", [True, False], ids=["tls", "plain"])
 @pytest.mark.parametrize("method", ["token", "basic", "tls"])
-async def test_messages_go_round_with_each_method(pulsar: SecurePulsar, method: str, is_tls: bool) -> None:
+async def test_messages_go_round_with_each_method(cluster: SecureCluster, method: str, is_tls: bool) -> None:
     if method == "tls" and not is_tls:
         with pytest.raises(InvalidConfig, match="authentication by method tls is of use on TLS only"):
-            AsyncClient(pulsar.service_url, config(**credentials_of(pulsar, method)))
+            AsyncClient(cluster.service_url, config(**credentials_of(cluster, method)))
         return
-    topic, trust = pulsar.topic(method), {"tls_trust_certs_file": pulsar.ca} if is_tls else {}
-    given = config(**credentials_of(pulsar, method), **trust)
-    async with AsyncClient(pulsar.tls_url if is_tls else pulsar.service_url, given) as client:
+    topic, trust = cluster.topic(method), {"tls_trust_certs_file": cluster.ca} if is_tls else {}
+    given = config(**credentials_of(cluster, method), **trust)
+    async with AsyncClient(cluster.tls_url if is_tls else cluster.service_url, given) as client:
         consumer = await client.subscribe(topic, "s", ConsumerConfig(ack_receipts=True))
         producer = await client.create_producer(topic)
         sent = [f"{number}".encode() * 500 for number in range(2000)]
@@ -96,63 +97,63 @@ async def test_messages_go_round_with_each_method(pulsar: SecurePulsar, method: 
 
 
 @pytest.mark.parametrize("claims", ["none", "expired", "wrong key", "wrong password", "no certificate"])
-async def test_who_is_not_known_is_told_at_once(pulsar: SecurePulsar, claims: str) -> None:
+async def test_who_is_not_known_is_told_at_once(cluster: SecureCluster, claims: str) -> None:
     known: dict[str, dict[str, Any]] = {
         "none": {},
-        "expired": {"authentication": AuthenticationToken(pulsar.token("consumer", -60))},
+        "expired": {"authentication": AuthenticationToken(cluster.token("consumer", -60))},
         "wrong key": {"authentication": AuthenticationToken(token("superuser", b"x" * 32))},
         "wrong password": {"authentication": AuthenticationBasic(USER, "wrong")},
         "no certificate": {},
     }
     settings = known[claims]
-    async with AsyncClient(pulsar.tls_url, config(tls_trust_certs_file=pulsar.ca, **settings)) as client:
+    async with AsyncClient(cluster.tls_url, config(tls_trust_certs_file=cluster.ca, **settings)) as client:
         with raised_soon(AuthenticationError, "refused the connection: Failed to authenticate"):
-            await client.create_producer(pulsar.topic("t"))
+            await client.create_producer(cluster.topic("t"))
         with raised_soon(AuthenticationError, "refused the connection: Failed to authenticate"):
-            await client.subscribe(pulsar.topic("t"), "s")
+            await client.subscribe(cluster.topic("t"), "s")
 
 
-async def test_who_may_not_is_told_at_once(pulsar: SecurePulsar) -> None:
-    given = config(authentication=AuthenticationToken(pulsar.token("stranger")))
-    async with AsyncClient(pulsar.service_url, given) as client:
+async def test_who_may_not_is_told_at_once(cluster: SecureCluster) -> None:
+    given = config(authentication=AuthenticationToken(cluster.token("stranger")))
+    async with AsyncClient(cluster.service_url, given) as client:
         with raised_soon(AuthorizationError, "not authorized"):
-            await client.create_producer(pulsar.topic("t"))
+            await client.create_producer(cluster.topic("t"))
         with raised_soon(AuthorizationError, "not authorized"):
-            await client.subscribe(pulsar.topic("t"), "s")
+            await client.subscribe(cluster.topic("t"), "s")
 
 
-async def test_the_certificate_must_be_trusted_and_name_the_host(pulsar: SecurePulsar, tmp_path: Path) -> None:
+async def test_the_certificate_must_be_trusted_and_name_the_host(cluster: SecureCluster, tmp_path: Path) -> None:
     other = Authority(tmp_path)
-    shown = credentials_of(pulsar, "token")
-    async with AsyncClient(pulsar.tls_url, config(tls_trust_certs_file=str(other.file), **shown)) as client:
+    shown = credentials_of(cluster, "token")
+    async with AsyncClient(cluster.tls_url, config(tls_trust_certs_file=str(other.file), **shown)) as client:
         with raised_soon(TlsFailed, "is refused: .*; name the authority that issued it"):
-            await client.create_producer(pulsar.topic("t"))
-    named = pulsar.tls_url.replace("127.0.0.1", "localhost")
-    async with AsyncClient(named, config(tls_trust_certs_file=pulsar.ca, **shown)) as client:
+            await client.create_producer(cluster.topic("t"))
+    named = cluster.tls_url.replace("127.0.0.1", "localhost")
+    async with AsyncClient(named, config(tls_trust_certs_file=cluster.ca, **shown)) as client:
         with raised_soon(TlsFailed, "Hostname mismatch.*; connect by a name that is in it"):
-            await client.create_producer(pulsar.topic("t"))
-    lenient = config(tls_trust_certs_file=pulsar.ca, tls_hostname_verification=False, **shown)
+            await client.create_producer(cluster.topic("t"))
+    lenient = config(tls_trust_certs_file=cluster.ca, tls_hostname_verification=False, **shown)
     async with AsyncClient(named, lenient) as client:
-        await client.create_producer(pulsar.topic("t"))
+        await client.create_producer(cluster.topic("t"))
 
 
-async def test_a_port_without_tls_is_said(pulsar: SecurePulsar) -> None:
-    url = pulsar.service_url.replace("pulsar://", "pulsar+ssl://")
-    async with AsyncClient(url, ClientConfig(operation_timeout_s=0.5, tls_trust_certs_file=pulsar.ca)) as client:
+async def test_a_port_without_tls_is_said(cluster: SecureCluster) -> None:
+    url = cluster.service_url.replace("pulsar://", "pulsar+ssl://")
+    async with AsyncClient(url, ClientConfig(operation_timeout_s=0.5, tls_trust_certs_file=cluster.ca)) as client:
         with pytest.raises(ConnectionLost, match=r"ended within the TLS handshake; is this a port with TLS\?"):
-            await client.create_producer(pulsar.topic("t"))
+            await client.create_producer(cluster.topic("t"))
 
 
-async def test_a_token_is_renewed_while_connected(pulsar: SecurePulsar, tmp_path: Path) -> None:
+async def test_a_token_is_renewed_while_connected(cluster: SecureCluster, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(pulsar.token("consumer", 3))
+    file.write_text(cluster.token("consumer", 3))
     given = config(auth_plugin="token", auth_params=f"file://{file}")
-    topic = pulsar.topic("renewed")
-    async with Proxy(pulsar.service_url) as proxy, AsyncClient(proxy.service_url, given) as client:
+    topic = cluster.topic("renewed")
+    async with Proxy(cluster.service_url) as proxy, AsyncClient(proxy.service_url, given) as client:
         consumer = await client.subscribe(topic, "s")
         producer = await client.create_producer(topic, ProducerConfig(batching=False))
         connections = proxy.connections
-        file.write_text(pulsar.token("consumer", 600))
+        file.write_text(cluster.token("consumer", 600))
 
         async def is_asked() -> bool:
             return proxy.count(BaseCommand.AUTH_RESPONSE) >= 1
@@ -169,27 +170,27 @@ async def test_a_token_is_renewed_while_connected(pulsar: SecurePulsar, tmp_path
 
 
 async def test_a_token_that_expires_is_said_until_it_is_renewed(
-    pulsar: SecurePulsar, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: SecureCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "token"
-    file.write_text(pulsar.token("consumer", 3))
+    file.write_text(cluster.token("consumer", 3))
     given = config(auth_plugin="token", auth_params=f"file://{file}")
-    async with AsyncClient(pulsar.service_url, given) as client:
-        producer = await client.create_producer(pulsar.topic("expired"), ProducerConfig(send_timeout_ms=0))
+    async with AsyncClient(cluster.service_url, given) as client:
+        producer = await client.create_producer(cluster.topic("expired"), ProducerConfig(send_timeout_ms=0))
 
         async def is_said() -> bool:
             return "Failed to authenticate (method token); the credentials may have expired" in caplog.text
 
         await eventually(is_said, "a reason in the log")
         receipt = producer.send_nowait(b"x")
-        file.write_text(pulsar.token("consumer", 600))
+        file.write_text(cluster.token("consumer", 600))
         await asyncio.wait_for(receipt, 30)
 
 
-def test_the_blocking_client_and_its_rest_interface(pulsar: SecurePulsar) -> None:
-    given = config(tls_trust_certs_file=pulsar.ca, authentication=AuthenticationToken(pulsar.token("consumer")))
-    topic = pulsar.topic("blocking")
-    with Client(pulsar.tls_url, given, admin_url=pulsar.web_tls_url) as client:
+def test_the_blocking_client_and_its_rest_interface(cluster: SecureCluster) -> None:
+    given = config(tls_trust_certs_file=cluster.ca, authentication=AuthenticationToken(cluster.token("consumer")))
+    topic = cluster.topic("blocking")
+    with Client(cluster.tls_url, given, admin_url=cluster.web_tls_url) as client:
         consumer = client.subscribe(topic, "s")
         client.create_producer(topic).send(b"x")
         assert consumer.receive(30).data == b"x"
@@ -199,31 +200,31 @@ def test_the_blocking_client_and_its_rest_interface(pulsar: SecurePulsar) -> Non
 
 
 @pytest.mark.parametrize("method", ["token", "basic", "tls"])
-def test_rest_calls_show_each_method(pulsar: SecurePulsar, method: str) -> None:
-    given = credentials_of(pulsar, method)["authentication"]
-    credentials = ClientCredentials(ClientSecurity(tls_trust_certs_file=pulsar.ca), given)
-    url = f"{pulsar.web_tls_url}/admin/v2/namespaces/{NAMESPACE}/topics"
+def test_rest_calls_show_each_method(cluster: SecureCluster, method: str) -> None:
+    given = credentials_of(cluster, method)["authentication"]
+    credentials = ClientCredentials(ClientSecurity(tls_trust_certs_file=cluster.ca), given)
+    url = f"{cluster.web_tls_url}/admin/v2/namespaces/{NAMESPACE}/topics"
     answer = request("GET", url, timeout_s=20, credentials=credentials)
     assert (answer.status, type(answer.json())) == (200, list)
-    nobody = ClientCredentials(ClientSecurity(tls_trust_certs_file=pulsar.ca))
+    nobody = ClientCredentials(ClientSecurity(tls_trust_certs_file=cluster.ca))
     assert request("GET", url, timeout_s=20, credentials=nobody).status == 401
 
 
 def test_commands_show_what_the_client_file_says(
-    pulsar: SecurePulsar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: SecureCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in os.environ if name.startswith("MAGNETAR_")]:
         monkeypatch.delenv(name)
     file = tmp_path / "client.conf"
     lines = {
-        "webServiceUrl": pulsar.web_tls_url, "brokerServiceUrl": pulsar.tls_url,
+        "webServiceUrl": cluster.web_tls_url, "brokerServiceUrl": cluster.tls_url,
         "authPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        "authParams": f"token:{pulsar.token('consumer')}", "tlsTrustCertsFilePath": pulsar.ca,
+        "authParams": f"token:{cluster.token('consumer')}", "tlsTrustCertsFilePath": cluster.ca,
         "tlsEnableHostnameVerification": "true", "useKeyStoreTls": "false",
     }  # fmt: skip
     file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     monkeypatch.setenv("MAGNETAR_CLIENT_CONF", str(file))
-    topic = pulsar.topic("cli")
+    topic = cluster.topic("cli")
     assert main(["produce", topic, "-m", "hello"]) == 0, capsys.readouterr().err
     assert main(["consume", topic, "-s", "s", "-p", "Earliest", "-n", "1"]) == 0
     assert "hello" in capsys.readouterr().out
@@ -231,9 +232,9 @@ def test_commands_show_what_the_client_file_says(
     assert topic in json.loads(capsys.readouterr().out)
     assert main(["tenants", "list"]) == 1
     assert "HTTP 401" in capsys.readouterr().err
-    assert main(["tenants", "list", "--auth-plugin", "token", "--auth-params", pulsar.token("superuser")]) == 0
+    assert main(["tenants", "list", "--auth-plugin", "token", "--auth-params", cluster.token("superuser")]) == 0
     assert "sec" in capsys.readouterr().out
-    monkeypatch.setenv("MAGNETAR_AUTH_PARAMS", pulsar.token("consumer", -5))
+    monkeypatch.setenv("MAGNETAR_AUTH_PARAMS", cluster.token("consumer", -5))
     for command in (["topics", "list", NAMESPACE], ["produce", topic, "-m", "x"]):
         assert main(command) == 1
         assert "may have expired" in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""Deciding by grants that have to be read first."""
+
+from __future__ import annotations
+
+from ..roles import Roles
+from .decisions import NEEDS_GRANTS, Refusal, judge
+from .grants import Grants, GrantsReader
+from .rules import Resource, Rule
+from .settings import AuthorizationSettings
+
+_NOTHING = Grants()
+
+
+async def decide(
+    settings: AuthorizationSettings, reader: GrantsReader, roles: Roles, rule: Rule, resource: Resource
+) -> Refusal | None:
+    """Return why roles may not do something, None if they may; as `decisions.judge`.
+
+    What a reader kept is enough to allow something, not to refuse it: who was granted something may use it at once.
+
+    Raises:
+        MagnetarError: what is granted cannot be read.
+    """
+    if rule.who not in NEEDS_GRANTS or all(map(settings.is_super_user, settings.judged(roles))):
+        return judge(settings, roles, rule, resource, _NOTHING)
+    grants = await reader.read(resource.tenant, resource.namespace)
+    refusal = judge(settings, roles, rule, resource, grants)
+    if refusal is None:
+        return None
+    anew = await reader.read(resource.tenant, resource.namespace, is_fresh=True)
+    return judge(settings, roles, rule, resource, anew)
