@@ -28,6 +28,7 @@ PASSAGE = 0o711
 """Of a directory that others come through, who cannot see what is in it."""
 READABLE = 0o755
 REMOVAL_S = 30.0
+_RM = "/bin/rm"
 _COPY_BYTES = 2 * FILE_BYTES_MAX
 _PIECE_BYTES = 1024 * 1024
 _LOGS_MAX = 1000
@@ -107,8 +108,7 @@ def remove_tree(directory: Path) -> None:
     for identity in (as_owner, dict[str, Any]()):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
-                ["rm", "-rf", "--", str(directory)],  # noqa: S607 (of the default path)
-                cwd="/", env={"PATH": os.defpath}, timeout=REMOVAL_S,
+                [_RM, "-rf", "--", str(directory)], cwd="/", env={}, timeout=REMOVAL_S,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
                 **identity,
             )  # fmt: skip

@@ -37,6 +37,7 @@ sparkIdleTimeoutSec: 60
 secretsProviderClassName: vault.Vault
 secretsProviderConfig: {path: /run/secrets, retries: 3}
 sparkSettings: {spark.cores.max: 4, spark.ui.enabled: true, spark.executor.memory: 512m}
+processRuntimeUsers: {acme: fn-acme, "*": fn-others}
 rescheduleTimeoutMs: 3000
 rebalanceCheckFreqSec: 60
 topicCompactionFrequencySec: 900
@@ -84,6 +85,7 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
     assert config.secrets_provider == "vault.Vault"
     assert config.secrets_config == {"path": "/run/secrets", "retries": 3}
+    assert config.process_users == {"acme": "fn-acme", "*": "fn-others"}
     assert config.allowed_hosts == ("functions.example.com", "worker")
     assert (config.service_url, config.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
     assert (config.functions_namespace, config.cluster) == ("public/magnetar", "east")
@@ -119,6 +121,11 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
         ),
         ("superUserRoles: 4", "superUserRoles: 4 is refused: a list of words is expected"),
         ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: -1 is refused: reschedule_timeout_ms -1 must be positive"),
+        (
+            "processRuntimeUsers: {a/b: c}",
+            "processRuntimeUsers: {'a/b': 'c'} is refused: processRuntimeUsers 'a/b': 'c'",
+        ),
+        ("processRuntimeUsers: [c]", "processRuntimeUsers: ['c'] is refused: system users by tenant are expected"),
         ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
     ],
