@@ -39,7 +39,7 @@ PUBLIC: dict[str, set[str]] = {
         "DeploymentFailed", "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
         "Schema", "SchemaInfo", "SchemaSerializationError", "AvroSchema", "JsonSchema", "Float32", "Int32",
         "Base64Bytes",
-        "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "UriKeyReader",
+        "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "NamedKeyReader", "UriKeyReader",
         "AutoConsumeSchema", "AutoProduceBytesSchema", "KeyValue", "KeyValueSchema", "ProtobufNativeSchema",
         "ProtobufSchema",
         "TypedConsumer", "TypedMessage", "TypedProducer", "TypedReader",
