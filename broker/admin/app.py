@@ -21,7 +21,7 @@ from ..policies.namespaces import Namespaces
 from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
 from .forward import PACKAGES, Forwarder, forwards
-from .namespaces import namespaces, refused_policies, schema_policies
+from .namespaces import encryption_policy, namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
 from .topics import messages, partitions, subscriptions, topics
@@ -45,6 +45,7 @@ ROUTES = (
     *tenants.ROUTES,
     *namespace_policies.ROUTES,
     *schema_policies.ROUTES,
+    *encryption_policy.ROUTES,
     *refused_policies.ROUTES,
     *namespaces.ROUTES,
     *brokers.ROUTES,
