@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from ...client.config import Guard
+from ...client.config import ProducerConfig
 from ...client.deduplication import memory_guard
 from ...client.producers.partitioned import PartitionedProducer
 from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
@@ -23,7 +23,6 @@ from ...state.values import OutboxEntry
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
-from ..endpoint_settings import producer_config
 from ..ports import Endpoints, NumberedOutput
 
 BUSY_PAUSE_S = 0.1
@@ -69,19 +68,19 @@ class Outputs:
         waits_for: why no producer can be opened now; empty if they can.
     """
 
-    def __init__(self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str) -> None:
+    def __init__(self, endpoints: Endpoints, name: str, config: ProducerConfig, admin_url: str) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
             endpoints: opens outputs.
             name: of all of them.
-            guard: of all of them.
+            config: of all of them.
             admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
         """
         self.waits_for = ""
         self._endpoints = endpoints
         self._name = name
-        self._config = replace(producer_config(), guard=guard)
+        self._config = config
         self._admin_url = admin_url
         self._outputs: OrderedDict[str, _Output] = OrderedDict()  # the least recently used first
         self._opening = 0
