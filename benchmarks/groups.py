@@ -11,6 +11,7 @@ from .client_rates import measure_consume, measure_publish
 from .compiled_rates import measure_compiled
 from .connector_rates import measure_connectors
 from .delayed_rates import measure_delayed
+from .encryption_rates import measure_encryption
 from .exact_rates import measure_exact
 from .failover import measure_failover
 from .fault_rates import measure_faults
@@ -60,6 +61,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
         "delayed": measure_delayed,
         "topics-on-disk": measure_topics_on_disk,
     },
+    "encryption": {"encryption": measure_encryption},
     "spark": {"spark": measure_spark, "spark-function": measure_spark_function, "spark-start": measure_spark_start},
     "footprint": {
         "start": measure_start,

@@ -51,15 +51,25 @@ class Shape:
     in_flight: int = IN_FLIGHT
 
 
-def publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
-    """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt."""
-    return uvloop.run(_publish(service_url, topic, shape, seconds))
+def publish(service_url: str, topic: str, shape: Shape, seconds: float, **settings: Any) -> tuple[int, float]:
+    """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt.
+
+    Args:
+        service_url: of the broker.
+        topic: where to.
+        shape: of the load.
+        seconds: for how long.
+        settings: more of the producer's.
+    """
+    return uvloop.run(_publish(service_url, topic, shape, seconds, settings))
 
 
-async def _publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
+async def _publish(
+    service_url: str, topic: str, shape: Shape, seconds: float, settings: dict[str, Any]
+) -> tuple[int, float]:
     batch, size_bytes = shape.batch, shape.size_bytes
     payloads = payloads_of(size_bytes, max(batch, 1000))
-    config = ProducerConfig(batching=False, max_pending_messages=shape.in_flight, block_if_queue_full=True)
+    config = ProducerConfig(batching=False, max_pending_messages=shape.in_flight, block_if_queue_full=True, **settings)
     failures: list[BaseException] = []
 
     def check(done: asyncio.Future[Any]) -> None:
@@ -112,13 +122,15 @@ async def _publish_entries(service_url: str, topic: str, payloads: list[bytes], 
         await producer.close()
 
 
-def publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int) -> None:
+def publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int, **settings: Any) -> None:
     """Publish one batch of these payloads so many times."""
-    uvloop.run(_publish_repeated(service_url, topic, payloads, entries))
+    uvloop.run(_publish_repeated(service_url, topic, payloads, entries, settings))
 
 
-async def _publish_repeated(service_url: str, topic: str, payloads: list[bytes], entries: int) -> None:
-    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+async def _publish_repeated(
+    service_url: str, topic: str, payloads: list[bytes], entries: int, settings: dict[str, Any]
+) -> None:
+    config = ProducerConfig(batching=False, max_pending_messages=IN_FLIGHT, block_if_queue_full=True, **settings)
     async with AsyncClient(service_url, ClientConfig()) as client:
         producer = await client.create_producer(topic, config)
         for _ in range(entries):
@@ -128,13 +140,15 @@ async def _publish_repeated(service_url: str, topic: str, payloads: list[bytes],
         await producer.close()
 
 
-def consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
+def consume(service_url: str, topic: str, subscription: str, count: int, **settings: Any) -> tuple[int, float]:
     """Receive and acknowledge `count` messages from the earliest on with our client; return bytes and seconds."""
-    return uvloop.run(_consume(service_url, topic, subscription, count))
+    return uvloop.run(_consume(service_url, topic, subscription, count, settings))
 
 
-async def _consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
-    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE)
+async def _consume(
+    service_url: str, topic: str, subscription: str, count: int, settings: dict[str, Any]
+) -> tuple[int, float]:
+    config = ConsumerConfig(initial_position="Earliest", receiver_queue_size=RECEIVER_QUEUE, **settings)
     async with AsyncClient(service_url, ClientConfig()) as client, asyncio.timeout(TIMEOUT_S):
         began = time.perf_counter()
         consumer = await client.subscribe(topic, subscription, config)
@@ -175,7 +189,7 @@ def official(service_url: str) -> pulsar.Client:
     return pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
-def official_producer(client: pulsar.Client, topic: str, batch: int) -> pulsar.Producer:
+def official_producer(client: pulsar.Client, topic: str, batch: int, **settings: Any) -> pulsar.Producer:
     """A producer of the official client that sends batches of `batch` messages, or single ones."""
     return client.create_producer(
         topic,
@@ -185,14 +199,15 @@ def official_producer(client: pulsar.Client, topic: str, batch: int) -> pulsar.P
         batching_max_publish_delay_ms=10,
         max_pending_messages=IN_FLIGHT,
         block_if_queue_full=True,
+        **settings,
     )
 
 
-def official_publish(service_url: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
+def official_publish(service_url: str, topic: str, shape: Shape, seconds: float, **settings: Any) -> tuple[int, float]:
     """The same load as `publish`, made with the official client."""
     client = official(service_url)
     try:
-        producer = official_producer(client, topic, shape.batch)
+        producer = official_producer(client, topic, shape.batch, **settings)
         payloads = itertools.cycle(payloads_of(shape.size_bytes, 1000))
         counter = Receipts()
         sent = 0
@@ -230,7 +245,7 @@ class Receipts:
             raise TimeoutError(f"{self._count} of {count} receipts")
 
 
-def official_consume(service_url: str, topic: str, subscription: str, count: int) -> tuple[int, float]:
+def official_consume(service_url: str, topic: str, subscription: str, count: int, **settings: Any) -> tuple[int, float]:
     """The same as `consume`, with the official client."""
     client = official(service_url)
     try:
@@ -240,6 +255,7 @@ def official_consume(service_url: str, topic: str, subscription: str, count: int
             subscription,
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=RECEIVER_QUEUE,
+            **settings,
         )
         received_bytes = 0
         for _ in range(count):

@@ -140,6 +140,8 @@ class BrokerConfig:
         system_schema_strategy: `systemTopicSchemaCompatibilityStrategy`; for topics named `__…`.
         allow_auto_update_schema: `isAllowAutoUpdateSchemaEnabled`; whether producers bring new schemas, where the
             namespace says nothing else.
+        encryption_required: `encryptionRequireOnProducer`; messages must be encrypted in all namespaces, but for topics
+            named `__…`.
         enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema where the topic has
             one.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
@@ -227,6 +229,7 @@ class BrokerConfig:
     system_schema_strategy: str = "ALWAYS_COMPATIBLE"
     allow_auto_update_schema: bool = True
     enforce_schema_validation: bool = False
+    encryption_required: bool = False
     stats_period_s: float = 60.0
     authorization: AuthorizationSettings = NO_AUTHORIZATION
 

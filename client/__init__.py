@@ -47,7 +47,7 @@ from .consumers.consumer import Consumer
 from .consumers.merged import MergedConsumer
 from .consumers.reader import Reader
 from .consumers.received import DamagedEntry, Message, ReceivedEntry, TypedMessage
-from .encryption.keys import CryptoKeyReader, EncryptionKey, FileKeyReader, UriKeyReader
+from .encryption.keys import CryptoKeyReader, EncryptionKey, FileKeyReader, NamedKeyReader, UriKeyReader
 from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .lock import Lock
 from .outgoing_message import NO_VALUE, Base64Key, OutgoingMessage
@@ -154,6 +154,7 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageTooLarge",
+    "NamedKeyReader",
     "OperationTimeout",
     "OutgoingEntry",
     "OutgoingMessage",

@@ -41,6 +41,8 @@ KEY_SLOTS = 65536
 DEFAULT_MAX_REDELIVER_COUNT = 16
 """Of a consumer with ``retry_enable`` and no policy, as in Java and Go."""
 
+OnUndecryptable = Callable[[str, tuple[int, int], str], float | None]
+"""See `ConsumerConfig.on_undecryptable`."""
 Guard = Callable[["Connection"], Awaitable[None]]
 """Awaited with the connection before a producer or consumer attaches to it; what it raises fails the attempt."""
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
@@ -280,6 +282,10 @@ class ConsumerConfig:
         crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not given out, and asked
             for again after ``negative_ack_delay_ms``; DISCARD: it is acknowledged and gone; CONSUME: it comes as one
             message, as it is, with what decrypting it takes in the metadata of its entry.
+        on_undecryptable: called on the event loop, instead of a line of the log, for each entry that is not given out
+            because it cannot be decrypted: with its topic, its position (ledger, entry) and the reason. It returns
+            after how many seconds FAIL asks for it again, always the same; None: nothing behind it is given out, and
+            receiving raises CryptoError from then on.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -315,6 +321,7 @@ class ConsumerConfig:
     max_chunked_message_bytes: int = 256 * 1024 * 1024
     crypto_key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = "FAIL"
+    on_undecryptable: OnUndecryptable | None = None
 
     def __post_init__(self) -> None:
         check_choice("type", self.type, get_args(SubscriptionType))

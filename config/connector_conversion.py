@@ -22,7 +22,8 @@ from .connector_config import (
     SinkConfig,
     SourceConfig,
 )
-from .conversion import merge_inputs, runtime_options
+from .conversion import merge_inputs, options_text, runtime_options
+from .crypto_config import check_crypto
 from .endpoint_rules import check_consumer_properties, refused_of_source
 from .function_config import (
     ATMOST_ONCE,
@@ -129,6 +130,7 @@ def check_source(config: SourceConfig) -> None:
         )
     if config.batch_source_config is not None:
         check_batch(config.batch_source_config)
+    check_crypto((config.producer or ProducerSpec()).crypto_config, "producerConfig.cryptoConfig", is_of_producer=True)
     _check_connector(config, "Source")
 
 
@@ -225,7 +227,11 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
         "className": config.transform_function_class_name or IDENTITY,
         "componentType": "SINK" if is_sink else "SOURCE",
         "runtime": "PYTHON",
-        "customRuntimeOptions": json.dumps({"runtimeEnv": config.runtime_env}) if config.runtime_env else "",
+        "customRuntimeOptions": options_text(
+            {"runtimeEnv": config.runtime_env} if config.runtime_env else {},
+            getattr(config, "input_specs", {}),
+            getattr(config, "producer", None),
+        ),
     }
     values["sink" if is_sink else "source"]["builtin"] = built_in(config)
     if isinstance(config, SinkConfig):

@@ -21,6 +21,7 @@ from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from ..wire.strict_json import NotJson, read_json
 from .function_config import (
     EFFECTIVELY_ONCE,
+    ENCRYPTION_MARK,
     FIELDS_BY_NAME,
     RUNTIME_OPTIONS,
     SPARK,
@@ -140,6 +141,8 @@ def runtime_options(text: str | None) -> dict[str, Any]:
         options = read_object("customRuntimeOptions", read_json(text))
     except NotJson:
         raise InvalidConfig(f"customRuntimeOptions must be JSON, not {shown(text)}") from None
+    if options.pop(ENCRYPTION_MARK, True) is not True:
+        raise InvalidConfig(f"customRuntimeOptions.{ENCRYPTION_MARK} follows from cryptoConfig; leave it out")
     for name in options:
         if name not in RUNTIME_OPTIONS:
             raise InvalidConfig(f"customRuntimeOptions: unknown field {name}; known are {', '.join(RUNTIME_OPTIONS)}")
@@ -161,8 +164,22 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
     shown_options = {name: FIELDS_BY_NAME[name].kind.show(value) for name, value in options.items()}
     chosen = {name: value for name, value in shown_options.items() if value is not None}
-    values["customRuntimeOptions"] = json.dumps(chosen) if chosen else ""
+    values["customRuntimeOptions"] = options_text(chosen, config.input_specs, config.producer)
     return FunctionDetails(**values)
+
+
+def options_text(chosen: Json, inputs: Mapping[str, ConsumerSpec], producer: ProducerSpec | None) -> str:
+    """Return what customRuntimeOptions of a record says: options, and the mark where messages are encrypted.
+
+    Args:
+        chosen: `RUNTIME_OPTIONS` that are set.
+        inputs: how topics are read.
+        producer: how topics are written.
+    """
+    specs: tuple[ConsumerSpec | ProducerSpec | None, ...] = (*inputs.values(), producer)
+    encrypts = any(spec is not None and spec.crypto_config is not None for spec in specs)
+    said = {**chosen, **({ENCRYPTION_MARK: True} if encrypts else {})}
+    return json.dumps(said) if said else ""
 
 
 def _subscription_type(config: FunctionConfig) -> str:

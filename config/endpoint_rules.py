@@ -9,6 +9,7 @@ from ..errors import InvalidConfig, InvalidPattern, PatternNotSupported
 from ..wire.printable import printable
 from ..wire.topic_pattern import compile_pattern
 from .consumer_properties import read_consumer_properties
+from .crypto_config import check_crypto
 from .function_config import BatchingConfig, ConsumerSpec, ProducerSpec
 
 PATTERN_CHARACTERS_MAX = 1024
@@ -49,6 +50,7 @@ def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None
         spec: they.
         batch_builder: given beside them.
     """
+    check_crypto(spec.crypto_config, "producerConfig.cryptoConfig", is_of_producer=True)
     numbers = {
         "maxPendingMessages": spec.max_pending_messages,
         "maxPendingMessagesAcrossPartitions": spec.max_pending_messages_across_partitions,
@@ -94,3 +96,5 @@ def refused_of_spark(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
     """Yield the settings of a producer that runs of Spark do not take, with the reason."""
     for name, _ in refused_of_source(producer):
         yield name, "a run writes with settings of its own; leave it out"
+    if producer.crypto_config is not None:
+        yield "producerConfig.cryptoConfig", "runs of Spark functions do not encrypt; use runtimeEnv process"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from .crypto_config import CryptoConfig
 from .table import (
     CLEARABLE_TEXT,
     FLAG,
@@ -88,7 +89,9 @@ class ConsumerSpec:
         "Messages that are fetched ahead.",
         record="receiverQueueSize",
     )
-    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Decryption.", refused=NOT_YET)
+    crypto_config: CryptoConfig | None = option(  # noqa: RUF009  it makes a field()
+        "cryptoConfig", nested(CryptoConfig), "Whose keys decrypt its messages.", record="cryptoSpec"
+    )
     pool_messages: bool = option(
         "poolMessages", FLAG, "Reuse of Java's buffers.",
         unset=False, record="poolMessages", refused="Python has no pools of buffers; leave it out",
@@ -146,7 +149,9 @@ class ProducerSpec:
         "useThreadLocalProducers", FLAG, "Each thread that publishes has producers of its own.",
         unset=False, record="useThreadLocalProducers",
     )  # fmt: skip
-    crypto_config: Mapping[str, Any] | None = option("cryptoConfig", OBJECT, "Encryption.", refused=NOT_YET)
+    crypto_config: CryptoConfig | None = option(  # noqa: RUF009  it makes a field()
+        "cryptoConfig", nested(CryptoConfig), "Whose keys encrypt what goes out.", record="cryptoSpec"
+    )
     batch_builder: str = option(
         "batchBuilder", one_of(*BATCH_BUILDERS)._replace(load=str),
         "DEFAULT; KEY_BASED, an entry has messages of one key, as Key_Shared subscriptions need.",
@@ -383,6 +388,9 @@ RUNTIME_OPTIONS = (
     "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
 )  # fmt: skip
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
+ENCRYPTION_MARK = "requiresEncryption"
+"""What customRuntimeOptions of a record has beside these where messages are encrypted or decrypted. Workers of versions
+that would pass over a cryptoConfig, and send in the clear, know no such option: they refuse to run the instance."""
 
 _PULSARS_ORDER = (
     "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",

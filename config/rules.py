@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
 from ..wire.topic_name import TopicName, parse_topic_name
+from .crypto_config import check_crypto
 from .endpoint_rules import check_consumer_properties, check_pattern, check_producer, refused_of_exact, refused_of_spark
 from .function_config import (
     ATLEAST_ONCE,
@@ -199,11 +200,23 @@ def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
             raise InvalidConfig("Receiver queue size should be >= zero")
         if spec.schema_type and spec.serde_class_name:
             raise InvalidConfig("Only one of schemaType or serdeClassName should be set in inputSpec")
-        if spec.crypto_config is not None and not spec.crypto_config.get("cryptoKeyReaderClassName"):
-            raise InvalidConfig(
-                f"CryptoKeyReader class name required; inputSpecs[{topic}].cryptoConfig is not supported yet;"
-                " leave it out"
-            )
+        check_crypto(spec.crypto_config, f"inputSpecs[{topic}].cryptoConfig", is_of_producer=False)
+    check_keys_of_letters(specs)
+
+
+def check_keys_of_letters(specs: Mapping[str, ConsumerSpec]) -> None:
+    """Refuse inputs that name different keys to encrypt with: dead letters of all of them go to one topic."""
+    found: dict[tuple[object, ...], str] = {}
+    for topic, spec in specs.items():
+        crypto = spec.crypto_config
+        if crypto is not None and crypto.encryption_keys:
+            said = (crypto.key_reader, str(crypto.key_reader_config), crypto.encryption_keys, crypto.producer_action)
+            found.setdefault(said, topic)
+    if len(found) > 1:
+        raise InvalidConfig(
+            f"inputSpecs[…].cryptoConfig: the encryptionKeys of {' and '.join(sorted(found.values()))} differ, and dead"
+            " letters of all inputs are encrypted alike; give the same, or leave out all but one"
+        )
 
 
 def check_topic(what: str, text: str) -> TopicName:
@@ -396,6 +409,10 @@ def _check_spark(config: FunctionConfig) -> None:
             raise InvalidConfig(f"inputSpecs[{topic}].receiverQueueSize: a run has no receiver queue; leave it out")
         if spec.consumer_properties:
             raise InvalidConfig(f"inputSpecs[{topic}].consumerProperties: a run has no consumer; leave it out")
+        if spec.crypto_config is not None:
+            raise InvalidConfig(
+                f"inputSpecs[{topic}].cryptoConfig: runs of Spark functions do not decrypt; use runtimeEnv process"
+            )
     for name, reason in refused_of_spark(config.producer or ProducerSpec()):
         raise InvalidConfig(f"{name}: {reason}")
     if config.batch_builder:

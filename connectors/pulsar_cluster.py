@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ..api.connector import Retry
 from ..client.blocking import Client
 from ..client.config import ClientConfig
 from ..client.connections.service_url import parse_service_url
+from ..client.encryption.keys import UriKeyReader
 from ..errors import AuthenticationError, AuthorizationError, InvalidConfig, InvalidTopicName, MagnetarError
 from ..wire.topic_name import parse_topic_name
 
@@ -29,6 +30,33 @@ def check_cluster(service_url: str, topics: list[str], key: str) -> None:
             parse_topic_name(topic)
         except InvalidTopicName as error:
             raise InvalidConfig(f"{key}: {error}") from error
+
+
+def check_key(field: str, uri: str) -> None:
+    """Refuse a key that stands in the config itself, which others may look at. Raises InvalidConfig."""
+    if uri.startswith("data:") or "PRIVATE KEY" in uri:
+        raise InvalidConfig(f"{field}: put the key into a file on the workers, and give file:///path")
+
+
+def encrypting(names: Sequence[str], uri: str) -> dict[str, Any]:
+    """Return what settings of a producer have that encrypts with a public key; empty without names."""
+    return {"encryption_keys": tuple(names), "crypto_key_reader": UriKeyReader(uri)} if names else {}
+
+
+def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
+    """Return what settings of a consumer have that decrypts with a private key, and loses nothing for the want of it.
+
+    Args:
+        uri: of the key; empty for none.
+        action: FAIL, DISCARD or CONSUME.
+        is_ordered: with FAIL nothing behind an entry that cannot be decrypted may be read before it is.
+    """
+    settings: dict[str, Any] = {"crypto_failure_action": action}
+    if uri:
+        settings["crypto_key_reader"] = UriKeyReader(uri)
+    if is_ordered and action == "FAIL":
+        settings["on_undecryptable"] = lambda topic, position, why: None
+    return settings
 
 
 def connected(service_url: str, use: Callable[[Client], _T]) -> tuple[Client, _T]:

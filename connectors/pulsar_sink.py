@@ -21,7 +21,7 @@ from ..client.deduplication import DeduplicationOff, memory_guard, switch_on
 from ..errors import ConnectionLost, InvalidConfig, MagnetarError, MessageTooLarge
 from ..wire.message_id import MessageId
 from ..wire.topic_name import parse_topic_name
-from .pulsar_cluster import OPERATION_S, away, check_cluster, connected
+from .pulsar_cluster import OPERATION_S, away, check_cluster, check_key, connected, encrypting
 
 _SEND_S = 5.0
 
@@ -37,6 +37,10 @@ class PulsarSinkConfig:
         default="",
     )
     compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option("Of messages.", default="NONE")
+    encryption_keys: list[str] = option(
+        "Names of the public key that messages are encrypted with; empty sends them as they are.", default=[]
+    )
+    crypto_public_key: str = option("Where that key is, file:///path on the workers.", default="")
 
 
 class PulsarSink(Sink):
@@ -54,6 +58,11 @@ class PulsarSink(Sink):
         check_cluster(config.service_url, [config.topic], "topic")
         if config.admin_url and not config.admin_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"adminUrl: {config.admin_url!r} is not http://host:port")
+        check_key("cryptoPublicKey", config.crypto_public_key)
+        if bool(config.encryption_keys) != bool(config.crypto_public_key):
+            raise InvalidConfig(
+                "encryptionKeys and cryptoPublicKey: one says how the key is called, the other where it is; give both"
+            )
 
     def not_effectively_once(self, config: PulsarSinkConfig) -> str:
         """See `Connector.not_effectively_once`."""
@@ -92,6 +101,7 @@ class PulsarSink(Sink):
             max_pending_messages=5000,
             block_if_queue_full=True,
             send_timeout_ms=int(_SEND_S * 1000),
+            **encrypting(config.encryption_keys, config.crypto_public_key),
         )
         if source:
             settings = replace(

@@ -24,7 +24,7 @@ from ..client.config import ConsumerConfig
 from ..client.consumers.received import Message
 from ..errors import InvalidConfig, MagnetarError
 from ..wire.topic_name import parse_topic_name
-from .pulsar_cluster import away, check_cluster, connected
+from .pulsar_cluster import away, check_cluster, check_key, connected, decrypting
 
 READ_MAX = 1000
 _WAIT_MS = 300
@@ -48,6 +48,14 @@ class PulsarSourceConfig:
         "Where a new subscription begins.", default="Earliest"
     )  # fmt: skip
     receiver_queue_size: int = option("Messages that are sent ahead at most.", default=1000, limits=(1, 100_000))
+    crypto_private_key: str = option(
+        "Where the private key of encrypted messages is, file:///path on the workers; empty for none.", default=""
+    )
+    crypto_failure_action: Literal["FAIL", "DISCARD", "CONSUME"] = option(
+        "What becomes of messages that cannot be decrypted: FAIL, they come again, and an ordered subscription stops;"
+        " DISCARD; CONSUME, as they are.",
+        default="FAIL",
+    )
 
 
 class PulsarSource(Source):
@@ -63,6 +71,7 @@ class PulsarSource(Source):
     def check(self, config: PulsarSourceConfig) -> None:
         """See `Connector.check`."""
         check_cluster(config.service_url, config.topics, "topics")
+        check_key("cryptoPrivateKey", config.crypto_private_key)
 
     def not_effectively_once(self, config: PulsarSourceConfig) -> str:
         """See `Connector.not_effectively_once`."""
@@ -82,6 +91,11 @@ class PulsarSource(Source):
             name=f"{context.name}-{context.instance_id}",
             initial_position=config.subscription_position,
             receiver_queue_size=config.receiver_queue_size,
+            **decrypting(
+                config.crypto_private_key,
+                config.crypto_failure_action,
+                is_ordered=config.subscription_type in ("Exclusive", "Failover"),
+            ),
         )
         self._is_exact = context.is_exact
         self._behind: tuple[int, ...] = tuple(context.position or ())

@@ -11,6 +11,7 @@ from ..api.connector_secrets import Hiding
 from ..client.client import AsyncClient
 from ..client.config import Guard
 from ..tasks import TaskSet, call_in, settle
+from .encryption import InstanceEncryption
 from .logs.file import InstanceLog
 from .ports import Endpoints
 from .spec import InstanceSpec
@@ -58,6 +59,7 @@ class InstanceCore:
         hiding: takes secrets out of what log and status show.
         stats: its counters.
         log: takes what the instance has to say.
+        encryption: its keys, once they are loaded.
         loop: its event loop.
         mailbox: takes what other threads have for the loop to do.
         tasks: those that take input, and others that end before the function does.
@@ -88,6 +90,7 @@ class InstanceCore:
         self.mailbox = Mailbox(self._action_failed)
         self.tasks = TaskSet(f"instance {spec.key}")
         self.ended: asyncio.Future[str] = self.loop.create_future()
+        self.encryption = InstanceEncryption(spec, self.stats, instance_log.write, self.end)
         self.opening = ""
         self.is_broken = False
         self.thread_id: int | None = None

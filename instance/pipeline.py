@@ -164,7 +164,7 @@ class Pipeline:
         core = self.core
         if self._log_topic is not None:
             core.opening = f"log topic {core.spec.details.logTopic}"
-            await self._log_topic.open(core.client, core.guard)
+            await self._log_topic.open(core.client, core.guard, core.encryption.letters)
         await self.settlement.open(self._calls.result())
 
     @property
@@ -245,6 +245,7 @@ class Pipeline:
         spec, settlement = self.core.spec, self.settlement
         self.core.thread_id = get_ident()
         self._home.enter_thread()
+        self.core.encryption.load(self._home)
         if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
             tell_untraced(self.core.log.write)
             return settlement.load(self._home)

@@ -41,7 +41,7 @@ PUBLIC: dict[str, set[str]] = {
         "Base64Bytes",
         "Authentication", "AuthenticationBasic", "AuthenticationOAuth2", "AuthenticationTls", "AuthenticationToken",
         "AuthenticationError", "AuthorizationError", "CredentialsUnavailable", "TlsFailed",
-        "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "UriKeyReader",
+        "CryptoError", "CryptoKeyReader", "EncryptionKey", "FileKeyReader", "NamedKeyReader", "UriKeyReader",
         "AutoConsumeSchema", "AutoProduceBytesSchema", "KeyValue", "KeyValueSchema", "ProtobufNativeSchema",
         "ProtobufSchema",
         "TypedConsumer", "TypedMessage", "TypedProducer", "TypedReader",

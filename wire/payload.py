@@ -70,6 +70,14 @@ def open_payload(payload: bytes) -> tuple[MessageMetadata, int]:
         raise ProtocolError(f"metadata of {body - offset - 4} bytes cannot be parsed: {error}") from error
 
 
+def is_encrypted(payload: bytes) -> bool:
+    """Return whether the metadata of a payload section names keys that its body is encrypted with."""
+    try:
+        return len(open_payload(payload)[0].encryption_keys) > 0
+    except ProtocolError:
+        return False
+
+
 def verify_checksum(payload: bytes) -> bool | None:
     """Return whether the checksum fits, or None if the section carries none."""
     offset = _after_broker_entry(payload)

@@ -23,7 +23,7 @@ from .call import Call
 from .forward import PACKAGES, Forwarder, forwards
 from .forwarded_identity import Vouch
 from .guard import guard_of
-from .namespaces import namespaces, refused_policies, schema_policies
+from .namespaces import encryption_policy, namespaces, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
 from .topics import messages, partitions, subscriptions, topics
@@ -47,6 +47,7 @@ ROUTES = (
     *tenants.ROUTES,
     *namespace_policies.ROUTES,
     *schema_policies.ROUTES,
+    *encryption_policy.ROUTES,
     *refused_policies.ROUTES,
     *namespaces.ROUTES,
     *brokers.ROUTES,

@@ -104,6 +104,7 @@ class EffectivePolicies:
         subscription_rate: of each subscription about which nothing else is said.
         subscription_rates: of single subscriptions, by name.
         subscribe_rate: how often one consumer may subscribe in a period.
+        encryption_required: whether producers must encrypt what they send.
     """
 
     max_producers: int
@@ -126,6 +127,7 @@ class EffectivePolicies:
     subscription_rate: Rate
     subscription_rates: Mapping[str, Rate]
     subscribe_rate: Rate
+    encryption_required: bool
 
 
 def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") -> Any:
@@ -192,6 +194,7 @@ def resolve(config: BrokerConfig, namespace: Policies, own: Policies) -> Effecti
             name: dispatch_rate_of(rate, (0, 0)) for name, rate in (own.get("subscriptionRates") or {}).items()
         },
         subscribe_rate=subscribe_rate_of(get("clusterSubscribeRate"), config),
+        encryption_required=bool(config.encryption_required or namespace.get("encryption_required")),
     )
 
 

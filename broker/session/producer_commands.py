@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import NotAllowed, PersistenceError, ServiceNotReady
+from ...errors import MetadataError, NotAllowed, PersistenceError, ServiceNotReady
 from ...wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ...wire.topic_name import parse_topic_name
 from ..schemas.model import from_wire
 from ..storage.cursors.names import is_internal
 from ..topics.backlog_quotas import check_admits
+from ..topics.gate import must_be_encrypted
 from ..topics.producer import Producer
 from ..topics.topic_schemas import producer_version
 from .authorization import audit_created
@@ -61,6 +62,8 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
             )
         await topic.create_subscription(command.initial_subscription_name, "earliest")
     await check_admits(topic)
+    if not command.encrypted and must_be_encrypted(name, topic.policies):
+        raise MetadataError(f"Encryption is required in {name.text}")
     schema = from_wire(command.schema, broker.now_ms()) if command.HasField("schema") else None
     version = await producer_version(topic, schema)
     producer_name = command.producer_name or broker.new_producer_name()

@@ -1,4 +1,4 @@
-"""What entries have to pass on their way into a topic that limits them: a largest size, a publish rate.
+"""What entries have to pass on their way into a topic that limits them: a largest size, a publish rate, encryption.
 
 Topics without such limits have no gate, and nothing is asked there.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...wire.topic_name import TopicName
 from ..policies.effective import EffectivePolicies
 from ..policies.rate_limit import RateLimit, follow
 
@@ -17,11 +18,13 @@ class Gate:
     Attributes:
         max_bytes: of an entry.
         limit: of what is published; None if that is not limited.
+        takes_encrypted_only: whether entries must be encrypted.
     """
 
-    def __init__(self, max_bytes: int, limit: RateLimit | None) -> None:
+    def __init__(self, max_bytes: int, limit: RateLimit | None, *, takes_encrypted_only: bool = False) -> None:
         self.max_bytes = max_bytes
         self.limit = limit
+        self.takes_encrypted_only = takes_encrypted_only
 
     def refusal(self, bytes_: int) -> str | None:
         """Return why an entry is too large, None if it is not."""
@@ -38,17 +41,28 @@ class Gate:
 
 
 def gate_for(
-    policies: EffectivePolicies, max_message_bytes: int, gate: Gate | None, clock: Callable[[], float]
+    name: TopicName,
+    policies: EffectivePolicies,
+    max_message_bytes: int,
+    gate: Gate | None,
+    clock: Callable[[], float],
 ) -> Gate | None:
     """Return the gate of a topic; None if nothing is limited below what the broker takes.
 
     Args:
+        name: of the topic.
         policies: of the topic.
         max_message_bytes: what the broker takes.
         gate: the one there was; its publish rate goes on where it is the same.
         clock: seconds, never going back.
     """
     limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
-    if limit is None and policies.max_message_bytes >= max_message_bytes:
+    takes_encrypted_only = must_be_encrypted(name, policies)
+    if limit is None and policies.max_message_bytes >= max_message_bytes and not takes_encrypted_only:
         return None
-    return Gate(policies.max_message_bytes, limit)
+    return Gate(policies.max_message_bytes, limit, takes_encrypted_only=takes_encrypted_only)
+
+
+def must_be_encrypted(name: TopicName, policies: EffectivePolicies) -> bool:
+    """Return whether messages of a topic must be encrypted; those of system topics never."""
+    return policies.encryption_required and not name.local.startswith("__")

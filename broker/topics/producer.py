@@ -16,16 +16,22 @@ from collections import deque
 from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import google_crc32c
 from google.protobuf.message import DecodeError
 
-from ...errors import ChecksumError, ProducerBlockedQuotaExceededRefused, ProtocolError
+from ...errors import (
+    BrokerError,
+    ChecksumError,
+    MetadataError,
+    ProducerBlockedQuotaExceededRefused,
+    ProtocolError,
+)
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.bulk import Receipt, receipt_frames
 from ...wire.commands import NO_REQUEST
-from ...wire.payload import MAGIC_CHECKSUM, open_payload
+from ...wire.payload import MAGIC_CHECKSUM, is_encrypted, open_payload
 from ...wire.position import Position
 from ...wire.pulsar_api_pb2 import (
     CommandCloseProducer,
@@ -82,6 +88,7 @@ class Producer:
 
     Attributes:
         schema_version: of its schema, as the wire has it; empty for one without.
+        is_encrypted: whether its client says that it encrypts.
         is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
         messages_in: messages stored so far.
         bytes_in: bytes stored so far.
@@ -98,6 +105,7 @@ class Producer:
         self.request_id = command.request_id
         self.epoch = command.epoch
         self.schema_version = schema_version
+        self.is_encrypted = command.encrypted
         self.access_mode = command.producer_access_mode
         self.requested_topic_epoch = command.topic_epoch if command.HasField("topic_epoch") else None
         self.metadata = {pair.key: pair.value for pair in command.metadata}
@@ -161,6 +169,8 @@ class Producer:
         if metadata.deliver_at_time > 0 and text is None:
             text = self._delay_refusal(metadata)
         if gate is not None and text is None:
+            if gate.takes_encrypted_only and not metadata.encryption_keys:
+                return self._unencrypted(send)
             text = gate.refusal(bytes_)
         if text is not None:
             return self.refuse(send, text)
@@ -245,12 +255,13 @@ class Producer:
                 return count, rows[index:]
             sequence_id, highest_sequence_id, messages, _, payload = row
             text = gate.refusal(len(payload))
-            if text is None:
+            is_clear = gate.takes_encrypted_only and not is_encrypted(payload)
+            if text is None and not is_clear:
                 gate.take(messages, len(payload))
                 count += self.publish_all([row])
-            else:
-                send = CommandSend(sequence_id=sequence_id, highest_sequence_id=highest_sequence_id)
-                count += self.refuse(send, text)
+                continue
+            send = CommandSend(sequence_id=sequence_id, highest_sequence_id=highest_sequence_id)
+            count += self._unencrypted(send) if text is None else self.refuse(send, text)
         return count, []
 
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | bool:
@@ -311,12 +322,18 @@ class Producer:
 
         Where repetitions are looked for, those behind it must not be taken first: its own repetition would seem old.
         """
-        text = "Checksum failed on the broker"
+        return self._refuse_repeatable(send, ChecksumError("Checksum failed on the broker"))
+
+    def _unencrypted(self, send: CommandSend) -> bool:
+        """Refuse an entry that is not encrypted on a topic where all must be; returns and does as `_damaged`."""
+        return self._refuse_repeatable(send, MetadataError("Messages must be encrypted"))
+
+    def _refuse_repeatable(self, send: CommandSend, error: BrokerError) -> bool:
         if self.sequence is None:
-            return self._refuse_in_order(send, ServerError.ChecksumError, text)
+            return self._refuse_in_order(send, cast(ServerError, error.code), str(error))
         self._pending.append((send.sequence_id, send.highest_sequence_id, 0, 0))
         self._is_appending = True
-        self._not_stored(ChecksumError(text))
+        self._not_stored(error)
         self._is_appending = False
         return True
 

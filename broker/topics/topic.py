@@ -180,12 +180,14 @@ class Topic:
             return
         self.policies = policies
         self._follow_rates()
+        if self.gate is not None and self.gate.takes_encrypted_only:
+            self.producers.close_unencrypted()
         for subscription in list(self.subscriptions.values()):
             subscription.follow_policies()
 
     def _follow_rates(self) -> None:
         policies, clock = self.policies, self._loop.time
-        self.gate = gate_for(policies, self.broker.config.max_message_bytes, self.gate, clock)
+        self.gate = gate_for(self.name, policies, self.broker.config.max_message_bytes, self.gate, clock)
         self.dispatch_limit = follow(self.dispatch_limit, policies.dispatch_rate, clock, self.publish_rates)
         if not policies.subscribe_rate.is_limit:
             self.subscribe_limit = None

@@ -187,6 +187,12 @@ class TopicProducers(dict[str, "Producer"]):
         self.clear()
         self.exclusive = None
 
+    def close_unencrypted(self) -> None:
+        """Close the producers that do not encrypt: their topic does not take what they send any more."""
+        for producer in (*self.values(), *self.waiting):
+            if not producer.is_encrypted:
+                producer.close_by_broker()
+
     def remove(self, producer: Producer) -> None:
         """Remove a producer; the first that waits for the topic gets it."""
         if self.get(producer.name) is producer:

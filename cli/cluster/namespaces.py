@@ -22,6 +22,7 @@ GETTERS = {
     "get-schema-compatibility-strategy": "schemaCompatibilityStrategy",
     "get-schema-validation-enforce": "schemaValidationEnforced",
     "get-is-allow-auto-update-schema": "isAllowAutoUpdateSchema",
+    "get-encryption-required": "encryptionRequired",
 }
 """Commands that show a policy."""
 
@@ -169,6 +170,17 @@ def set_schema_updates(rest: Admin, namespace: str, enable: bool, disable: bool)
     is_on = on_or_off(enable, disable)
     rest.post(f"{path_of(namespace)}/isAllowAutoUpdateSchema", is_on)
     return f"New schemas of clients in {namespace} are {'taken' if is_on else 'refused'}"
+
+
+@rest_command(namespaces, "set-encryption-required")
+@namespace_argument
+@enable_option
+@disable_option
+def set_encryption(rest: Admin, namespace: str, enable: bool, disable: bool) -> str:
+    """Refuse messages that are not encrypted, or take them."""
+    is_on = on_or_off(enable, disable)
+    rest.post(f"{path_of(namespace)}/encryptionRequired", is_on)
+    return f"Messages in {namespace} {'must' if is_on else 'need not'} be encrypted"
 
 
 @rest_command(namespaces, "set-retention")

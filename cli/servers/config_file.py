@@ -138,6 +138,7 @@ BROKER_KEYS: dict[str, Key] = {
     "systemTopicSchemaCompatibilityStrategy": Key("broker", "system_schema_strategy", _text),
     "isAllowAutoUpdateSchemaEnabled": Key("broker", "allow_auto_update_schema", _truth),
     "isSchemaValidationEnforced": Key("broker", "enforce_schema_validation", _truth),
+    "encryptionRequireOnProducer": Key("broker", "encryption_required", _truth),
     "managedLedgerMaxEntriesPerLedger": Key("storage", "max_ledger_entries", _whole),
     "managedLedgerMaxSizePerLedgerMbytes": Key("storage", "max_ledger_bytes", _mebibytes),
     "managedLedgerMaxLedgerRolloverTimeMinutes": Key("storage", "max_ledger_age_s", _scaled(60)),

@@ -95,7 +95,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"ttlDuration.*|messageExpiry.*|additionalSystemCursorNames", _POLICY),
     (r"brokerDeleteInactive.*|brokerServicePurge.*|subscriptionExp.*|max(Tenants|NamespacesPer|TopicsPer).*", _POLICY),
     (r"max(SameAddress)?(Producers|Consumers|Subscriptions)Per.*|maxNumPartitions.*|defaultRetention.*", _POLICY),
-    (r"subscriptionTypesEnabled|encryptionRequire.*|brokerMaxConnections.*|maxMessageSizeCheck.*", _POLICY),
+    (r"subscriptionTypesEnabled|brokerMaxConnections.*|maxMessageSizeCheck.*", _POLICY),
     (r"forceDelete.*", "a tenant or namespace is deleted when it is empty; delete its topics first"),
     (r"maxUnackedMessagesPer.*Broker.*|unblockStuck.*|preciseDispatcher.*|dispatcher(Read|Retry|Min).*"
      r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*|maxMessagePublishBuffer.*"

@@ -196,9 +196,13 @@ class Acknowledger:
             self.tracker.add_wanted(position, ((1 << size) - 1) & ~((2 << index) - 1))
         return self._sent_later()
 
-    def negative(self, position: EntryKey) -> None:
-        """Ask for an entry again after the delay."""
-        self._negative.add(position, self._loop.time())
+    def negative(self, position: EntryKey, pause_s: float | None = None) -> None:
+        """Ask for an entry again after the delay, or after a pause, which is the same in all calls that give one."""
+        before_s = self._negative.next_due_s
+        self._negative.add(position, self._loop.time(), pause_s)
+        if self._negative_timer is not None and self._negative.next_due_s != before_s:
+            self._negative_timer.cancel()
+            self._negative_timer = None
         if self._negative_timer is None:
             self._arm_negative_timer()
 

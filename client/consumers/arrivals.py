@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.frames import DEFAULT_MAX_MESSAGE_BYTES
@@ -16,11 +14,6 @@ from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, EntryKey, ReceivedEntry, open_entry, open_rows
 from .start import Resumption
 
-if TYPE_CHECKING:
-    from ..encryption.decryption import Decryption
-
-log = logging.getLogger(__name__)
-
 
 class Arrivals:
     """Opens entries of one consumer and queues those that are new.
@@ -29,8 +22,6 @@ class Arrivals:
         max_message_bytes: limit of the broker.
         epoch: counts how often everything was asked for again; what was sent before that is dropped.
         is_seeking: whether the subscription is being moved; everything is dropped then.
-        decryption: of entries that are encrypted; None if they stay so.
-        takes_encrypted: whether an entry that cannot be decrypted is queued as it is.
     """
 
     def __init__(
@@ -55,8 +46,6 @@ class Arrivals:
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.epoch = 0
         self.is_seeking = False
-        self.decryption: Decryption | None = None
-        self.takes_encrypted = False
         self._topic = topic.text
         self._partition = topic.partition
         self._queue = queue
@@ -69,8 +58,6 @@ class Arrivals:
         """Take an entry; return whether it is in the queue now."""
         try:
             entry = open_entry(message, payload, self._topic, self._partition, self.max_message_bytes)
-            if entry.is_encrypted and self.decryption is not None:
-                entry = self._decrypted(entry, self.decryption)
         except DamagedEntry as error:
             data = message.message_id
             self._drop_damaged((data.ledgerId, data.entryId), error)
@@ -112,27 +99,7 @@ class Arrivals:
         entries, damaged = open_rows(rows, self._topic, self._partition, self.max_message_bytes)
         for position, error in damaged:
             self._drop_damaged(position, error)
-        if self.decryption is not None:
-            return self._all_decrypted(entries, self.decryption)
         return entries
-
-    def _all_decrypted(self, entries: list[ReceivedEntry], decryption: Decryption) -> list[ReceivedEntry]:
-        found = []
-        for entry in entries:
-            try:
-                found.append(self._decrypted(entry, decryption) if entry.is_encrypted else entry)
-            except DamagedEntry as error:
-                self._drop_damaged(entry.position, error)
-        return found
-
-    def _decrypted(self, entry: ReceivedEntry, decryption: Decryption) -> ReceivedEntry:
-        try:
-            return entry.decrypted(decryption.decrypt)
-        except DamagedEntry as error:
-            if not self.takes_encrypted:
-                raise
-            log.warning("%s: %s; it is given out as it is", self._topic, error)
-            return entry.undecrypted()
 
     def _drop_damaged(self, position: EntryKey, error: DamagedEntry) -> None:
         self._name_damage(position, error)

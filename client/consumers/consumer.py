@@ -16,8 +16,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ...errors import ClosedError, InvalidConfig, MagnetarError
+from ...errors import ClosedError, CryptoError, InvalidConfig, MagnetarError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.runs import MessageRow
@@ -34,12 +35,16 @@ from .acknowledger import Acknowledger
 from .arrivals import Arrivals
 from .chunked_messages import ChunkedMessages
 from .command import ack_damaged, ask_last, redeliver, seek, subscribe_command
+from .encrypted_entries import EncryptedEntries
 from .entry_claims import claim_entries
 from .no_acks import NoAcks
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, position_of
 from .start import Resumption, StartPosition
 from .waiters import Waiters, next_message
+
+if TYPE_CHECKING:
+    from ..encryption.decryption import Decryption
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +101,26 @@ class Consumer(Attachable, Receiving[Message]):
         self._joins_chunks = config.joins_chunks
         self._resumption = Resumption(start if topic.is_persistent else None, self._acks)
         self._arrivals = Arrivals(topic, self._queue, self._acks, self._resumption, self._release, self._name_damage)
-        if config.crypto_key_reader is not None or config.crypto_failure_action == "CONSUME":
-            from ..encryption.decryption import Decryption  # the library is for those who encrypt
-
-            self._arrivals.decryption = Decryption(config.crypto_key_reader)
-            self._arrivals.takes_encrypted = config.crypto_failure_action == "CONSUME"
+        self._queue.encrypted = self._encrypted_entries()
+        self._halt: CryptoError | None = None
         self._is_rewinding = config.type in ("Exclusive", "Failover")
         self.on_arrival: Callable[[], None] | None = None
         self._schema: SchemaInfo | None = None
         self._on_attach: Callable[[], None] | None = None
+
+    def _encrypted_entries(self) -> EncryptedEntries | None:
+        """Return what decrypts entries; None: they are given out as they are, and opening one fails."""
+        config = self._config
+        as_they_are = config.crypto_failure_action == "CONSUME"
+        decryption: Decryption | None = None
+        if config.crypto_key_reader is not None or as_they_are:
+            from ..encryption.decryption import Decryption  # the library is for those who encrypt
+
+            decryption = Decryption(config.crypto_key_reader)
+        elif config.on_undecryptable is None:
+            return None
+        take_as_is = self._take_undecrypted if as_they_are else None
+        return EncryptedEntries(decryption, take_as_is, self._refuse_encrypted, self._announce)
 
     def __repr__(self) -> str:
         return f"Consumer(topic={self.topic!r}, subscription={self.subscription!r}, queued={self.queued_messages})"
@@ -117,9 +133,10 @@ class Consumer(Attachable, Receiving[Message]):
         Raises:
             ClosedError: the consumer is closed.
             BrokerError: the broker refused the consumer for good.
+            CryptoError: ``on_undecryptable`` has ended it at an entry.
         """
-        if self._error is not None or self._is_closed:
-            self._check_open()
+        if self._error is not None or self._is_closed or self._halt is not None:
+            self._check_readable()
         while (entry := self._queue.pop_entry()) is not None:
             if self._resumption.start is not None:
                 self._resumption.start = StartPosition(entry.message_id, inclusive=False)
@@ -132,6 +149,8 @@ class Consumer(Attachable, Receiving[Message]):
                 return entry
             if (whole := self._chunked.join(entry)) is not None:
                 return whole
+        if self._halt is not None:
+            raise self._halt
         self._demand()
         return None
 
@@ -148,10 +167,12 @@ class Consumer(Attachable, Receiving[Message]):
 
     def poll(self) -> Message | None:
         """Return the next message if one is queued; raises as `poll_entry`."""
-        if self._error is not None or self._is_closed:
-            self._check_open()
+        if self._error is not None or self._is_closed or self._halt is not None:
+            self._check_readable()
         message = self._queue.pop_message(self._release, self.discard)
         if message is None:
+            if self._halt is not None:
+                raise self._halt
             self._demand()
             return None
         if self._resumption.start is not None:
@@ -178,7 +199,7 @@ class Consumer(Attachable, Receiving[Message]):
 
         Cancellation: safe.
         """
-        if not self._queue and not self._is_closed and self._error is None:
+        if not self._queue and not self._is_closed and self._error is None and self._halt is None:
             await self._waiting.wait()
 
     @property
@@ -218,14 +239,35 @@ class Consumer(Attachable, Receiving[Message]):
         self._name_damage(entry.message_id[:2], error)
 
     def _name_damage(self, position: EntryKey, error: DamagedEntry) -> None:
-        is_encrypted = error.validation_error == pb.CommandAck.DecryptionError
-        if is_encrypted and self._config.crypto_failure_action == "FAIL":
-            log.error("%s: entry %d:%d is not given out: %s", self.topic, *position, error)
-            self._acks.negative(position)
+        if error.validation_error == pb.CommandAck.DecryptionError:
+            self._name_undecryptable(position, error)
             return
         log.error("%s: entry %d:%d is damaged and was dropped: %s", self.topic, *position, error)
         if self._connection is not None:
             self._connection.send_command(ack_damaged(self._id, position, error.validation_error))
+
+    def _name_undecryptable(self, position: EntryKey, error: DamagedEntry) -> None:
+        config, pause_s = self._config, None
+        is_kept = config.crypto_failure_action == "FAIL"
+        if config.on_undecryptable is not None:
+            pause_s = config.on_undecryptable(self.topic, position, str(error))
+            if is_kept and pause_s is None:
+                self._halt = CryptoError(f"{self.topic}: {error}")
+                self._queue.clear()
+                return
+        else:
+            log.error("%s: entry %d:%d is not given out: %s", self.topic, *position, error)
+        if is_kept:
+            self._acks.negative(position, pause_s)
+        elif self._connection is not None:
+            self._connection.send_command(ack_damaged(self._id, position, error.validation_error))
+
+    def _refuse_encrypted(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        self._name_undecryptable(entry.position, error)
+        self._release(error.permits)
+
+    def _take_undecrypted(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
+        log.warning("%s: %s; it is given out as it is", self.topic, error)
 
     def _release(self, count: int) -> None:
         if permits := self._queue.permits.release(count):
@@ -460,6 +502,11 @@ class Consumer(Attachable, Receiving[Message]):
             raise self._error
         if self._is_closed:
             raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
+
+    def _check_readable(self) -> None:
+        self._check_open()
+        if self._halt is not None:
+            raise self._halt
 
     async def _attached(self) -> Connection:
         """Return the connection, waiting for it if there is none at the moment."""

@@ -1,7 +1,8 @@
 """Entries to ask for again after a delay.
 
-Design: the delay is the same for all, so entries become due in the order in which they were added, and one timer for
-the first is enough. The protocol asks for whole entries; which message of it was meant does not matter here.
+Design: the delay is the same for all, and the pause for those that get one, so the entries of each kind become due in
+the order in which they were added, and one timer for the first is enough. The protocol asks for whole entries; which
+message of it was meant does not matter here.
 """
 
 from __future__ import annotations
@@ -10,45 +11,57 @@ from __future__ import annotations
 class NegativeAcks:
     """Positions (ledger, entry) with the time when each is due, in the order of these times."""
 
-    __slots__ = ("_delay_s", "_due_s")
+    __slots__ = ("_delay_s", "_due_s", "_paused_s")
 
     def __init__(self, delay_s: float):
         self._delay_s = delay_s
         self._due_s: dict[tuple[int, int], float] = {}
+        self._paused_s: dict[tuple[int, int], float] = {}
 
     def __len__(self) -> int:
-        return len(self._due_s)
+        return len(self._due_s) + len(self._paused_s)
 
-    def add(self, position: tuple[int, int], now_s: float) -> None:
-        """Ask for an entry again after the delay; one that is already here waits anew."""
-        self._due_s.pop(position, None)
-        self._due_s[position] = now_s + self._delay_s
+    def add(self, position: tuple[int, int], now_s: float, pause_s: float | None = None) -> None:
+        """Ask for an entry again after the delay, or a pause; one that is already here waits anew."""
+        self.discard(position)
+        if pause_s is None:
+            self._due_s[position] = now_s + self._delay_s
+        else:
+            self._paused_s[position] = now_s + pause_s
 
     def discard(self, position: tuple[int, int]) -> None:
         """Forget an entry: it was acknowledged."""
         self._due_s.pop(position, None)
+        if self._paused_s:
+            self._paused_s.pop(position, None)
 
     def discard_up_to(self, position: tuple[int, int]) -> None:
         """Forget all entries up to a position."""
-        for known in [known for known in self._due_s if known <= position]:
-            del self._due_s[known]
+        for due_s in (self._due_s, self._paused_s):
+            for known in [known for known in due_s if known <= position]:
+                del due_s[known]
 
     def clear(self) -> None:
         """Forget all."""
         self._due_s.clear()
+        self._paused_s.clear()
 
     @property
     def next_due_s(self) -> float | None:
         """When the first entry is due."""
-        return next(iter(self._due_s.values()), None)
+        firsts = [next(iter(due_s.values())) for due_s in (self._due_s, self._paused_s) if due_s]
+        return min(firsts, default=None)
 
     def pop_due(self, now_s: float) -> list[tuple[int, int]]:
         """Remove and return what is due."""
-        due = []
-        for position, due_s in self._due_s.items():
-            if due_s > now_s:
-                break
-            due.append(position)
-        for position in due:
-            del self._due_s[position]
-        return due
+        found: list[tuple[int, int]] = []
+        for waiting in (self._due_s, self._paused_s):
+            due = []
+            for position, due_s in waiting.items():
+                if due_s > now_s:
+                    break
+                due.append(position)
+            for position in due:
+                del waiting[position]
+            found += due
+        return found

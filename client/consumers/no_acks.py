@@ -40,5 +40,5 @@ class NoAcks(Acknowledger):
         """Be done with everything up to a message."""
         return self._done
 
-    def negative(self, position: EntryKey) -> None:
+    def negative(self, position: EntryKey, pause_s: float | None = None) -> None:
         """Ask for nothing: it would not come again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from .encrypted_entries import EncryptedEntries
 from .received import DamagedEntry, Message, ReceivedEntry
 from .start import StartPosition
 
@@ -105,17 +106,21 @@ class ReceiveQueue:
     Attributes:
         permits: flow control.
         join: is given each chunk; returns the whole message with its last one.
+        encrypted: decrypts entries as they are taken; None: they are handed out as they came.
     """
 
-    __slots__ = ("_entries", "_opened", "join", "permits")
+    __slots__ = ("_entries", "_opened", "encrypted", "join", "permits")
 
     def __init__(self, size: int, bytes_max: int = 0):
         self.join: Callable[[ReceivedEntry], ReceivedEntry | None] = lambda entry: entry
+        self.encrypted: EncryptedEntries | None = None
         self.permits = Permits(size, bytes_max)
         self._entries: deque[ReceivedEntry] = deque()
         self._opened: deque[Message] = deque()
 
     def __bool__(self) -> bool:
+        if self.encrypted is not None and self.encrypted.is_waiting:
+            return bool(self._opened)
         return bool(self._entries or self._opened)
 
     @property
@@ -142,6 +147,8 @@ class ReceiveQueue:
 
     def pop_entry(self) -> ReceivedEntry | None:
         """Remove the oldest entry and return it; the caller releases its permits."""
+        if self.encrypted is not None:
+            return self.encrypted.pop(self._entries)
         return self._entries.popleft() if self._entries else None
 
     def pop_message(
@@ -154,9 +161,9 @@ class ReceiveQueue:
             discard: is given entries that cannot be read.
         """
         while not self._opened:
-            if not self._entries:
+            entry = self.pop_entry()
+            if entry is None:
                 return None
-            entry = self._entries.popleft()
             if entry.is_chunk:
                 whole = self.join(entry)
                 if whole is None:

@@ -48,7 +48,19 @@ class Decryption:
         except (InvalidTag, ValueError) as error:
             raise CryptoError("its body was changed, or encrypted with another key") from error
 
-    def _cipher(self, metadata: MessageMetadata) -> AESGCM:
+    def is_ready(self, metadata: MessageMetadata) -> bool:
+        """Return whether `decrypt` asks nobody: the data key is known, or there is no reader."""
+        return self._reader is None or self._kept(metadata) is not None
+
+    def find_key(self, metadata: MessageMetadata) -> CryptoError | None:
+        """Have the data key of an entry ready for `decrypt`; return why there is none. May take its time."""
+        try:
+            self._cipher(metadata)
+        except CryptoError as error:
+            return error
+        return None
+
+    def _kept(self, metadata: MessageMetadata) -> AESGCM | None:
         with self._lock:
             now_s = self._clock()
             for key in metadata.encryption_keys:
@@ -56,6 +68,12 @@ class Decryption:
                 if found is not None and now_s < found[1]:
                     self._known.move_to_end(key.value)
                     return found[0]
+        return None
+
+    def _cipher(self, metadata: MessageMetadata) -> AESGCM:
+        kept = self._kept(metadata)
+        if kept is not None:
+            return kept
         if self._reader is None:
             raise CryptoError("the consumer has no crypto_key_reader")
         reasons = []
@@ -66,7 +84,7 @@ class Decryption:
                 reasons.append(str(error))
                 continue
             with self._lock:
-                self._known[key.value] = (cipher, now_s + KEPT_S)
+                self._known[key.value] = (cipher, self._clock() + KEPT_S)
                 if len(self._known) > KEPT_MAX:
                     self._known.popitem(last=False)
             return cipher

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ...errors import CryptoError
+from ...tasks import call_in
 from ...wire.pulsar_api_pb2 import EncryptionKeys, KeyValue, MessageMetadata
 from .data_keys import DATA_KEY_BITS, NONCE_BYTES, TAG_BYTES, encrypted_key
 from .keys import CryptoKeyReader
@@ -37,7 +38,7 @@ class _DataKey(NamedTuple):
 
 
 class Encryption:
-    """What encrypts the entries of one producer, on its event loop."""
+    """What encrypts the entries of one producer; made on an event loop, and encrypts in any thread."""
 
     def __init__(
         self,
@@ -62,6 +63,11 @@ class Encryption:
         self._data_key: _DataKey | None = None
         self._due_s = float("inf")
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def may_send_clear(self) -> bool:
+        """Whether messages may go out as they are."""
+        return self._sends_clear
 
     async def open(self) -> None:
         """Make the first data key.
@@ -100,7 +106,9 @@ class Encryption:
 
     def _renew(self) -> None:
         self._due_s = self._clock() + RETRY_S
+        call_in(self._loop, self._begin_renewal)
 
+    def _begin_renewal(self) -> None:
         def renewed(future: asyncio.Future[_DataKey]) -> None:
             if future.cancelled():
                 return

@@ -85,6 +85,32 @@ class UriKeyReader:
         return read_uri("private", self._uri)
 
 
+class NamedKeyReader:
+    """Has keys of several names, each at a URI as of `UriKeyReader`, and one pair for all other names.
+
+    The arguments are called as the official Java client's default reader calls them.
+    """
+
+    def __init__(
+        self,
+        defaultPublicKey: str = "",
+        defaultPrivateKey: str = "",
+        publicKeys: Mapping[str, str] | None = None,
+        privateKeys: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the URIs; they are read when a key is asked for."""
+        self._public = (dict(publicKeys or {}), defaultPublicKey)
+        self._private = (dict(privateKeys or {}), defaultPrivateKey)
+
+    def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKey:
+        """Return the key of a name; raises as `FileKeyReader.get_public_key`."""
+        return read_uri("public", self._public[0].get(name, self._public[1]))
+
+    def get_private_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKey:
+        """Return the key of a name; raises as `FileKeyReader.get_public_key`."""
+        return read_uri("private", self._private[0].get(name, self._private[1]))
+
+
 def read_uri(kind: str, uri: str) -> EncryptionKey:
     """Return the ``public`` or ``private`` key of a URI.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import InvalidConfig
 from ...wire.batch import encode_attributes, encode_plain_batch, encode_rows
@@ -13,6 +13,9 @@ from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetad
 from ..checks import INT64_MAX, check_integer, check_options
 from ..config import Compression
 from ..outgoing_message import Base64Key
+
+if TYPE_CHECKING:
+    from ..encryption.encryption import Encryption
 
 
 class OutgoingEntry(NamedTuple):
@@ -78,6 +81,7 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
     *,
     deliver_at_ms: int = 0,
     ordering_key: bytes | None = None,
+    encryption: Encryption | None = None,
 ) -> bytes:
     """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
 
@@ -89,6 +93,7 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
         schema_version: of the schema of its messages, as the broker calls it; empty if they have none.
         deliver_at_ms: when Shared and Key_Shared subscriptions give it out, in ms since 1970; 0 is at once.
         ordering_key: what Key_Shared looks at instead of the entry's key.
+        encryption: encrypts the body; None leaves it as it is.
     """
     metadata = MessageMetadata(
         producer_name=producer_name,
@@ -108,7 +113,7 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
         metadata.ordering_key = ordering_key
     if deliver_at_ms:
         metadata.deliver_at_time = deliver_at_ms
-    return seal(metadata, entry.body)
+    return seal(metadata, entry.body if encryption is None else encryption.encrypt(metadata, entry.body))
 
 
 def delayed(deliver_at_ms: int) -> MessageMetadata:

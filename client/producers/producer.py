@@ -21,7 +21,7 @@ from ...errors import MagnetarError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.bulk import send_frame_head
 from ...wire.message_id import MessageId, signed_64
-from ...wire.payload import verify_checksum
+from ...wire.payload import is_encrypted, verify_checksum
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from ...wire.topic_name import TopicName
 from ..checks import as_bytes, check_integer
@@ -248,11 +248,15 @@ class Producer(Attachable, Closing):
         The entry has one sequence id for all its messages. Never waits, as `send_entry`.
 
         Raises:
-            InvalidConfig: the producer encrypts, which has to happen before an entry is sealed.
+            InvalidConfig: the producer encrypts, and the entry is not encrypted, which has to happen when it is sealed.
             MagnetarError: as `send_nowait`.
         """
-        if self._encoder.encryption is not None:
-            raise errors.InvalidConfig(f"producer {self.name} encrypts, and this entry is sealed; use send_entry")
+        encryption = self._encoder.encryption
+        if encryption is not None and not encryption.may_send_clear and not is_encrypted(payload):
+            raise errors.InvalidConfig(
+                f"producer {self.name} encrypts, and this entry is sealed in the clear; give seal_entry an encryption,"
+                " or use send_entry"
+            )
         self._check_room()
         self._encoder.check_size("entry", len(payload))
         if self._batch.payloads:

@@ -100,7 +100,7 @@ class AtLeastOnce:
             self.maker.in_place = self._failed.in_place = None  # their messages are not called by the maker's steps
         if calls.has_output:
             core.opening = f"output topic {spec.details.sink.topic}"
-            config = replace(producer_config(), guard=core.guard)
+            config = core.encryption.writing(replace(producer_config(), guard=core.guard))
             self._output = await core.endpoints.create_producer(spec.details.sink.topic, config)
         for topic, serde in calls.serdes.items():
             core.opening = f"input topic {topic}"
@@ -111,7 +111,8 @@ class AtLeastOnce:
 
     async def _open_input(self, topic: str) -> Input:
         core = self._core
-        reading = replace(consumer_config(core.spec, topic), guard=core.guard, joins_chunks=self.joins_chunks)
+        reading = core.encryption.reading(consumer_config(core.spec, topic), topic)
+        reading = replace(reading, guard=core.guard, joins_chunks=self.joins_chunks)
         if self._failed is not None:
             reading = replace(reading, negative_ack_delay_ms=0)  # the pauses are its own
         if (pattern := patterns_of(core.spec.details).get(topic)) is not None:

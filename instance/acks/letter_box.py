@@ -158,6 +158,7 @@ class LetterBox:
         producer = self._producers.get(in_chunks)
         if producer is None:
             config = replace(self._config, batching=False, chunking_enabled=True) if in_chunks else self._config
+            config = self._core.encryption.letters(config)
             producer = self._producers[in_chunks] = await self._core.client.create_producer(self._topic, config)
         return producer
 

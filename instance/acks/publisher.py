@@ -168,6 +168,7 @@ class Publisher:
                 task.cancel()  # closes the producer, which has nothing pending
         topic = self._topics[key] = _Topic()
         config = replace(publishing_config(self._core.spec, request.compression), guard=self._core.guard)
+        config = self._core.encryption.writing(config)
         name = f"publish to {request.topic}"
         topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._core.failed)
         return topic

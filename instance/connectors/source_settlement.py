@@ -243,7 +243,7 @@ class SourceSettlement:
     async def _open_output(self, partition: str) -> Output:
         """Open the output of a partition; effectively once under the instance's own name, once nobody uses it."""
         core = self._core
-        config = replace(producer_config(), guard=core.guard)
+        config = core.encryption.writing(replace(producer_config(), guard=core.guard))
         if not self._is_exact:
             return await core.endpoints.create_producer(partition, config)
         name = producer_name(core.spec, f"source:{core.spec.instance_id}")

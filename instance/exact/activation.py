@@ -80,7 +80,9 @@ class Activation:
         self.ledger = Ledger(consumer.topic)
         self._owner = owner
         self._consumer = consumer
-        self._outputs = Outputs(owner.endpoints, producer_name, owner.guard, owner.admin_url, owner.credentials)
+        self._outputs = Outputs(
+            owner.endpoints, producer_name, owner.output_config(), owner.admin_url, owner.credentials
+        )
         self._lock = owner.create_lock(producer_name)
         self._is_abandoned = False
         self._has_given_up = False

@@ -22,13 +22,14 @@ from typing import cast
 
 from ...api.message_id import FunctionMessageId
 from ...api.serde import SerDe
+from ...client.config import ProducerConfig
 from ...client.consumers.received import ReceivedEntry
 from ...client.lock import Lock
 from ...errors import InvalidConfig, MagnetarError
 from ...wire.position import Position
 from ...wire.topic_name import parse_topic_name
 from ..core import InstanceCore
-from ..endpoint_settings import compression_of, consumer_config, splits_keys, subscription_of
+from ..endpoint_settings import compression_of, consumer_config, producer_config, splits_keys, subscription_of
 from ..function_thread import Calls, Item
 from ..identity import incarnation_of, producer_name, table_of
 from ..publish_request import PublishRequest
@@ -97,6 +98,7 @@ class EffectivelyOnce:
         spec = self._core.spec
         output, compression = spec.details.sink.topic, compression_of(spec)
         self._entries = EntryMaker(output, compression, self._topics.partitions_of, splits_keys=splits_keys(spec))
+        self._entries.encryption = lambda: self._core.encryption.sealing
         return ResultMaker(self._entries, self._state is not None, self.flow.gate, self._ship, self._skip_soon)
 
     def _open_state(self) -> ExactState | None:
@@ -117,6 +119,8 @@ class EffectivelyOnce:
         """See `ports.Settlement`."""
         core, details = self._core, self._core.spec.details
         self._serdes = calls.serdes
+        core.opening = "keys of producerConfig.cryptoConfig"
+        await core.encryption.open_sealing()
         if calls.has_output:
             core.opening = f"output topic {details.sink.topic}"
             await self._prepare_output(details.sink.topic)
@@ -143,7 +147,7 @@ class EffectivelyOnce:
         """Subscribe to the partitions of an input topic that are not known yet, and return them."""
         spec = self._core.spec
         names = [name for name in await self.endpoints.partitions(topic) if name not in self._partitions]
-        config = consumer_config(spec, topic)
+        config = self._core.encryption.reading(consumer_config(spec, topic), topic)
         size = min(config.receiver_queue_size, config.max_receiver_queue_size_across_partitions // max(1, len(names)))
         name = f"{spec.key}-{self._consumer_suffix}"
         size_bytes = -(-config.receiver_queue_bytes // max(1, len(names)))
@@ -251,6 +255,10 @@ class EffectivelyOnce:
         if not spec.locks_topic:
             return None
         return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
+
+    def output_config(self) -> ProducerConfig:
+        """Return how outputs are produced."""
+        return self._core.encryption.writing(replace(producer_config(), guard=self.guard))
 
     def resumed(self, topic: str) -> asyncio.Event:
         """Return what is set while a partition may be taken from."""

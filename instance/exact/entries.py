@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from ...client.config import Compression
 from ...client.outgoing_message import NO_VALUE
@@ -20,6 +21,9 @@ from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ..gate import runs_within
 from ..publish_request import PublishRequest
 from .work import Result
+
+if TYPE_CHECKING:
+    from ...client.encryption.encryption import Encryption
 
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
 """Of an entry before compression: the frame limit of the protocol less room for metadata. Readers hold what they
@@ -57,6 +61,7 @@ class EntryMaker:
 
     Attributes:
         schema_version: returns that of what the function returns; empty if the output has no schema.
+        encryption: returns what encrypts the entries; None if nothing does.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class EntryMaker:
             splits_keys: each key has entries of its own, as Key_Shared subscriptions need.
         """
         self.schema_version: Callable[[], bytes] = bytes
+        self.encryption: Callable[[], Encryption | None] = lambda: None
         self._splits_keys = splits_keys
         self._output = output
         self._compression = compression
@@ -103,7 +109,7 @@ class EntryMaker:
         for request in result.published:
             self._add(request, drafts)
         counts: dict[str, int] = {}
-        segment = segment_of(result.position)
+        segment, encryption = segment_of(result.position), self.encryption()
         producer_name = segment.producer_name(result.source.producer_name)
         for (topic, is_published, *_), draft in drafts.items():
             for payloads, some_headers in _cut(topic, draft):
@@ -113,7 +119,7 @@ class EntryMaker:
                 now_ms = time.time_ns() // 1_000_000
                 payload = seal_entry(
                     entry, producer_name, sequence, now_ms, b"" if is_published else self.schema_version(),
-                    deliver_at_ms=draft.deliver_at_ms, ordering_key=draft.ordering_key,
+                    deliver_at_ms=draft.deliver_at_ms, ordering_key=draft.ordering_key, encryption=encryption,
                 )  # fmt: skip
                 result.rows.append(OutboxEntry(topic, sequence, len(payloads), payload, result.position))
                 result.messages += len(payloads)

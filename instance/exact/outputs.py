@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from ...client.config import Guard
+from ...client.config import ProducerConfig
 from ...client.deduplication import memory_guard
 from ...client.producers.partitioned import PartitionedProducer
 from ...errors import ClosedError, ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
@@ -24,7 +24,6 @@ from ...state.values import OutboxEntry
 from ...tasks.supervised import TaskSet
 from ...wire.message_id import MessageId
 from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
-from ..endpoint_settings import producer_config
 from ..ports import Endpoints, NumberedOutput
 
 BUSY_PAUSE_S = 0.1
@@ -71,21 +70,21 @@ class Outputs:
     """
 
     def __init__(
-        self, endpoints: Endpoints, name: str, guard: Guard | None, admin_url: str, credentials: ClientCredentials
+        self, endpoints: Endpoints, name: str, config: ProducerConfig, admin_url: str, credentials: ClientCredentials
     ) -> None:
         """Prepare; nothing is opened yet.
 
         Args:
             endpoints: opens outputs.
             name: of all of them.
-            guard: of all of them.
+            config: of all of them.
             admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
             credentials: shown to it.
         """
         self.waits_for = ""
         self._endpoints = endpoints
         self._name = name
-        self._config = replace(producer_config(), guard=guard)
+        self._config = config
         self._admin_url = admin_url
         self._credentials = credentials
         self._outputs: OrderedDict[str, _Output] = OrderedDict()  # the least recently used first

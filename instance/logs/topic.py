@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ...client.client import AsyncClient
@@ -62,10 +63,21 @@ class LogTopic:
             self._is_woken = True
             call_in(self._loop, self._arrived.set)
 
-    async def open(self, client: AsyncClient, guard: Guard | None) -> None:
-        """Begin to send; raises what `AsyncClient.create_producer` raises."""
+    async def open(
+        self,
+        client: AsyncClient,
+        guard: Guard | None,
+        encrypted: Callable[[ProducerConfig], ProducerConfig] = lambda config: config,
+    ) -> None:
+        """Begin to send; raises what `AsyncClient.create_producer` raises.
+
+        Args:
+            client: connects to the broker.
+            guard: of the producer.
+            encrypted: returns its settings with the keys of the instance.
+        """
         config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0, guard=guard)
-        self._producer = await client.create_producer(self._topic, config)
+        self._producer = await client.create_producer(self._topic, encrypted(config))
         producer = self._producer
         self._tasks.keep(lambda: self._run(producer), "sender", on_failure=self._failed)
 

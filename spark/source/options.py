@@ -30,7 +30,7 @@ SEND_TIMEOUT_MS = 120_000
 _TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
 READ_OPTIONS = (
     "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
-    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns",
+    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns", "crypto.private.key",
 )  # fmt: skip
 WRITE_OPTIONS = (
     "service.url",
@@ -41,6 +41,8 @@ WRITE_OPTIONS = (
     "effectivelyOnce",
     "compression",
     "sendTimeoutMs",
+    "encryption.keys",
+    "crypto.public.key",
 )
 # A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
 _SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
@@ -74,6 +76,7 @@ class ReadOptions:
         fail_on_data_loss: fail when something planned is gone, rather than go on without it.
         poll_timeout_ms: longest wait for the next entry.
         columns: which of `COLUMNS`.
+        private_key: where the private key of encrypted messages is, a URI; empty for nowhere.
         remedy: what the user can do about entries that are gone.
     """
 
@@ -89,6 +92,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     columns: tuple[str, ...] = COLUMNS
+    private_key: str = ""
     remedy: str = REMEDY
 
 
@@ -133,6 +137,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         poll_timeout_ms=_number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
         columns=_columns(given.get("columns")),
+        private_key=given.get("crypto.private.key", ""),
     )
 
 
@@ -151,6 +156,8 @@ class WriteOptions:
         effectively_once: have the broker deduplicate the topic, and fail where it does not.
         compression: of the entries.
         send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
+        encryption_keys: names of the public key that messages are encrypted with; empty for none.
+        public_key: where that key is, a URI.
     """
 
     service_url: str
@@ -161,6 +168,8 @@ class WriteOptions:
     effectively_once: bool = False
     compression: Compression = "NONE"
     send_timeout_ms: int = SEND_TIMEOUT_MS
+    encryption_keys: tuple[str, ...] = ()
+    public_key: str = ""
 
 
 def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
@@ -188,6 +197,12 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
     compression = given.get("compression", "NONE").upper()
     if compression not in COMPRESSIONS:
         raise InvalidConfig(f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}")
+    names = tuple(part.strip() for part in given.get("encryption.keys", "").split(",") if part.strip())
+    if bool(names) != bool(given.get("crypto.public.key")):
+        raise InvalidConfig(
+            "encryption.keys says how the public key is called, and crypto.public.key where it is, such as"
+            " file:///path; give both"
+        )
     return WriteOptions(
         service_url=_needed(given, "service.url"),
         admin_url=given.get("admin.url"),
@@ -197,6 +212,8 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         effectively_once=effectively_once,
         compression=cast(Compression, compression),
         send_timeout_ms=_number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
+        encryption_keys=names,
+        public_key=given.get("crypto.public.key", ""),
     )
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...client import AsyncClient
 from ...client.config import ProducerConfig
@@ -53,7 +53,15 @@ class TaskPublisher:
         duplicates: messages that the broker had from an earlier one.
     """
 
-    def __init__(self, name: str, send_timeout_ms: int, admin_url: str, *, start: Position | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        send_timeout_ms: int,
+        admin_url: str,
+        *,
+        start: Position | None = None,
+        encryption: Mapping[str, Any] | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -63,11 +71,14 @@ class TaskPublisher:
                 empty if nobody knows.
             start: nobody has published what is made of this input position or one behind it under these names; None
                 if an earlier attempt may have.
+            encryption: settings of producers that encrypt; None for none.
         """
         self.stored = 0
         self.duplicates = 0
         self._name = name
-        self._config = ProducerConfig(max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms)
+        self._config = ProducerConfig(
+            max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms, **(encryption or {})
+        )
         self._admin_url = admin_url
         self._start = start
         self._opened: dict[str, _Opened] = {}

@@ -16,9 +16,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import BrokerError, ConnectionLost, DataLoss, OperationTimeout, ProtocolError, TopicNotFound
+from ...client.encryption.keys import UriKeyReader
+from ...errors import BrokerError, ConnectionLost, CryptoError, DataLoss, OperationTimeout, ProtocolError, TopicNotFound
 from ...tasks import Backoff
 from ...wire.compression import decompress
 from ...wire.message_id import EARLIEST, MessageId
@@ -30,6 +31,9 @@ from .connection import BlockingConnection, Routes
 from .options import ReadOptions
 from .ranges import Span, TopicRange
 from .reader import BlockingReader, ReaderClosed
+
+if TYPE_CHECKING:
+    from ...client.encryption.decryption import Decryption
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +84,18 @@ class RangeReader:
         self._left = wanted.entries
         self._deadline = 0.0
         self._chunks = ChunkStore()
+        self._decryption: Decryption | None = None
+        if options.private_key:
+            from ...client.encryption.decryption import Decryption  # the library is for those who encrypt
+
+            self._decryption = Decryption(UriKeyReader(options.private_key))
 
     def entries(self) -> Iterator[Entry]:
         """Yield the range's entries in order.
 
         Raises:
             DataLoss: something planned is gone, or does not come within the poll timeout.
-            ProtocolError: an entry is damaged or encrypted.
+            ProtocolError: an entry is damaged, or encrypted with a key that there is not.
             BrokerError: the broker refuses for good.
         """
         self._deadline = time.monotonic() + self._poll_timeout_s
@@ -220,9 +229,18 @@ class RangeReader:
         if verify_checksum(payload) is False:
             raise ProtocolError(f"{what} is damaged: the checksum of its {len(payload)} bytes does not fit")
         metadata, offset = open_payload(payload)
-        if metadata.encryption_keys:
-            raise ProtocolError(f"{what} is encrypted, which is not supported; read what is before and behind it")
-        return Entry(position, metadata, payload[offset:])
+        if not metadata.encryption_keys:
+            return Entry(position, metadata, payload[offset:])
+        if self._decryption is None:
+            raise ProtocolError(
+                f"{what} is encrypted; give option crypto.private.key, or read what is before and behind it"
+            )
+        try:
+            body = self._decryption.decrypt(metadata, payload[offset:])
+        except CryptoError as error:
+            raise ProtocolError(f"{what} cannot be decrypted: {error}; correct option crypto.private.key") from error
+        metadata.ClearField("encryption_keys")
+        return Entry(position, metadata, body)
 
     def _whole(self, entry: Entry) -> Entry | None:
         """Return an entry decompressed, chunks as one message; None for a chunk whose message goes on."""

@@ -15,13 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import uvloop
 
 from ...client import AsyncClient
-from ...client.config import ClientConfig
+from ...client.config import ClientConfig, ProducerConfig
+from ...client.encryption.keys import UriKeyReader
 from ...client.producers.outgoing import encode_entry
 from ...errors import InvalidConfig
 from ...wire.topic_name import parse_topic_name
@@ -73,7 +74,9 @@ class _TaskWriter:
         self._partitions: dict[str, list[str]] = {}
         self._builders: defaultdict[str, EntryBuilder] = defaultdict(EntryBuilder)
         name = f"{options.name_prefix}-{task}"
-        self._publisher = TaskPublisher(name, options.send_timeout_ms, options.admin_url or "")
+        self._publisher = TaskPublisher(
+            name, options.send_timeout_ms, options.admin_url or "", encryption=_encryption(options)
+        )
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         loop = asyncio.get_running_loop()
@@ -161,7 +164,7 @@ def switch_deduplication_on(options: WriteOptions) -> None:
     assert topic is not None  # `write_options` has refused the option without both
     assert url is not None
     path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
-    asyncio.run(_make_exist(options.service_url, topic))
+    asyncio.run(_make_exist(options, topic))
     ask(url, "POST", path, body=True)
     deadline = time.monotonic() + POLICY_TIMEOUT_S
     # On Apache Pulsar a policy travels through a topic before it holds.
@@ -174,7 +177,13 @@ def switch_deduplication_on(options: WriteOptions) -> None:
         time.sleep(_POLL_S)
 
 
-async def _make_exist(service_url: str, topic: str) -> None:
+async def _make_exist(options: WriteOptions, topic: str) -> None:
     """Create a topic as publishing to it would: policies belong to topics that exist."""
-    async with AsyncClient(service_url) as client:
-        await (await client.create_producer(topic)).close()
+    async with AsyncClient(options.service_url) as client:
+        await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
+
+
+def _encryption(options: WriteOptions) -> dict[str, Any]:
+    """Return what settings of producers have that encrypt; empty if they do not."""
+    names = options.encryption_keys
+    return {"encryption_keys": names, "crypto_key_reader": UriKeyReader(options.public_key)} if names else {}

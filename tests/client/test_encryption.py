@@ -141,7 +141,9 @@ async def test_entries_and_delayed_messages_are_encrypted_too(
         await producer.send_entry(encode_entry([SECRET, b"four"], compression="ZSTD"))
         await producer.send(SECRET, deliver_at_ms=1)
         assert isinstance(producer, Producer)
-        with pytest.raises(InvalidConfig, match="encrypts, and this entry is sealed; use send_entry"):
+        with pytest.raises(
+            InvalidConfig, match="encrypts, and this entry is sealed in the clear; give seal_entry an encryption"
+        ):
             producer.send_sealed(b"x", 9, 1)
     reader = await client.create_reader(topic, EARLIEST, ReaderConfig(crypto_key_reader=pair.reader))
     assert [(await reader.receive(30)).data for _ in range(5)] == [SECRET, b"two", SECRET, b"four", SECRET]

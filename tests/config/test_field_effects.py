@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from magnetar.config.crypto_config import CryptoConfig
 from magnetar.config.function_config import (
     FUNCTION_FIELDS,
     BatchingConfig,
@@ -51,7 +52,8 @@ _SCHEMAS = "instance/test_topic_schemas.py::test_dataclasses_with_json_schemas"
 _CUSTOM = _RULES + "test_custom_schemas_are_types_or_json_of_a_consumers_config"
 _CLASSES = "instance/test_values.py::test_classes_of_the_config_do_what_annotations_do"
 _RETRIES = "instance/test_retries.py::test_a_poison_message_is_tried_so_often_and_others_once"
-_CRYPTO: dict[str, Any] = {"cryptoKeyReaderClassName": "a.B", "encryptionKeys": ["k"]}
+_ENCRYPTED = "instance/test_encrypted_topics.py::"
+_BOTH_ENDS = _ENCRYPTED + "test_the_official_client_writes_what_is_read_and_reads_what_is_written"
 
 FUNCTION: dict[str, Row] = {
     "tenant": Works(_RUNS),
@@ -113,7 +115,7 @@ CONSUMER: dict[str, Row] = {
     "schemaProperties": Works(_CUSTOM),
     "consumerProperties": Works(_ENDPOINTS + "test_properties_of_a_consumer_have_their_effect"),
     "receiverQueueSize": Works(_ENDPOINTS + "test_receiver_queue_size_is_that_of_the_topic"),
-    "cryptoConfig": Refused(_CRYPTO, "it is not supported yet; leave it out"),
+    "cryptoConfig": Works(_BOTH_ENDS),
     "poolMessages": Refused(True, "Python has no pools of buffers; leave it out"),
     "messagePayloadProcessorConfig": Refused({"className": "a.B"}, "Java classes cannot be loaded; leave it out"),
 }
@@ -121,7 +123,7 @@ PRODUCER: dict[str, Row] = {
     "maxPendingMessages": Works(_PUBLISHES),
     "maxPendingMessagesAcrossPartitions": Works(_PUBLISHES),
     "useThreadLocalProducers": Works(_ENDPOINTS + "test_threads_have_producers_of_their_own_where_that_is_asked_for"),
-    "cryptoConfig": Refused(_CRYPTO, "it is not supported yet; leave it out"),
+    "cryptoConfig": Works(_BOTH_ENDS),
     "batchBuilder": Works(_ENDPOINTS + "test_a_key_based_entry_has_one_key"),
     "compressionType": Works(_PUBLISHES),
     "batchingConfig": Works(_ENTRIES),
@@ -150,17 +152,23 @@ OURS: dict[str, Row] = {
 }
 """Fields of functions that Pulsar has not."""
 
+CRYPTO: dict[str, Row] = {
+    "cryptoKeyReaderClassName": Works(_ENCRYPTED + "test_keys_come_from_a_class_of_the_package"),
+    "cryptoKeyReaderConfig": Works(_ENCRYPTED + "test_keys_come_from_a_class_of_the_package"),
+    "encryptionKeys": Works(_BOTH_ENDS),
+    "producerCryptoFailureAction": Works(
+        _ENCRYPTED + "test_without_the_public_key_nothing_goes_out_unless_that_is_asked_for"
+    ),
+    "consumerCryptoFailureAction": Works(_ENCRYPTED + "test_other_actions_go_on"),
+}
 NESTED = {
     "inputSpecs.in": (CONSUMER, ConsumerSpec),
     "producerConfig": (PRODUCER, ProducerSpec),
     "producerConfig.batchingConfig": (BATCHING, BatchingConfig),
     "resources": (RESOURCES, Resources),
+    "inputSpecs.in.cryptoConfig": (CRYPTO, CryptoConfig),
+    "producerConfig.cryptoConfig": (CRYPTO, CryptoConfig),
 }
-CRYPTO = (
-    "cryptoKeyReaderClassName", "cryptoKeyReaderConfig", "encryptionKeys", "producerCryptoFailureAction",
-    "consumerCryptoFailureAction",
-)  # fmt: skip
-"""Pulsar's fields of a CryptoConfig: refused with the object, whatever it holds."""
 
 
 def rows() -> Iterator[tuple[str, Row]]:
@@ -179,11 +187,6 @@ def config_with(path: str, value: Any) -> dict[str, Any]:
 def refused() -> list[Any]:
     """Return path, value and reason of each refused field, as parameters of a test."""
     found = [(path, row.value, row.reason) for path, row in rows() if isinstance(row, Refused)]
-    found += [  # a CryptoConfig is refused whatever it holds
-        (f"{where}.cryptoConfig", {name: "x"}, "is not supported yet; leave it out")
-        for where in ("inputSpecs.in", "producerConfig")
-        for name in CRYPTO
-    ]
     return [pytest.param(*one, id=f"{one[0]} {'+'.join(one[1]) if isinstance(one[1], dict) else ''}") for one in found]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import magnetar
 import pytest
 from magnetar.config.conversion import from_details, read_function_config, to_details, to_json
+from magnetar.config.crypto_config import CryptoConfig
 from magnetar.config.function_config import (
     FUNCTION_FIELDS,
     FUNCTION_FLAGS,
@@ -54,12 +55,13 @@ NOT_IN_THE_RECORD = {
 CANDIDATES = (
     '{"minPartitions": 4}', "ATMOST_ONCE", "Earliest", "thread", "JAVA", "ZSTD", True, False, 7, 1.5, ["in"],
     {"k": "v"}, {"cpu": 2.0}, {"compressionType": "ZSTD"}, {"in": {"receiverQueueSize": 7}},
-    "KEY_BASED", {"enabled": False},
+    "KEY_BASED", {"enabled": False}, {"encryptionKeys": ["k"]}, "SEND", "DISCARD",
 )  # fmt: skip
 """JSON values of every kind, of which every field takes one."""
 MESSAGES: dict[type, type] = {
     BatchingConfig: records.BatchingSpec,
     ConsumerSpec: records.ConsumerSpec,
+    CryptoConfig: records.CryptoSpec,
     ProducerSpec: records.ProducerSpec,
     Resources: records.Resources,
 }

@@ -9,14 +9,18 @@ from typing import NamedTuple
 import httpx
 import pulsar
 import pytest
-from magnetar.api.connector import Record
+from magnetar.api.connector import Record, Retry
+from magnetar.api.connector_config import read_config
 from magnetar.connectors.pulsar_sink import PulsarSink, PulsarSinkConfig
 from magnetar.connectors.pulsar_source import PulsarSource
+from magnetar.errors import InvalidConfig
 from magnetar.instance.connectors.session import OpenFailed
 
 from tests.connectors.direct import Direct, DirectContext
 from tests.connectors.servers.other_cluster import OtherCluster
+from tests.support.keys import Pair, write_pair
 from tests.support.pulsar import BROKERS, Broker
+from tests.support.waiting import wait_for
 
 LEDGER = 7 << 34
 
@@ -118,3 +122,69 @@ def test_source_acknowledges_what_is_durable_only(cluster: Cluster, topic: str) 
     last = Direct(PulsarSource(), configs)
     assert last.call(last.connector.read) is None
     last.close()
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair]:
+    directory = tmp_path_factory.mktemp("keys")
+    return write_pair(directory, "one"), write_pair(directory, "two")
+
+
+def test_messages_are_encrypted_on_the_other_cluster(cluster: Cluster, topic: str, pairs: tuple[Pair, Pair]) -> None:
+    configs = {"serviceUrl": cluster.service_url, "topic": topic}
+    keys = {"encryptionKeys": ["k"], "cryptoPublicKey": f"file://{pairs[0].public}"}
+    for exact in (False, True):
+        context = exact_context() if exact else None
+        sink = Direct(PulsarSink(), configs | keys | {"adminUrl": cluster.admin_url}, context)
+        sink.write(sequenced(50, 50 * exact))
+        sink.close()
+    client = pulsar.Client(cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, crypto_key_reader=pairs[0].official)
+    assert [reader.read_next(10_000).data() for _ in range(100)] == [f"v{n}".encode() for n in range(100)]
+    client.close()
+    reading = configs | {"subscriptionName": "s", "cryptoPrivateKey": f"file://{pairs[0].private}"}
+    source = Direct(PulsarSource(), reading)
+    assert [record.value for record in source.read(100)] == [f"v{n}".encode() for n in range(100)]
+    source.close()
+
+
+def test_a_source_stops_at_what_it_cannot_decrypt_unless_it_may_go_on(
+    cluster: Cluster, topic: str, pairs: tuple[Pair, Pair]
+) -> None:
+    configs = {"serviceUrl": cluster.service_url, "topic": topic}
+    keys = {"encryptionKeys": ["k"], "cryptoPublicKey": f"file://{pairs[0].public}"}
+    for settings in (keys, {}):
+        sink = Direct(PulsarSink(), configs | settings)
+        sink.write(sequenced(3))
+        sink.close()
+    reading = configs | {"subscriptionName": "s", "cryptoPrivateKey": f"file://{pairs[1].private}"}
+    source = Direct(PulsarSource(), reading)
+    wait_for(lambda: "this private key is not that of the message" in _trouble(source), "the reason")
+    source.close()
+    discarding = Direct(PulsarSource(), reading | {"cryptoFailureAction": "DISCARD"})
+    assert [record.value for record in discarding.read(3)] == [b"v0", b"v1", b"v2"]  # those in the clear
+    discarding.close()
+
+
+def _trouble(source: Direct) -> str:
+    """Read once, and return why that was not possible."""
+    try:
+        source.connector.read()
+    except AssertionError:
+        source.session.call(lambda: None)  # opens it
+    except Retry as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"encryptionKeys": ["k"]}, "encryptionKeys and cryptoPublicKey: one says how the key is called"),
+        ({"encryptionKeys": ["k"], "cryptoPublicKey": "data:,x"}, "cryptoPublicKey: put the key into a file"),
+    ],
+)
+def test_keys_of_a_sink_are_checked(settings: dict[str, object], text: str) -> None:
+    sink = PulsarSink()
+    with pytest.raises(InvalidConfig, match=text):
+        sink.check(read_config(PulsarSinkConfig, {"serviceUrl": "pulsar://localhost", "topic": "t"} | settings))

@@ -16,7 +16,7 @@ import httpx
 import pulsar
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.client.config import ProducerConfig
+from magnetar.client.config import ConsumerConfig, ProducerConfig
 from magnetar.client.consumers.received import Message
 from magnetar.client.outgoing_message import NO_VALUE, Base64Key
 from magnetar.config.connector_conversion import IDENTITY
@@ -29,6 +29,7 @@ from magnetar.wire import functions_pb2 as records
 from tests.support.eventually import until
 from tests.support.function_topics import no_backlog, receive, send_batches
 from tests.support.instances import MakeSpec, any_runtime, client, make_spec, server, topic
+from tests.support.keys import write_pair
 from tests.support.servers import Server
 
 __all__ = ["any_runtime", "client", "make_spec", "server", "topic"]
@@ -621,3 +622,80 @@ async def test_instances_share_partitions_and_each_is_written_in_order(
     assert sorted(exact.values()) == [
         [value for value in values if value.startswith(f"{partition}-")] for partition in range(4)
     ]
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+async def test_a_sink_reads_encrypted_messages_and_encrypts_its_letters(
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    kept: Callable[[], list[str]],
+    guarantee: str,
+) -> None:
+    pair, runtime = write_pair(tmp_path, "k"), ThreadRuntime(server.service_url)
+    source = FAILOVER if guarantee == "EFFECTIVELY_ONCE" else {}
+    spec = keeper(make_spec, tmp_path, processingGuarantees=guarantee, source=source)
+    for one in spec.details.source.inputSpecs.values():
+        one.cryptoSpec.CopyFrom(pair.spec())
+    instance = await runtime.start(spec)
+    sending = ProducerConfig(encryption_keys=["k"], crypto_key_reader=pair.reader)
+    async with await client.create_producer(f"{topic}-in", sending) as producer:
+        await producer.send_entry([b"one", b"refuse", b"two"])
+    await no_backlog(server, f"{topic}-in")
+
+    async def are_kept() -> bool:
+        return kept() == ["one", "two"]
+
+    await until(are_kept)
+    config = ConsumerConfig(initial_position="Earliest", crypto_failure_action="CONSUME")
+    async with await client.subscribe(f"{topic}-in-f-DLQ", "raw", config) as raw:
+        assert b"refuse" not in (await raw.receive(30)).data
+    async with await client.subscribe(
+        f"{topic}-in-f-DLQ", "s", ConsumerConfig(initial_position="Earliest", crypto_key_reader=pair.reader)
+    ) as letters:
+        assert (await letters.receive(30)).data == b"refuse"
+    await instance.stop(10)
+    await runtime.close()
+
+
+@pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+async def test_a_sink_loses_nothing_for_the_want_of_a_key(
+    client: AsyncClient,
+    server: Server,
+    make_spec: MakeSpec,
+    topic: str,
+    tmp_path: Path,
+    kept: Callable[[], list[str]],
+    guarantee: str,
+) -> None:
+    pair, runtime = write_pair(tmp_path, "k"), ThreadRuntime(server.service_url)
+    source = FAILOVER if guarantee == "EFFECTIVELY_ONCE" else {"negativeAckRedeliveryDelayMs": 1000}
+    spec = keeper(make_spec, tmp_path, processingGuarantees=guarantee, source=source)
+    sending = ProducerConfig(encryption_keys=["k"], crypto_key_reader=pair.reader)
+    async with await client.create_producer(f"{topic}-in", sending) as producer:
+        await producer.send(b"secret")
+    async with await client.create_producer(f"{topic}-in") as producer:
+        await producer.send(b"clear")
+    instance = await runtime.start(spec)
+    said = "is encrypted, and the consumer has no crypto_key_reader"
+
+    async def is_said() -> bool:
+        status = await instance.status()
+        return said in status.failureException + "".join(one.exceptionString for one in status.latestSystemExceptions)
+
+    await until(is_said)
+    await instance.stop(10)
+    assert kept() in ([], ["clear"])
+    assert guarantee == "ATLEAST_ONCE" or not kept()
+    for one in spec.details.source.inputSpecs.values():
+        one.cryptoSpec.CopyFrom(pair.spec())
+    instance = await runtime.start(spec)
+
+    async def are_kept() -> bool:
+        return sorted(kept()) == ["clear", "secret"]
+
+    await until(are_kept)
+    await instance.stop(10)
+    await runtime.close()

@@ -9,10 +9,12 @@ import random
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ConsumerConfig
 from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.wire import functions_pb2 as records
@@ -20,6 +22,7 @@ from magnetar.wire import functions_pb2 as records
 from tests.support.eventually import until
 from tests.support.exact import ExactSpec, all_messages, arrived, exact_spec_maker, run_and_kill
 from tests.support.instances import MakeSpec, client, make_spec, topic
+from tests.support.keys import write_pair
 from tests.support.servers import Server, running
 
 __all__ = ["client", "make_spec", "topic"]
@@ -189,4 +192,25 @@ async def test_record_that_names_a_topic_ends_an_instance_that_is_effectively_on
     code.write_text(code.read_text().replace("key=key", "topic='persistent://public/default/elsewhere'"))
     instance = await runtime.start(spec)
     assert "a record names the topic persistent://public/default/elsewhere" in await instance.wait()
+    await runtime.close()
+
+
+async def test_what_an_exact_source_sends_is_encrypted(
+    client: AsyncClient, exact: ExactSpec, topic: str, tmp_path: Path
+) -> None:
+    pair, last = write_pair(tmp_path, "k"), 300
+    spec, runtime, output = numbers(exact, last), ProcessRuntime(), f"{topic}-out"
+    spec.details.sink.producerSpec.cryptoSpec.CopyFrom(pair.spec())
+    instance = await runtime.start(spec)
+    config = ConsumerConfig(initial_position="Earliest", crypto_key_reader=pair.reader)
+    async with await client.subscribe(output, "s", config) as consumer:
+        found = [(await consumer.receive(30)).data for _ in range(100)]
+        os.kill(instance.process_id, signal.SIGKILL)
+        await instance.wait()
+        await runtime.start(spec)
+        found += [(await consumer.receive(30)).data for _ in range(len(expected(last)) - 100)]
+        assert found == expected(last)
+    raw = replace(config, crypto_key_reader=None, crypto_failure_action="CONSUME")
+    async with await client.subscribe(output, "raw", raw) as consumer:
+        assert (await consumer.receive(30)).entry.is_encrypted
     await runtime.close()

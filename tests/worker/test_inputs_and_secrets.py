@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
+from magnetar.client.config import ConsumerConfig, ProducerConfig
 
 from tests.support.eventually import until
 from tests.support.exact import all_messages
 from tests.support.function_topics import send_batches
+from tests.support.keys import write_pair
 from tests.worker.conftest import Cluster
 
 SHOUT = "def process(text):\n    return text + '!'\n"
@@ -125,3 +128,38 @@ async def test_secrets_are_shown_by_their_places_and_kept(cluster: Cluster) -> N
     assert refused.status_code == 400
     assert "secrets.new is ***, which stands for a value that stays, and there is none" in refused.json()["reason"]
     assert (await cluster.http.delete(path)).status_code == 204
+
+
+async def test_an_encrypted_function_is_created_with_its_keys_and_shows_where_they_are(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    pair, other = write_pair(tmp_path, "one"), write_pair(tmp_path, "other")
+    source, sink = cluster.topic("in"), cluster.topic("out")
+    reading = {"cryptoKeyReaderClassName": "pulsar.CryptoKeyReader", "cryptoKeyReaderConfig": pair.paths}
+    writing = {
+        "cryptoKeyReaderClassName": "magnetar.client.NamedKeyReader",
+        "cryptoKeyReaderConfig": {"publicKeys": {"k": f"file://{other.public}"}},
+        "encryptionKeys": ["k"],
+    }
+    answer = await cluster.create(
+        "secret",
+        "def process(text):\n    return text + '!'\n",
+        inputSpecs={source: {"cryptoConfig": reading}},
+        output=sink,
+        producerConfig={"cryptoConfig": writing},
+    )
+    assert (answer.status_code, answer.content) == (204, b"")
+    shown = await cluster.get("secret")
+    assert shown["producerConfig"]["cryptoConfig"].items() >= writing.items()
+    assert shown["inputSpecs"][source]["cryptoConfig"].items() >= reading.items()
+    sending = ProducerConfig(encryption_keys=["k"], crypto_key_reader=pair.reader)
+    receiving = ConsumerConfig(initial_position="Earliest", crypto_key_reader=other.reader)
+    consumer = await cluster.client.subscribe(sink, "test", receiving)
+    producer = await cluster.client.create_producer(source, sending)
+    await producer.send(b"hello")
+    assert (await consumer.receive(30)).data == b"hello!"
+    refused = await cluster.http.post(
+        "/admin/v3/functions/public/default/secret/trigger", files={"data": (None, b"x"), "topic": (None, source)}
+    )
+    assert refused.status_code == 400
+    assert "outputs of secret are encrypted, so nobody here can see what it makes of a message" in refused.text

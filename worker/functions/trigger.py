@@ -22,7 +22,7 @@ from ...errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRef
 from ...instance.output_headers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
 from ...instance.topic_patterns import patterns_of, takes
 from ...tasks import race
-from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData
+from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionDetails, FunctionMetaData
 from ...wire.message_id import LATEST, MessageId, deserialize
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
@@ -79,6 +79,7 @@ class Trigger:
         """
         details = metadata.functionDetails
         chosen = _input_topic(metadata, topic)
+        _check_readable(details, chosen)
         if STOPPED in (states := states_of(metadata).values()) and RUNNING not in states:
             await self._send(chosen, data)
             raise RequestRefused(
@@ -141,6 +142,16 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
     if not named and not any(takes(pattern, topic) for pattern in patterns_of(metadata.functionDetails).values()):
         raise RequestRefused(400, "Function in trigger function has unidentified topic")
     return topic
+
+
+def _check_readable(details: FunctionDetails, topic: str) -> None:
+    """Refuse a function whose outputs are encrypted, for keys of others: nobody here can look at them."""
+    if details.sink.topic and details.sink.producerSpec.HasField("cryptoSpec"):
+        raise RequestRefused(
+            400,
+            f"outputs of {details.name} are encrypted, so nobody here can see what it makes of a message; publish it to"
+            f" {topic}, and read {details.sink.topic} with the private key",
+        )
 
 
 async def _match(reader: Reader, sent: MessageId, topic: str) -> Answer:

@@ -36,7 +36,7 @@ from ..policy_bodies import (
 )
 from ..routing import NAMESPACE, Routes
 from ..topics.policies import adjust_deduplication, check_delayed_delivery
-from . import properties, schema_policies
+from . import encryption_policy, properties, schema_policies
 from .policy import Number, PauseOnAckState, Policy, Rate, Retention
 from .refused_policies import refuse_unsupported
 
@@ -77,6 +77,7 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
         policies["properties"] = properties
     policies["auth_policies"] = read_auth_policies(wanted.pop("auth_policies", None))
     schema_policies.take(wanted, policies)
+    encryption_policy.take(wanted, policies)
     refuse_unsupported(policies, wanted)
     return policies
 

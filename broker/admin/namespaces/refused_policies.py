@@ -118,7 +118,6 @@ def _show_unset(policy: _Unsupported) -> Handler:
 
 _UNSUPPORTED = (
     _Unsupported("replicatorDispatchRate", field="replicatorDispatchRate", setter=_refuse_replicator_rate),
-    _Unsupported("encryptionRequired", False, is_removable=False, field="encryption_required"),
     _Unsupported("offloadThreshold", -1, "PUT", is_removable=False, field="offload_threshold"),
     _Unsupported("offloadThresholdInSeconds", -1, "PUT", is_removable=False, field="offload_threshold_in_seconds"),
     _Unsupported("offloadDeletionLagMs", verb="PUT", field="offload_deletion_lag_ms"),

@@ -13,7 +13,6 @@ TOPIC = "/admin/v2/persistent/public/default/t"
 NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
     "replicatorDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
     "persistence/bookieAffinity": ("POST", {"bookkeeperAffinityGroupPrimary": "g"}),
-    "encryptionRequired": ("POST", True),
     "antiAffinity": ("POST", "group"),
     "offloadThreshold": ("PUT", 1000),
     "offloadThresholdInSeconds": ("PUT", 1000),
@@ -34,7 +33,6 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
 
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
     for name, value in (
-        ("encryptionRequired", False),
         ("antiAffinity", ""),
         ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}),
         ("offloadPolicies", {}),
@@ -47,7 +45,6 @@ async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningB
     ("field", "value", "status", "reason"),
     [
         ("max_producers_per_topic", -3, 412, "maxProducersPerTopic must be 0 or more"),
-        ("encryption_required", True, 501, "namespace policy encryptionRequired (encryption_required) is not"),
         ("offload_threshold", 60, 501, "namespace policy offloadThreshold (offload_threshold) is not supported"),
         ("publishMaxMessageRate", {"other": {}}, 501, "publishRate of another cluster is not supported"),
         ("backlog_quota_map", {"nope": {}}, 400, "'nope' is no type of backlog quotas"),

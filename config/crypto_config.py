@@ -1,0 +1,122 @@
+"""`cryptoConfig` of an input or of the producer: whose keys decrypt or encrypt messages, and what happens without them.
+
+Keys are found by a class of the function's own, or by one of `READERS`, which read files on the worker. A record says
+where keys are, never what they are: whoever may look at a function sees its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidConfig
+from .table import OBJECT, TEXT, TEXTS, one_of, option, shown
+
+PRODUCER_ACTIONS = ("FAIL", "SEND")
+CONSUMER_ACTIONS = ("FAIL", "DISCARD", "CONSUME")
+KEY_NAMES_MAX = 100
+"""Each is an RSA operation for each data key, and half a kilobyte beside each entry."""
+
+FILES = "files"
+URIS = "uris"
+READERS: Mapping[str, str] = {
+    "pulsar.CryptoKeyReader": FILES,
+    "magnetar.client.FileKeyReader": FILES,
+    "org.apache.pulsar.client.impl.DefaultCryptoKeyReader": URIS,
+    "magnetar.client.NamedKeyReader": URIS,
+}
+"""Class names that need no class in the package, to what their config has: the files of one pair, or URIs by name."""
+_FILES_CONFIG = ("public_key_path", "private_key_path")
+_URIS_CONFIG = ("defaultPublicKey", "defaultPrivateKey", "publicKeys", "privateKeys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CryptoConfig:
+    """How messages of an input are decrypted, or those that go out encrypted."""
+
+    key_reader: str | None = option(
+        "cryptoKeyReaderClassName", TEXT, "module.Class that finds keys; or one of the known ones, for files.",
+        record="cryptoKeyReaderClassName",
+    )  # fmt: skip
+    key_reader_config: Mapping[str, Any] | None = option(
+        "cryptoKeyReaderConfig", OBJECT, "What the class is made with, by names.", record="cryptoKeyReaderConfig"
+    )
+    encryption_keys: tuple[str, ...] = option(
+        "encryptionKeys", TEXTS._replace(show=lambda names: list(names) or None, store=list, load=tuple),
+        "Names of the public keys; who has the private key of any one can read.",
+        unset=(), record="producerEncryptionKeyName",
+    )  # fmt: skip
+    producer_action: str | None = option(
+        "producerCryptoFailureAction", one_of(*PRODUCER_ACTIONS),
+        "A public key is missing: FAIL, nothing goes out; SEND, in the clear.",
+        unset="FAIL", default="FAIL", record="producerCryptoFailureAction",
+    )  # fmt: skip
+    consumer_action: str | None = option(
+        "consumerCryptoFailureAction", one_of(*CONSUMER_ACTIONS),
+        "Messages that cannot be decrypted: FAIL, they come again; DISCARD; CONSUME, as they are.",
+        unset="FAIL", default="FAIL", record="consumerCryptoFailureAction",
+    )  # fmt: skip
+
+
+def check_crypto(config: CryptoConfig | None, where: str, *, is_of_producer: bool) -> None:
+    """Refuse a config without a reader, a producer's without names of keys, and readers' configs that hold no keys.
+
+    Args:
+        config: None is fine.
+        where: the path of the config.
+        is_of_producer: it encrypts.
+
+    Raises:
+        InvalidConfig: says which field of it, and what to write.
+    """
+    if config is None:
+        return
+    if not config.key_reader:
+        raise InvalidConfig(
+            f"CryptoKeyReader class name required: {where}.cryptoKeyReaderClassName; give module.Class of the package,"
+            f" or one of {', '.join(READERS)}"
+        )
+    if is_of_producer and not config.encryption_keys:
+        raise InvalidConfig(
+            f"Must provide encryption key name for crypto key reader: {where}.encryptionKeys; give the names of the"
+            " public keys"
+        )
+    if len(config.encryption_keys) > KEY_NAMES_MAX or not all(config.encryption_keys):
+        raise InvalidConfig(f"{where}.encryptionKeys: {KEY_NAMES_MAX} names at most, and none empty")
+    for name, reason in _refused(config, is_of_producer=is_of_producer):
+        raise InvalidConfig(f"{where}.{name}: {reason}")
+
+
+def _refused(config: CryptoConfig, *, is_of_producer: bool) -> Iterator[tuple[str, str]]:
+    reader, given = config.key_reader or "", config.key_reader_config or {}
+    kind = READERS.get(reader)
+    if kind is None:
+        if "." not in reader.strip("."):
+            yield "cryptoKeyReaderClassName", f"{shown(reader)} is neither module.Class nor one of {', '.join(READERS)}"
+        return
+    known = _FILES_CONFIG if kind == FILES else _URIS_CONFIG
+    for name, value in given.items():
+        if name not in known:
+            yield "cryptoKeyReaderConfig", f"{reader} has no {shown(name)}; it has {', '.join(known)}"
+        elif name in ("publicKeys", "privateKeys"):
+            if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+                yield f"cryptoKeyReaderConfig.{name}", "it must be an object of URIs by the names of keys"
+        elif not isinstance(value, str):
+            yield f"cryptoKeyReaderConfig.{name}", "it must be a text"
+        if "rivate" in name and any(
+            _holds_key(uri) for uri in (value.values() if isinstance(value, dict) else [value])
+        ):
+            yield (
+                f"cryptoKeyReaderConfig.{name}",
+                "a private key would be shown to all who may look at the function; put it into a file on the workers"
+                " and give file:///path",
+            )
+    for kind, is_needed in (("public", bool(config.encryption_keys)), ("private", not is_of_producer)):
+        names = [name for name in known if kind in name.lower()]
+        if is_needed and not any(given.get(name) for name in names):
+            yield "cryptoKeyReaderConfig", f"{reader} finds no {kind} key; give {' or '.join(names)}"
+
+
+def _holds_key(uri: object) -> bool:
+    return isinstance(uri, str) and (uri.startswith("data:") or "PRIVATE KEY" in uri)

@@ -1,0 +1,253 @@
+"""The keys of one instance: readers that its `cryptoConfig`s name, and what inputs and outputs get of them.
+
+What the instance writes is encrypted with the keys of `producerConfig`: outputs, what the context publishes, dead
+letters and the log topic. Letters and logs of one that has none there (sinks never do) get the `encryptionKeys` of its
+inputs, and all that a sink writes.
+
+An entry that cannot be decrypted is never lost by action FAIL, which is the default and holds without a `cryptoConfig`
+too. On a subscription whose order matters nothing behind it may be processed: the instance ends there, and its status
+says why. On others it comes again later, whatever else is processed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..client.config import ConsumerConfig, ConsumerCryptoFailureAction, ProducerConfig
+from ..client.encryption.keys import CryptoKeyReader, EncryptionKey, FileKeyReader, NamedKeyReader
+from ..config.crypto_config import FILES, READERS
+from ..errors import CryptoError, FunctionLoadError
+from ..wire.functions_pb2 import CryptoSpec, FunctionDetails
+from ..wire.topic_name import parse_topic_name
+from .loading.loader import Home, find_object
+from .spec import InstanceSpec
+from .stats import InstanceStats, now_ms
+
+if TYPE_CHECKING:
+    from ..client.encryption.encryption import Encryption
+
+LOGGED_EVERY = 1000
+"""Of entries that cannot be decrypted, one line for so many with the same reason."""
+LEAST_PAUSE_S = 1.0
+_NO_PACKAGE = Path()  # an installed connector has none
+
+
+class InstanceEncryption:
+    """The readers of one instance; loaded on the function's thread, then used on the event loop.
+
+    Attributes:
+        sealing: encrypts entries that are sealed before they are sent, in any thread; None if they are not encrypted,
+            or `open_sealing` was not awaited yet.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        stats: InstanceStats,
+        log: Callable[[str, str], None],
+        end: Callable[[str], None],
+    ) -> None:
+        """Prepare; `load` makes the readers.
+
+        Args:
+            spec: of the instance.
+            stats: counts what cannot be decrypted.
+            log: takes a level and a line.
+            end: stops the instance, for a reason.
+        """
+        details = spec.details
+        self.sealing: Encryption | None = None
+        self._spec = spec
+        self._stats = stats
+        self._log = log
+        self._end = end
+        self._inputs = {topic: one.cryptoSpec for topic, one in details.source.inputSpecs.items() if _is_set(one)}
+        self._output = details.sink.producerSpec.cryptoSpec if _is_set(details.sink.producerSpec) else None
+        shared = (one for _, one in sorted(self._inputs.items()) if one.producerEncryptionKeyName)
+        self._letters = self._output or next(shared, None)
+        if details.componentType == FunctionDetails.SINK:
+            self._output = self._letters
+        self._readers: dict[bytes, CryptoKeyReader] = {}
+        self._undecryptable = 0
+        self._reason = ""
+
+    def load(self, home: Home) -> None:
+        """Make the readers, on the function's thread.
+
+        Raises:
+            FunctionLoadError: a class is missing, or is no reader.
+            Exception: what a class of the package raises.
+        """
+        for crypto in (*self._inputs.values(), self._output, self._letters):
+            key = _key_of(crypto)
+            if crypto is not None and key not in self._readers:
+                self._readers[key] = _load_reader(crypto, home, self._spec)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def writing(self, config: ProducerConfig) -> ProducerConfig:
+        """Return how outputs are produced, and what the context publishes: encrypted where there are keys for it."""
+        return self._encrypted(config, self._output)
+
+    def letters(self, config: ProducerConfig) -> ProducerConfig:
+        """Return how dead letters and lines of the log are produced."""
+        return self._encrypted(config, self._letters)
+
+    def _encrypted(self, config: ProducerConfig, crypto: CryptoSpec | None) -> ProducerConfig:
+        if crypto is None:
+            return config
+        return replace(
+            config,
+            encryption_keys=tuple(crypto.producerEncryptionKeyName),
+            crypto_key_reader=self._readers[_key_of(crypto)],  # missing, nothing may go out
+            crypto_failure_action="SEND" if crypto.producerCryptoFailureAction == CryptoSpec.SEND else "FAIL",
+        )
+
+    async def open_sealing(self) -> None:
+        """Have the first data key for what is sealed before it is sent, if outputs are encrypted.
+
+        Cancellation: safe.
+
+        Raises:
+            CryptoError: a public key is missing, and nothing may go out in the clear.
+        """
+        if self._output is None or self.sealing is not None:
+            return
+        from ..client.encryption.encryption import Encryption  # the library is for those who encrypt
+
+        config = self.writing(ProducerConfig())
+        assert config.crypto_key_reader is not None
+        sealing = Encryption(
+            config.encryption_keys, config.crypto_key_reader, sends_clear=config.crypto_failure_action == "SEND"
+        )
+        await sealing.open()
+        self.sealing = sealing
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def reading(self, config: ConsumerConfig, topic: str) -> ConsumerConfig:
+        """Return how an input is consumed: with its keys, if it has any, and with nothing lost for the want of them."""
+        crypto = self._inputs.get(topic)
+        action: ConsumerCryptoFailureAction = "FAIL"
+        if crypto is not None:
+            name = CryptoSpec.FailureAction.Name(crypto.consumerCryptoFailureAction)
+            action = cast(ConsumerCryptoFailureAction, name)
+        is_ordered = config.type in ("Failover", "Exclusive")
+        pause_s = max(config.negative_ack_delay_ms / 1000, LEAST_PAUSE_S)
+
+        def undecryptable(name: str, position: tuple[int, int], why: str) -> float | None:
+            return self._undecrypted(name, position, why, action, None if is_ordered else pause_s)
+
+        return replace(
+            config,
+            crypto_key_reader=None if crypto is None else self._readers[_key_of(crypto)],
+            crypto_failure_action=action,
+            on_undecryptable=undecryptable,
+        )
+
+    def _undecrypted(
+        self,
+        topic: str,
+        position: tuple[int, int],
+        why: str,
+        action: ConsumerCryptoFailureAction,
+        pause_s: float | None,
+    ) -> float | None:
+        """Count an entry that cannot be decrypted, say so, and return when it comes again; None: the instance ends."""
+        reason = why.partition(": ")[2] or why
+        text = f"{topic}: {why}"
+        if action == "DISCARD":
+            text += "; it is discarded, as consumerCryptoFailureAction says"
+        elif pause_s is None:
+            text += f"; nothing behind it is processed before it is: {_remedy(topic, position)}"
+        else:
+            text += f"; it comes again in {pause_s:g} s, and is not lost: give its key with inputSpecs[…].cryptoConfig"
+        self._undecryptable += 1
+        self._stats.system_exception(text, now_ms())
+        if reason != self._reason or self._undecryptable % LOGGED_EVERY == 0:
+            self._reason = reason
+            self._log("ERROR", f"{text} ({self._undecryptable} so far)")
+        if action == "FAIL" and pause_s is None:
+            self._end(text)
+        return pause_s
+
+
+def _is_set(spec: Any) -> bool:
+    return bool(spec.HasField("cryptoSpec"))
+
+
+def _key_of(crypto: CryptoSpec | None) -> bytes:
+    """Return what two configs have in common whose reader is the same."""
+    if crypto is None:
+        return b""
+    return json.dumps([crypto.cryptoKeyReaderClassName, crypto.cryptoKeyReaderConfig]).encode()
+
+
+def _remedy(topic: str, position: tuple[int, int]) -> str:
+    name = parse_topic_name(topic)
+    partition = f":{name.partition}" if name.partition >= 0 else ""
+    return (
+        "give its key with inputSpecs[…].cryptoConfig (update), or leave the entry out (functions reset-cursor --topic"
+        f" {name.base.text} --message-id {position[0]}:{position[1] + 1}{partition})"
+    )
+
+
+def _load_reader(crypto: CryptoSpec, home: Home, spec: InstanceSpec) -> CryptoKeyReader:
+    class_name = crypto.cryptoKeyReaderClassName or "pulsar.CryptoKeyReader"  # as Pulsar's Python instance has it
+    what = f"cryptoKeyReaderClassName {class_name}"
+    arguments = json.loads(crypto.cryptoKeyReaderConfig or "{}")
+    if (kind := READERS.get(class_name)) is not None:
+        if kind == FILES:
+            return FileKeyReader(arguments.get("public_key_path", ""), arguments.get("private_key_path", ""))
+        return NamedKeyReader(**arguments)
+    if spec.package == _NO_PACKAGE:
+        raise FunctionLoadError(
+            f"{what}: an installed connector has no package for it; use one of {', '.join(READERS)}"
+        )
+    module_name, _, attribute = class_name.rpartition(".")
+    found = find_object(home, module_name, attribute, what)
+    if not inspect.isclass(found):
+        raise FunctionLoadError(f"{what} names a {type(found).__name__}, not a class")
+    with home.loading.step(f"making an object of {what}"):
+        reader: Any = found(**arguments)
+    for method in ("get_public_key", "get_private_key"):
+        if not callable(getattr(reader, method, None)):
+            raise FunctionLoadError(
+                f"{what} has no method {method}(name, metadata), which returns the PEM of a key as bytes; define it"
+            )
+    return PackageKeyReader(reader, class_name)
+
+
+class PackageKeyReader:
+    """A reader of a package, whose methods may return the PEM itself."""
+
+    def __init__(self, reader: CryptoKeyReader, class_name: str) -> None:
+        """Stand before a reader; ``class_name`` is for errors."""
+        self._reader = reader
+        self._class_name = class_name
+
+    def get_public_key(self, name: str, metadata: Any) -> EncryptionKey:
+        """Return the key; raises CryptoError if what the reader returns is none."""
+        return self._checked(self._reader.get_public_key(name, metadata), "get_public_key")
+
+    def get_private_key(self, name: str, metadata: Any) -> EncryptionKey:
+        """Return the key; raises as `get_public_key`."""
+        return self._checked(self._reader.get_private_key(name, metadata), "get_private_key")
+
+    def _checked(self, found: Any, method: str) -> EncryptionKey:
+        if isinstance(found, str):
+            found = found.encode()
+        if isinstance(found, bytes):
+            return EncryptionKey(found)
+        key, metadata = getattr(found, "key", None), getattr(found, "metadata", None) or {}
+        if not isinstance(key, bytes):
+            raise CryptoError(
+                f"{method} of {self._class_name} returned {type(found).__name__}; return the PEM as bytes, or an"
+                " EncryptionKey"
+            )
+        return EncryptionKey(key, dict(metadata))
