@@ -20,7 +20,7 @@ from .. import __version__
 from ..compiled import is_compiled
 from ..errors import MagnetarError
 from ..wire.printable import one_line
-from .failure import Faults, Group, usage_line
+from .failure import Failure, Faults, Group, usage_line
 from .global_flags import accept_global_flags, security_options
 from .pulsar_commands import GROUPS
 from .settings import find_settings
@@ -160,6 +160,11 @@ def root(
     each.
     """
     given = {name: value for name, value in security.items() if value is not None}
+    if given and ctx.invoked_subcommand in SERVERS:
+        raise Failure(
+            f"flags of authentication and TLS before `{ctx.invoked_subcommand}` have no effect: servers take"
+            " brokerClientAuthenticationPlugin, brokerClientTrustCertsFilePath and the like from the file of --config"
+        )
     ctx.obj = find_settings(admin_url, service_url, output, given)
 
 

@@ -163,6 +163,13 @@ def test_a_local_run_takes_credentials_from_either_kind_of_flags() -> None:
         assert around.service_url == "pulsar+ssl://host"
 
 
+def test_a_server_refuses_credentials_that_it_takes_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--auth-plugin", "token", "--auth-params", SECRET, "worker"]) == 1
+    error = capsys.readouterr().err
+    assert "flags of authentication and TLS before `worker` have no effect" in error
+    assert SECRET not in error
+
+
 # -- at work ----------------------------------------------------------------------------------------------------------
 
 
