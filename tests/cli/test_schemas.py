@@ -98,6 +98,8 @@ def test_strategies_are_those_of_the_broker() -> None:
             f"{NAMESPACE}/isAllowAutoUpdateSchema",
             b"false",
         ),
+        (("namespaces", "set-encryption-required", "a/b", "-e"), "POST", f"{NAMESPACE}/encryptionRequired", b"true"),
+        (("namespaces", "get-encryption-required", "a/b"), "GET", f"{NAMESPACE}/encryptionRequired", b""),
         (("namespaces", "get-is-allow-auto-update-schema", "a/b"), "GET", f"{NAMESPACE}/isAllowAutoUpdateSchema", b""),
     ],
 )

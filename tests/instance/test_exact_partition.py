@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from magnetar.client.config import ConsumerConfig
+from magnetar.client.config import ConsumerConfig, ProducerConfig
 from magnetar.client.connections.attachment import Attachment
 from magnetar.client.consumers.consumer import Consumer
 from magnetar.client.consumers.received import ReceivedEntry
@@ -16,6 +16,7 @@ from magnetar.instance.exact.activation import Activation
 from magnetar.instance.exact.effectively_once import EffectivelyOnce
 from magnetar.instance.exact.partition import InputPartition, open_all
 from magnetar.instance.unit import HeldEntries
+from magnetar.security.client_credentials import ClientCredentials
 from magnetar.wire.payload import seal
 from magnetar.wire.pulsar_api_pb2 import CommandMessage, MessageMetadata
 from magnetar.wire.topic_name import parse_topic_name
@@ -62,7 +63,7 @@ class Work:
     endpoints: Broker = field(default_factory=Broker)
     direct_topic: str = ""
     admin_url: str = ""
-    guard: Any = None
+    credentials: ClientCredentials = field(default_factory=ClientCredentials)
     held: HeldEntries = field(default_factory=HeldEntries)
     committer: Any = None
     processed: list[int] = field(default_factory=list)
@@ -70,6 +71,10 @@ class Work:
     inbox: list[tuple[Activation, ReceivedEntry]] = field(default_factory=list)
     has_entry: asyncio.Event = field(default_factory=asyncio.Event)
     is_busy: bool = False
+
+    def output_config(self) -> ProducerConfig:
+        """Return nothing in particular."""
+        return ProducerConfig()
 
     def create_lock(self, producer_name: str) -> None:
         """Have no lock."""
