@@ -75,7 +75,7 @@ def _add_deployment(group: click.Group, kind: Kind) -> None:
     @rest_command(group, help=f"Change a {name}; options that are not given stay unchanged.", **attributes)
     @kind.names
     @kind.options
-    @click.option("--update-auth-data", is_flag=True, help="Renew its credentials (refused: there are none).")
+    @click.option("--update-auth-data", is_flag=True, help="Have it run as you from now on, with your credentials.")
     @rollback_option
     @wait_options
     def update(rest: Admin, /, update_auth_data: bool, rolls_back: bool, **given: Any) -> str:

@@ -114,7 +114,7 @@ def create(rest: Admin, /, **flags: Any) -> str:
 @rest_command(functions, has_output=False)
 @target_options
 @function_options
-@click.option("--update-auth-data", is_flag=True, help="Renew the function's credentials (refused: there are none).")
+@click.option("--update-auth-data", is_flag=True, help="Have it run as you from now on, with your credentials.")
 @click.option("--keep-state", is_flag=True, help="Keep the state of the version before, for rollback --with-state.")
 @rollback_option
 @wait_options

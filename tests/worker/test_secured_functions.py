@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -28,6 +32,7 @@ PUBLISH = """
 def process(input, context):
     context.publish(input, "x")
 """
+LATER_S = 4_000_000_000
 GRANTS = {"alice": ["functions", "sources", "sinks", "produce", "consume"], "bob": ["functions"], "carol": ["consume"]}
 
 
@@ -36,7 +41,7 @@ class Secured:
     """A server with authentication and authorization, seen by its roles."""
 
     server: Server
-    make_token: Callable[[str], str]
+    make_token: Callable[..., str]
     clients: list[pulsar.Client] = field(default_factory=list)
 
     def call(self, method: str, path: str, role: str | None = "admin", **given: Any) -> httpx.Response:
@@ -112,6 +117,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     config.write_text(
         "authenticationEnabled: true\nauthenticationProviders: [token]\nauthorizationEnabled: true\n"
         f"superUserRoles: [admin]\ntokenSecretKey: '{data_url(SECRET)}'\n"
+        "additionalEnabledFunctionsUrlPatterns: ['http://127.0.0.1:.*']\n"
     )
     with running("standalone", directory, "--config", str(config)) as server:
         it = prepared(server, token)
@@ -213,6 +219,44 @@ def test_locks_of_functions_are_held_by_their_owners_only(secured: Secured) -> N
         secured.client("alice").subscribe("persistent://public/functions/metadata", "acme/x/f:0")
 
 
+@contextmanager
+def package_server(content: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A web server with one file; yields its address, and the headers that it is sent."""
+    seen: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/f.py", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_worker_shows_nothing_where_a_package_comes_from(secured: Secured) -> None:
+    with package_server(COPY) as (url, seen):
+        config = {"tenant": "acme", "namespace": "x", "name": "fetched", "runtime": "PYTHON", "className": "f"}
+        config |= {"py": "f.py", "output": "persistent://acme/x/fetched-out"}
+        full: dict[str, Any] = {**config, "inputs": ["persistent://acme/x/fetched-in"]}
+        files = {"functionConfig": (None, json.dumps(full), "application/json"), "url": (None, url, "text/plain")}
+        answer = secured.call("POST", "/admin/v3/functions/acme/x/fetched", "alice", files=files)
+    assert answer.status_code == 204, answer.text
+    assert seen
+    assert not any("authorization" in headers for headers in seen)
+
+
 @pytest.fixture(scope="module")
 def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Standalone with a public key: functions show the token that they were deployed with."""
@@ -242,6 +286,14 @@ def test_function_shows_the_token_that_it_was_deployed_with(keyless: Secured) ->
     assert keyless.answers("shown", "a") == ["a1"]
     found = keyless.call("GET", "/admin/v3/functions/acme/x/shown")
     assert keyless.make_token("alice") not in found.text
+    status = keyless.call("GET", "/admin/v3/functions/acme/x/shown/status").json()
+    assert "authDataExpiresMs" not in status  # that token never ends
+    ending = replace(keyless, make_token=partial(keyless.make_token, exp=LATER_S))
+    renewed = ending.deploy("shown", "alice", COUNT + "# 1\n", "PUT", updateOptions={"updateAuthData": True})
+    assert renewed.status_code == 204, renewed.text
+    status = ending.call("GET", "/admin/v3/functions/acme/x/shown/status").json()
+    assert status["authDataExpiresMs"] == LATER_S * 1000
+    assert ending.answers("shown", "a") == ["a2"]
 
 
 def test_worker_without_anything_to_show_does_not_start(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ..functions.instances import Instances
 from ..functions.service import FunctionName, Functions
 from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
-from .functions import ROLLBACK, Deploy, deployed, deployer_of, deployment_of, updates_auth
+from .functions import ROLLBACK, Deploy, auth_data, deployed, deployer_of, deployment_of, updates_auth
 from .logs import FOLLOW, TAIL, stream_logs
 from .multipart import Part, json_part, read_form
 
@@ -131,7 +131,9 @@ class ConnectorRoutes:
 
     async def status(self, call: WorkerCall) -> Response:
         """Return the status of all instances."""
-        return as_json(await self.instances.status(self._existing(call), self.functions.component))
+        name = self._existing(call)
+        answer = await self.instances.status(name, self.functions.component)
+        return as_json(answer | auth_data(self.functions, name))
 
     async def instance_status(self, call: WorkerCall) -> Response:
         """Return the status of one instance."""

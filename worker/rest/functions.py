@@ -175,7 +175,8 @@ class FunctionsRoutes:
     async def status(self, call: WorkerCall) -> Response:
         """Return the status of all instances."""
         name = self._existing(call)
-        return as_json(with_reason(await self.instances.status(name), waits_for(self.functions.find(name))))
+        answer = with_reason(await self.instances.status(name), waits_for(self.functions.find(name)))
+        return as_json(answer | auth_data(self.functions, name))
 
     async def stats(self, call: WorkerCall) -> Response:
         """Return the statistics of all instances."""
@@ -345,6 +346,12 @@ def deployer_of(call: WorkerCall, takes_over: bool) -> dict[str, Any]:
     """Return what a deployment says of who sends it."""
     deployer = Deployer.of(call.roles, call.request.headers.get("authorization", ""))
     return {"deployer": deployer, "updates_auth": takes_over}
+
+
+def auth_data(functions: Functions, name: FunctionName) -> dict[str, int]:
+    """Return what a status says of the credentials that a function keeps: when they end; nothing if they do not."""
+    expires_s = functions.owners.expires_at(functions.find(name))
+    return {} if expires_s is None else {"authDataExpiresMs": int(expires_s * 1000)}
 
 
 def deployed(version: int) -> Response:
