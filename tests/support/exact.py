@@ -30,16 +30,23 @@ EARLIEST = ConsumerConfig(initial_position="Earliest", receiver_queue_size=5000)
 
 
 async def all_messages(client: AsyncClient, topic: str) -> list[bytes]:
-    """Return every message that a topic, or its partitions, holds now."""
+    """Return every message that a topic, or its partitions, holds now.
+
+    An entry is taken once by its position: a consumer that had to connect again is given entries a second time.
+    """
     messages: list[bytes] = []
     for partition in await client.partitions(topic):
         consumer = await client.subscribe(partition, "all", EARLIEST)
         await consumer.seek(0)
         last = await consumer.last_message_id()
+        taken = (-1, -1)
         while last.entry_id >= 0:
             entry = await asyncio.wait_for(consumer.receive_entry(), 30)
-            messages += entry.payloads
-            if entry.message_id[:2] >= last[:2]:
+            position = entry.message_id[:2]
+            if position > taken:
+                messages += entry.payloads
+                taken = position
+            if position >= last[:2]:
                 break
         await consumer.close()
     return messages
