@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from inspect import getdoc
 from typing import Any
 
@@ -25,18 +27,25 @@ _ERROR = {
 _SCHEMAS = {
     "Error": {"title": "Error", "type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}}
 }
+# Each script by its exact version and its hash: what the network gives instead is not run. The policy
+# lets nothing else run either, but for the line that opens the page.
 _SWAGGER = """<!DOCTYPE html>
 <html><head><title>{title}</title><meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui.css"></head>
+<link rel="stylesheet" href="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui.css" crossorigin="anonymous"
+integrity="sha384-WlYgdmXYOOBWL5apwjDEZwN+U3HmXSSu5R6V5aGxEcf7z+KuRNwBhoxKVN1i3D5I"></head>
 <body><div id="swagger-ui"></div>
-<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5/swagger-ui-bundle.js"></script>
-<script>SwaggerUIBundle({{url: "/openapi.json", dom_id: "#swagger-ui", deepLinking: true}})</script></body></html>
+<script src="https://cdn.jsdelivr.net/npm/swagger-ui-dist@5.35.0/swagger-ui-bundle.js" crossorigin="anonymous"
+integrity="sha384-gjRm0bEPMeTmMh5jT2cHccIwCUZSTd8YC+j0d0sXw0MdGEfScduGpSyF3ZSSLkX9"></script>
+<script>{script}</script></body></html>
 """
+_OPEN_SWAGGER = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#swagger-ui", deepLinking: true})'
 _REDOC = """<!DOCTYPE html>
 <html><head><title>{title}</title><meta name="viewport" content="width=device-width, initial-scale=1"></head>
 <body style="margin: 0"><redoc spec-url="/openapi.json"></redoc>
-<script src="https://cdn.jsdelivr.net/npm/redoc@2/bundles/redoc.standalone.js"></script></body></html>
+<script src="https://cdn.jsdelivr.net/npm/redoc@2.5.2/bundles/redoc.standalone.js" crossorigin="anonymous"
+integrity="sha384-70P5pmIdaQdVbxvjhrcTDv1uKcKqalZ3OHi7S2J+uzDl0PW8dO6L+pHOpm9EEjGJ"></script></body></html>
 """
+_CDN = "https://cdn.jsdelivr.net"
 
 
 def describe(
@@ -99,8 +108,21 @@ def pages(
     def document() -> dict[str, Any]:
         return describe(title, version, routes, words)  # when it is asked for: a server is to start soon
 
+    def swagger(_: Any) -> HTMLResponse:
+        return _page(_SWAGGER.format(title=title, script=_OPEN_SWAGGER), _OPEN_SWAGGER)
+
     return (
         ("GET", "/openapi.json", lambda _: as_json(document())),
-        ("GET", "/docs", lambda _: HTMLResponse(_SWAGGER.format(title=title))),
-        ("GET", "/redoc", lambda _: HTMLResponse(_REDOC.format(title=title))),
+        ("GET", "/docs", swagger),
+        ("GET", "/redoc", lambda _: _page(_REDOC.format(title=title))),
     )
+
+
+def _page(html: str, script: str = "") -> HTMLResponse:
+    """Return a page that runs the scripts of the network that it names, and one line of its own."""
+    own = f" 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
+    policy = (
+        f"default-src 'none'; script-src {_CDN}{own}; style-src {_CDN} 'unsafe-inline'; img-src 'self' data:;"
+        " connect-src 'self'; worker-src blob:"
+    )
+    return HTMLResponse(html, headers={"content-security-policy": policy})
