@@ -33,7 +33,10 @@ async def answers(path: str, headers: dict[str, str] | None = None) -> httpx.Res
 
 
 @pytest.mark.parametrize(("path", "headers", "status"), [
-    ("/openapi.json", {}, 200), ("/missing", {}, 404), ("/%zz", {}, 400), ("/docs", {"origin": "http://other.site"}, 403),
+    ("/openapi.json", {}, 200),
+    ("/missing", {}, 404),
+    ("/%zz", {}, 400),
+    ("/docs", {"origin": "http://other.site"}, 403),
 ])  # fmt: skip
 async def test_every_answer_says_how_a_browser_takes_it(path: str, headers: dict[str, str], status: int) -> None:
     answer = await answers(path, headers)
