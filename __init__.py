@@ -11,11 +11,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
-
     from .api.batches import batch_function
     from .api.connector import Record, Sink, Source
     from .api.context import Context
@@ -60,6 +60,53 @@ def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str],
         return value
 
     return get
+
+
+class LateModule(ModuleType):
+    """Stands for a module that nobody has asked for a name of yet, and passes on those that are asked for."""
+
+    def __getattr__(self, name: str) -> object:
+        """Import the module, under the import system's own locks, and return what it has."""
+        if "__path__" in vars(self) and PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__) is not None:
+            return importlib.import_module(
+                f"{self.__name__}.{name}"
+            )  # one of its own modules, which may ask for others
+        return getattr(self._real(), name)
+
+    def __dir__(self) -> list[str]:
+        """Return the names in the module."""
+        return dir(self._real())
+
+    def _real(self) -> ModuleType:
+        if sys.modules.get(self.__name__) is self:
+            sys.modules.pop(self.__name__, None)
+        return importlib.import_module(self.__name__)
+
+
+def late_module(name: str) -> None:
+    """Have a module imported when somebody first asks for a name of it, though others import it at their start.
+
+    For modules that libraries import and servers hardly ever use. Nothing happens if it has been imported, or is not
+    installed.
+
+    Args:
+        name: of the module, dotted; one inside a package has no modules of its own. As an attribute of its package
+            it is there only if that has been imported before; ``from package import module`` finds it always.
+    """
+    from importlib.util import find_spec
+
+    package, _, child = name.rpartition(".")
+    spec = ModuleSpec(name, None) if package else find_spec(name)  # of what is in a package it would import that
+    if name in sys.modules or spec is None:
+        return
+    stand_in = LateModule(name)
+    stand_in.__spec__ = spec
+    stand_in.__package__ = package or name
+    if spec.submodule_search_locations is not None:  # its own modules are found without it
+        stand_in.__path__ = spec.submodule_search_locations
+    sys.modules[name] = stand_in
+    if package in sys.modules:
+        setattr(sys.modules[package], child, stand_in)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package

@@ -23,7 +23,6 @@ import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InvalidConfig
@@ -223,7 +222,7 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
             if key == "secrets":
                 yield "secrets is no field of it; it stands beside configs, not in them (flag --secrets)"
                 continue
-            near = get_close_matches(key, known, 1, 0.6)
+            near = _near(key, known)
             known_ones = ", ".join(field.key for field in fields) or "none"
             yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")
 
@@ -239,6 +238,12 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _near(key: str, known: Sequence[str]) -> list[str]:
+    from difflib import get_close_matches  # only for who mistypes
+
+    return get_close_matches(key, known, 1, 0.6)
+
+
 def _refused(key: str, refusal: Refusal) -> str:
     allowed = f" to anything but {' or '.join(map(_shown, refusal.allowed))}" if refusal.allowed else ""
     return f"{key} cannot be set{allowed}: {refusal.reason}"
@@ -252,7 +257,7 @@ def _misplaced(fields: Sequence[Field], unsupported: Unsupported, secrets: Mappi
         if key in unsupported:
             yield f"secrets: {_refused(key, unsupported[key])}"
         elif key not in by_key:
-            near = get_close_matches(key, secret, 1, 0.6)
+            near = _near(key, secret)
             known = f"its secret fields are {', '.join(secret)}" if secret else "it has no secret fields"
             yield f"secrets: {key} is no field of it; " + (f"did you mean {near[0]}?" if near else known)
         elif not by_key[key].secret:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -31,6 +30,8 @@ def nearest_word(word: str, known: Iterable[str], likeness: float = NEAR) -> str
     """Return the known word most like ``word``; None when none is like it or the like ones do something else."""
     if word in (known := sorted(set(known))):
         return None
+    import difflib  # only for who mistypes
+
     close = difflib.get_close_matches(word, known, n=5, cutoff=likeness)
     meant = _verbs(word)
     return next((one for one in close if not _differ(meant, _verbs(one))), None)
@@ -44,6 +45,8 @@ def nearest(word: str, known: Iterable[str], likeness: float = NEAR) -> str:
 
 def _verbs(name: str) -> set[str]:
     """Return the verbs in a name, as they should be spelt."""
+    import difflib
+
     words = re.findall(r"[a-z]+|[A-Z][a-z]*", name)
     return {match[0] for one in words if (match := difflib.get_close_matches(one.lower(), _ROW_OF, 1, _MISSPELT))}
 

@@ -29,10 +29,6 @@ from ..errors import (
     UnpicklableFunction,
 )
 from ..security.credentials.authentication import Authentication
-from ..security.credentials.authentication_basic import AuthenticationBasic
-from ..security.credentials.authentication_oauth2 import AuthenticationOAuth2
-from ..security.credentials.authentication_tls import AuthenticationTls
-from ..security.credentials.authentication_token import AuthenticationToken
 from ..wire.message_id import EARLIEST, LATEST, MessageId
 from .client import AsyncClient
 from .config import (
@@ -54,31 +50,6 @@ from .outgoing_message import NO_VALUE, Base64Key, OutgoingMessage
 from .producers.outgoing import OutgoingEntry, encode_entry
 from .producers.partitioned import PartitionedProducer
 from .producers.producer import Producer
-from .schemas.auto import AutoConsumeSchema, AutoProduceBytesSchema
-from .schemas.avro_schema import AvroSchema
-from .schemas.json_schema import JsonSchema
-from .schemas.key_value import KeyValue, KeyValueSchema
-from .schemas.primitives import (
-    BooleanSchema,
-    BytesSchema,
-    DateSchema,
-    DoubleSchema,
-    FloatSchema,
-    InstantSchema,
-    Int8Schema,
-    Int16Schema,
-    Int32Schema,
-    Int64Schema,
-    LocalDateSchema,
-    LocalDateTimeSchema,
-    LocalTimeSchema,
-    StringSchema,
-    TimeSchema,
-    TimestampSchema,
-)
-from .schemas.protobuf_native import ProtobufNativeSchema
-from .schemas.protobuf_schema import ProtobufSchema
-from .schemas.records import Base64Bytes, Float32, Int32
 from .schemas.schema import Schema, SchemaInfo
 from .statistics import ConsumerStatistics, ProducerStatistics
 from .table_view import TableView
@@ -86,10 +57,74 @@ from .typed.consumer import TypedConsumer, TypedReader
 from .typed.producer import TypedProducer
 
 if TYPE_CHECKING:
+    from ..security.credentials.authentication_basic import AuthenticationBasic
+    from ..security.credentials.authentication_oauth2 import AuthenticationOAuth2
+    from ..security.credentials.authentication_tls import AuthenticationTls
+    from ..security.credentials.authentication_token import AuthenticationToken
     from .blocking import Client
     from .deploy.functions import AsyncFunctions, Functions
-else:  # threads, httpx and cloudpickle: not for each process that has the asyncio client
-    __getattr__ = lazy_names(__name__, {".blocking": ["Client"], ".deploy.functions": ["AsyncFunctions", "Functions"]})
+    from .schemas.auto import AutoConsumeSchema, AutoProduceBytesSchema
+    from .schemas.avro_schema import AvroSchema
+    from .schemas.json_schema import JsonSchema
+    from .schemas.key_value import KeyValue, KeyValueSchema
+    from .schemas.primitives import (
+        BooleanSchema,
+        BytesSchema,
+        DateSchema,
+        DoubleSchema,
+        FloatSchema,
+        InstantSchema,
+        Int8Schema,
+        Int16Schema,
+        Int32Schema,
+        Int64Schema,
+        LocalDateSchema,
+        LocalDateTimeSchema,
+        LocalTimeSchema,
+        StringSchema,
+        TimeSchema,
+        TimestampSchema,
+    )
+    from .schemas.protobuf_native import ProtobufNativeSchema
+    from .schemas.protobuf_schema import ProtobufSchema
+    from .schemas.records import Base64Bytes, Float32, Int32
+else:  # threads, httpx, cloudpickle, schemas and plugins of credentials: not for each process with the asyncio client
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "..security.credentials.authentication_basic": ["AuthenticationBasic"],
+            "..security.credentials.authentication_oauth2": ["AuthenticationOAuth2"],
+            "..security.credentials.authentication_tls": ["AuthenticationTls"],
+            "..security.credentials.authentication_token": ["AuthenticationToken"],
+            ".blocking": ["Client"],
+            ".deploy.functions": ["AsyncFunctions", "Functions"],
+            ".schemas.auto": ["AutoConsumeSchema", "AutoProduceBytesSchema"],
+            ".schemas.avro_schema": ["AvroSchema"],
+            ".schemas.json_schema": ["JsonSchema"],
+            ".schemas.key_value": ["KeyValue", "KeyValueSchema"],
+            ".schemas.primitives": [
+                "BooleanSchema",
+                "BytesSchema",
+                "DateSchema",
+                "DoubleSchema",
+                "FloatSchema",
+                "InstantSchema",
+                "Int8Schema",
+                "Int16Schema",
+                "Int32Schema",
+                "Int64Schema",
+                "LocalDateSchema",
+                "LocalDateTimeSchema",
+                "LocalTimeSchema",
+                "StringSchema",
+                "TimeSchema",
+                "TimestampSchema",
+            ],
+            ".schemas.protobuf_native": ["ProtobufNativeSchema"],
+            ".schemas.protobuf_schema": ["ProtobufSchema"],
+            ".schemas.records": ["Base64Bytes", "Float32", "Int32"],
+        },
+    )
 
 __all__ = [
     "EARLIEST",

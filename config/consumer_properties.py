@@ -7,7 +7,6 @@ by name; so is a name that no consumer knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..errors import InvalidConfig
@@ -97,6 +96,8 @@ def read_consumer_properties(properties: Mapping[str, str], where: str = "consum
         if name in _INSTEAD:
             raise InvalidConfig(f"{where}.{name}: {_INSTEAD[name]}; leave it out")
         if name not in KNOWN:
+            from difflib import get_close_matches  # only for who mistypes
+
             near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
             advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KNOWN))}"
             raise InvalidConfig(f"{where}: unknown property {name[:80]!a}; {advice}")

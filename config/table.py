@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from types import UnionType
 from typing import Any, NamedTuple, TypeVar
@@ -247,6 +246,8 @@ def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dic
     values = {}
     for name, value in sent.items():
         if name not in fields:
+            from difflib import get_close_matches  # only for who mistypes
+
             near = get_close_matches(name, fields, n=1, cutoff=0.5)
             advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
             raise InvalidConfig(f"{where + ': ' if where else ''}unknown field {name}; {advice}")

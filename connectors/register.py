@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..api.connector import BatchSource, Connector, Sink, Source
 from ..api.connector_config import fields_of
 from ..errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "magnetar.connectors"
 _log = logging.getLogger(__name__)
@@ -140,7 +142,7 @@ def available(kind: str) -> list[Definition]:
             connector = _load(f"{__package__}.{target}", name)
             found[name] = _definition(name, kind, connector, built)
             taken.update((name, *built.aliases))
-    for point in entry_points(group=GROUP):
+    for point in _brought():
         try:
             connector = _load(point, point.name)
         except InvalidConfig as error:
@@ -172,7 +174,13 @@ def _targets(kind: str) -> Iterator[tuple[str, str | EntryPoint]]:
     for name, built in BUILT_IN.items():
         if target := getattr(built, kind):
             yield from ((known, f"{__package__}.{target}") for known in (name, *built.aliases))
-    yield from ((point.name, point) for point in entry_points(group=GROUP))
+    yield from ((point.name, point) for point in _brought())
+
+
+def _brought() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # with it come zipfile and csv: half a megabyte for each instance
+
+    return entry_points(group=GROUP)
 
 
 def _load(target: str | EntryPoint, name: str) -> type[Connector]:

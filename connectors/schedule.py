@@ -9,7 +9,6 @@ it has twice comes once.
 from __future__ import annotations
 
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ..errors import InvalidConfig
 
@@ -38,7 +37,9 @@ class Schedule:
         Raises:
             InvalidConfig: it is none, it never comes true, or there is no such time zone.
         """
-        from cronsim import CronSimError  # not of every process that knows of batch sources
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # neither is for every process that knows of batch sources
+
+        from cronsim import CronSimError
 
         parts = _MACROS.get(expression.strip().lower(), expression).replace("?", "*").split()
         if len(parts) not in (5, 6):

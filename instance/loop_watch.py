@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
 HELD_UP_S = 1.0
-_FOREIGN = (
-    *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(name))),
+_OURS = (
     *(str(Path(__file__).parent.parent / ours) + os.sep for ours in ("instance", "client", "state", "tasks")),
     "<frozen",
 )
@@ -92,4 +91,13 @@ class LoopWatch:
 
 
 def _is_foreign(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_FOREIGN)
+    return frame.f_code.co_filename.startswith(_foreign())
+
+
+@cache
+def _foreign() -> tuple[str, ...]:
+    """Return how the names of files begin that are not the function's; asked for when a loop was held up only."""
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return (*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(name)), *_OURS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import lzma
 import stat
-import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from ..errors import PackageError
+
+if TYPE_CHECKING:
+    import zipfile
 
 SUFFIXES = (".py", ".zip", ".whl")
 MAX_EXTRACTED_BYTES = 1024 * 1024 * 1024
@@ -18,10 +21,8 @@ MAX_FILES = 20_000
 _CHUNK_BYTES = 256 * 1024
 _NAME_BYTES = 255
 """Longest name that file systems take."""
-_UNREADABLE = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError,
-)  # fmt: skip
-"""What reading a damaged or encrypted archive raises."""
+_UNREADABLE = (zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError)
+"""What reading a damaged or encrypted archive raises, beside `zipfile.BadZipFile`."""
 
 
 def extract(archive: Path, target: Path, name: str) -> None:
@@ -35,6 +36,8 @@ def extract(archive: Path, target: Path, name: str) -> None:
     Raises:
         PackageError: no zip file, damaged, or with entries that no package has.
     """
+    import zipfile  # when the first archive comes
+
     try:
         with zipfile.ZipFile(archive) as zipped:
             entries = zipped.infolist()
@@ -43,7 +46,7 @@ def extract(archive: Path, target: Path, name: str) -> None:
             left = MAX_EXTRACTED_BYTES
             for entry in entries:
                 left -= _extract_entry(zipped, entry, target, left)
-    except _UNREADABLE as exc:
+    except (zipfile.BadZipFile, *_UNREADABLE) as exc:
         raise PackageError(f"the package {name} is not a readable zip file: {exc}") from exc
     except OSError as exc:
         if exc.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ..errors import CredentialsUnavailable, InvalidConfig, MagnetarError
 from .credentials.authentication import Authentication
 from .credentials.client_security import ClientSecurity
-from .credentials.plugins import authentication_of
 
 if TYPE_CHECKING:
     import ssl
@@ -47,7 +46,7 @@ class ClientCredentials:
                     f"authentication is of type {type(authentication).__name__}; give AuthenticationToken(…) or another"
                     " subclass of magnetar.client.Authentication"
                 )
-        self.authentication = authentication or authentication_of(self.security.auth_plugin, self.security.auth_params)
+        self.authentication = authentication or _named(self.security)
         self._lock = Lock()
         self._context: ssl.SSLContext | None = None
         self._stamp: _Stamp = ()
@@ -127,6 +126,15 @@ class ClientCredentials:
                 self._context = client_context(self.security, certificate)
                 self._stamp = stamp
             return self._context
+
+
+def _named(security: ClientSecurity) -> Authentication | None:
+    """Return the plugin that settings name; the plugins are imported for those who do."""
+    if not security.auth_plugin:
+        return None
+    from .credentials.plugins import authentication_of
+
+    return authentication_of(security.auth_plugin, security.auth_params)
 
 
 def _stamp(files: tuple[str, ...]) -> _Stamp:

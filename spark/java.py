@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -137,6 +136,8 @@ def _launcher(jars: Path) -> Path:
 
 
 def _launcher_options(jars: Path) -> list[str]:
+    import zipfile  # not in a worker without functions of Spark
+
     with zipfile.ZipFile(_launcher(jars)) as archive:
         constants = _texts_of_class(archive.read(_OPTIONS_CLASS))
     return [text for text in constants if text.startswith(("-XX:", "-D", "--")) and " " not in text]

@@ -440,19 +440,30 @@ def test_the_data_source_needs_nothing_of_instances() -> None:
     assert not wrong, f"the data source is used without functions, and reaches {sorted(wrong)}"
 
 
+@cache
+def imported_by(statement: str) -> frozenset[str]:
+    """The modules that a statement imports beside what each start does."""
+    code = (
+        f"import json, sys; before = set(sys.modules); {statement}; import magnetar; late = magnetar.LateModule;"
+        " print(json.dumps([name for name, module in sys.modules.items() if name not in before"
+        " and not isinstance(module, late)]))"
+    )
+    return frozenset(
+        json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    )
+
+
 def third_party_of(statement: str) -> set[str]:
-    """The top-level modules outside the standard library that a statement imports, beside what each start does."""
-    code = f"import json, sys; before = set(sys.modules); {statement}; print(json.dumps([*set(sys.modules) - before]))"
-    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    """The top-level modules outside the standard library that a statement imports."""
     known = set(sys.stdlib_module_names) | {"magnetar"}
-    found = {name.split(".")[0] for name in json.loads(output)}
+    found = {name.split(".")[0] for name in imported_by(statement)}
     return {name for name in found if name not in known and not name.startswith("_")}
 
 
 WIRE = {"google", "google_crc32c", "cramjam", "cython_runtime", "mmh3", "mypy_extensions"}
 HTTP_SERVER = {"anyio", "httptools", "python_multipart", "starlette", "typing_extensions", "uvicorn"}
 # zstandard: httpx imports it where it is installed, as libraries of connectors do.
-HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "zstandard"}
+HTTP_CLIENT = {"anyio", "certifi", "h11", "httpcore", "httpx", "zstandard"}
 GRPC = {"grpc", "grpc_tools", "opentelemetry", "typing_extensions"}  # what grpc itself imports where it is installed
 
 MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
@@ -486,3 +497,22 @@ MAY_IMPORT: dict[str, tuple[str, set[str]]] = {
 def test_process_imports_only_what_it_may(process: str) -> None:
     statement, allowed = MAY_IMPORT[process]
     assert not third_party_of(statement) - allowed
+
+
+WHEN_NEEDED = {
+    "csv", "difflib", "idna", "importlib.metadata", "importlib.resources", "logging.config", "multiprocessing",
+    "socketserver", "sysconfig", "zipfile", "zoneinfo",
+    "google.protobuf.internal.python_message", "google.protobuf.text_format",
+    "magnetar.client.encryption.encryption", "magnetar.client.schemas.avro_schema",
+    "magnetar.client.schemas.primitives", "magnetar.security.authentication.authenticator",
+    "magnetar.security.credentials.authentication_oauth2", "magnetar.security.credentials.plugins",
+    "magnetar.security.server_tls", "magnetar.security.tls",
+}  # fmt: skip
+"""What servers without such settings, functions or mistakes do without: 5 MB, and 60 ms of each start."""
+SERVERS = ("the broker", "the worker", "what standalone's processes share", "the state store", "the zygote")
+
+
+@pytest.mark.parametrize("process", SERVERS)
+def test_server_imports_when_it_is_needed(process: str) -> None:
+    found = imported_by(MAY_IMPORT[process][0]) & WHEN_NEEDED
+    assert not found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from .. import late_module
+
 _COMMAND_LINE = "httpx._main"
 
 
@@ -14,6 +16,7 @@ def import_httpx() -> None:
     """
     if "httpx" in sys.modules:
         return
+    late_module("idna")  # tables of letters, for hosts that are not written in ASCII
     # None is what the import system takes for "there is none".
     sys.modules[_COMMAND_LINE] = None  # type: ignore[assignment]
     try:

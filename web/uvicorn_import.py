@@ -6,8 +6,11 @@ do without. So the package is run, and complete, when somebody asks for a name o
 
 from __future__ import annotations
 
+import logging  # noqa: F401  so that it has `config`, see `late_module`
 import sys
 from importlib.util import find_spec, module_from_spec
+
+from .. import late_module
 
 _NAME = "uvicorn"
 
@@ -30,6 +33,7 @@ def _prepare() -> None:
 
 
 _prepare()
+late_module("logging.config")  # with handlers of its own kinds and a socket server, for a log_config that ours have not
 
 from uvicorn.config import Config  # noqa: E402
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: E402

@@ -17,9 +17,10 @@ from .pulsar_api_pb2 import BaseCommand
 
 _SIZES = Struct(">II")
 _U64 = (1 << 64) - 1
-_END = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << 14)]
+_BYTE = [bytes((n,)) for n in range(256)]
+_END = _BYTE[:128] + [low + high for high in _BYTE[1:128] for low in _BYTE[128:]]
 """The varints of one or two bytes."""
-_CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << 14)]
+_CONTINUED = [low + high for high in _BYTE[128:] for low in _BYTE[128:]]
 """The two low bytes of a varint that has more."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from importlib.metadata import version
 
 from starlette.responses import Response
 
+from ... import __version__
 from ...errors import InvalidConfig
 from ...web.answers import Refused, as_json, as_text, not_supported, nothing, refusing
 from ...wire.payload import seal
@@ -26,7 +26,7 @@ _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
 HEALTH_TIMEOUT_S = 10.0
 PULSAR_VERSION = "4.0.7"
-VERSION = f"{PULSAR_VERSION}+magnetar.{version('magnetar')}"
+VERSION = f"{PULSAR_VERSION}+magnetar.{__version__}"
 """The version of Pulsar that is spoken, and ours as what semantic versions call build metadata."""
 
 

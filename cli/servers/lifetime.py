@@ -30,7 +30,7 @@ PARENT_VARIABLE = "MAGNETAR_PARENT_PID"
 """Set by the supervisor: a process that finds it must not outlive that parent."""
 STOP_S = 10.0
 """A server that was told to stop has ended by then; what still hangs is cut off."""
-_IMPORT_GC_THRESHOLDS = (5000, 10, 1_000_000)
+_IMPORT_GC_THRESHOLDS = (5000, 1_000_000, 1_000_000)
 QUIET_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "asyncio")
 """Libraries that report every request or start: only their warnings are events."""
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Look for garbage in cycles seldom, and never among what is old, while modules are imported: what they make stays.
+    """Look for garbage in cycles seldom, and only among what is new, while modules are imported: what they make stays.
 
     Not at all would leave the garbage of making classes behind, and holes where it was: more memory that is not shared.
     """

@@ -187,8 +187,9 @@ def import_shared() -> None:
     import uvloop  # noqa: F401
 
     from ...runtime.process import zygote  # noqa: F401
+    from ...security.authorization import broker_rules  # noqa: F401  of broker and worker
     from ...state import server  # noqa: F401
-    from ...web import serve  # noqa: F401
+    from ...web import authenticated, router, serve  # noqa: F401
     from ...web.httpx_import import import_httpx
 
     import_httpx()

@@ -19,14 +19,13 @@ A function annotated ``-> None`` may have an output topic: it publishes there it
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.schemas.schema import Schema
 from ...errors import FunctionLoadError
@@ -34,8 +33,10 @@ from ...wire.functions_pb2 import FunctionDetails
 from ...wire.printable import one_line
 from ..loading.loader import ProcessHome, module_root, requirements_of
 from ..values.loading import load_values
-from ..values.topic_schemas import TopicSchema
 from ..values.writers import Found
+
+if TYPE_CHECKING:
+    from ..values.topic_schemas import TopicSchema
 
 _HELPERS = (
     "<frozen ", str(Path(importlib.__file__ or "").parent), str(Path(inspect.getfile(ProcessHome)).parent),
@@ -83,7 +84,7 @@ class NotJudged(Exception):
     """What is to be examined is not here."""
 
 
-class _LastFinder(importlib.abc.MetaPathFinder):
+class _LastFinder:
     """Is asked for what no other finder has found, and does not find it either."""
 
     def __init__(self, home: ExaminedHome) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import builtins
 import hashlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import io
@@ -30,16 +29,18 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder, PackageNotFoundError
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
 from .loader import module_root
 from .pulsar_facade import NAME as PULSAR
 from .pulsar_facade import PulsarFacade
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
 
 _PREFIX = re.compile(r"fn_\w+_[0-9a-f]{6}\.")
 
@@ -50,7 +51,7 @@ def prefix_of(key: str) -> str:
     return f"fn_{readable}_{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds the modules of all spaces: one for the process, as every import of anything asks every finder."""
 
     def __init__(self) -> None:
@@ -85,6 +86,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         space = self._asking()
         if space is None or space.libraries is None or "path" in vars(context):  # a path: somebody knows where to look
             return ()
+        from importlib.metadata import DistributionFinder, MetadataPathFinder  # whoever asks has imported it
+
         name = None if context.name is None else context.name.removeprefix(space.prefix + ".")
         where = DistributionFinder.Context(name=name, path=[str(space.libraries)])
         return MetadataPathFinder.find_distributions(where)
@@ -161,6 +164,8 @@ class ImportSpace:
         try:
             return importlib.import_module(f"{self.prefix}.{name}")
         except ModuleNotFoundError as error:
+            from importlib.metadata import PackageNotFoundError
+
             name = "" if isinstance(error, PackageNotFoundError) else error.name or ""
             if name.startswith(self.prefix + "."):
                 own = name.removeprefix(self.prefix + ".")

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import distributions
 from pathlib import Path
 
 from ...errors import FunctionLoadError
@@ -106,6 +105,8 @@ def check_environment(function: str, brought: Mapping[str, str], places: Collect
     Raises:
         FunctionLoadError: there is one.
     """
+    from importlib.metadata import distributions  # with it come zipfile and csv, for functions with requirements only
+
     own = [place for place in sys.path if Path(place) not in places]
     for name, version in brought.items():
         there = next((found.version for found in distributions(name=name, path=own)), version)
@@ -118,6 +119,8 @@ def check_environment(function: str, brought: Mapping[str, str], places: Collect
 
 def versions(directory: Path) -> dict[str, str]:
     """Return the versions of the distributions in a directory, by their names in normal form."""
+    from importlib.metadata import distributions
+
     found = distributions(path=[str(directory)])
     return {re.sub(r"[-_.]+", "-", one.name).lower(): one.version for one in found}
 

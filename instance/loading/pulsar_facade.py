@@ -8,7 +8,6 @@ that name. It holds what functions are made of, and loads the official client at
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Iterator, Sequence
@@ -107,7 +106,7 @@ def _is_ours(module: ModuleType) -> bool:
     )
 
 
-class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Submodules:
     """Finds ``pulsar.schema`` and the like in the official client, which it loads for that."""
 
     def __init__(self, facade: PulsarFacade) -> None:
@@ -123,7 +122,7 @@ class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self._facade.official(fullname)
         except AttributeError as error:
             raise ModuleNotFoundError(str(error), name=fullname) from None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]  # duck typing
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Return the official client's own module."""

@@ -20,7 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import uuid
@@ -299,6 +298,8 @@ def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str]
 
 def digest_of(requirements: Path) -> str:
     """Return the name of the directory that a requirements.txt is installed into."""
+    import sysconfig  # when the first function with requirements comes
+
     digest = hashlib.sha256(f"{sys.implementation.cache_tag}\0{sysconfig.get_platform()}\0".encode())
     wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
     for file in sorted((*requirements.parent.glob("*.txt"), *wheels)):  # one may name another

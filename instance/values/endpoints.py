@@ -6,7 +6,7 @@ An instance whose config names schemas has these endpoints in the place of the c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...client.client import AsyncClient
 from ...client.config import ConsumerConfig, ProducerConfig
@@ -16,8 +16,10 @@ from ...errors import FunctionLoadError, InvalidTopicName, MagnetarError, TopicN
 from ...wire.functions_pb2 import FunctionDetails
 from ...wire.topic_name import parse_topic_name
 from ..loop_calls import LoopCalls
-from .topic_schemas import BoundSchema, TopicSchema
 from .writers import Found
+
+if TYPE_CHECKING:
+    from .topic_schemas import TopicSchema
 
 
 def has_schemas(details: FunctionDetails) -> bool:
@@ -91,6 +93,8 @@ class SchemaEndpoints:
         return getattr(self._producer, "schema_version", b"") or self._registered
 
     async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
+        from .topic_schemas import BoundSchema  # imported by whoever made `output`
+
         schema = output.schema
         if isinstance(schema, BoundSchema):
             newest = await self._newest(topic)

@@ -10,12 +10,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...api.serde import IdentitySerDe, JsonSerDe, SerDe
-from ...client.schemas.json_schema import JsonSchema
-from ...client.schemas.primitives import StringSchema
-from ...client.schemas.protobuf_native import ProtobufNativeSchema
 from ...client.schemas.schema import Schema
 from ...errors import FunctionLoadError, InvalidConfig
 from ...wire import pulsar_api_pb2 as pb
@@ -24,9 +21,11 @@ from ..loading.loader import Home, find_object, load_serde
 from .annotations import annotations_of
 from .objects import ModelSerDe, SchemaSerDe, StructSerDe
 from .plain import CheckedJsonSerDe, NumberSerDe, OctetsSerDe, TextSchemaSerDe, TextSerDe, TruthSerDe
-from .topic_schemas import BoundSchema, TopicSchema, record_json_schema, topic_schema
 from .wanted import JSON_FORMS, PLAIN_FORMS, Form, Wanted, wanted
 from .writers import Found, WriterSerDe
+
+if TYPE_CHECKING:
+    from .topic_schemas import TopicSchema
 
 _CLASSES: dict[str, Any] = {
     **{kind.__name__: kind for kind in (str, bytes, int, float, bool, dict, list)},
@@ -103,6 +102,8 @@ def load_values(
     for topic, given in details.source.inputSpecs.items():
         where = f"inputSpecs[{topic}]"
         if given.schemaType:
+            from .topic_schemas import topic_schema  # with it come all schemas of the client
+
             schema = values.input_schemas[topic] = topic_schema(
                 f"{where}.schemaType", given.schemaType, given.schemaProperties, taken, home, is_input=True
             )
@@ -113,6 +114,8 @@ def load_values(
             values.inputs[topic] = _of_input(taken)
     sink = details.sink
     if sink.schemaType:
+        from .topic_schemas import topic_schema
+
         schema = values.output_schema = topic_schema(
             "outputSchemaType", sink.schemaType, sink.schemaProperties, returned, home, is_input=False
         )
@@ -156,6 +159,8 @@ def _named(setting: str, class_name: str, side: Wanted, home: Home) -> SerDe:
 
 
 def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: Topics | None) -> SerDe:
+    from ...client.schemas.primitives import StringSchema
+
     schema = found.schema
     if schema.needs_writer and not _is_plain_json(found):
         if endpoints is None:
@@ -167,6 +172,9 @@ def _of_input_schema(found: TopicSchema, taken: Wanted, endpoints: Topics | None
 
 
 def _of_output_schema(found: TopicSchema, returned: Wanted) -> SerDe:
+    from ...client.schemas.primitives import StringSchema
+    from .topic_schemas import BoundSchema
+
     schema = found.schema
     if _is_plain_json(found):
         where = returned.where or "outputSchemaType JSON"
@@ -212,14 +220,20 @@ def _of_both(side: Wanted) -> SerDe:
             case Form.JSON:
                 return JsonSerDe()
             case Form.DATACLASS:
+                from ...client.schemas.json_schema import JsonSchema
+
                 return SchemaSerDe(JsonSchema(side.kind), side)
             case Form.MODEL:
                 return ModelSerDe(side)
             case Form.STRUCT:
                 return StructSerDe(side)
             case Form.RECORD:
+                from .topic_schemas import record_json_schema
+
                 return SchemaSerDe(record_json_schema(side), side)
             case Form.MESSAGE:
+                from ...client.schemas.protobuf_native import ProtobufNativeSchema
+
                 return SchemaSerDe(ProtobufNativeSchema(side.kind), side)
     except InvalidConfig as error:
         raise FunctionLoadError(f"{side}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from ...errors import InvalidConfig
@@ -20,6 +19,11 @@ def need(*packages: str) -> None:
     Raises:
         InvalidConfig: names the first one that is missing or of a wrong version, and the remedy.
     """
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # with it come zipfile and csv, in workers without Spark
+
     for package in packages:
         if find_spec(package) is None:
             raise InvalidConfig(f"{package} is not installed; pip install 'magnetar[spark]'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -32,7 +33,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         "tick": "Tick", "shout": "Shout", "jdbc": "Tick", "file": "Tick", "data-generator": "Tick", "gone": "Gone",
     }  # fmt: skip
     points = [EntryPoint(name, f"{__name__}:{value}", register.GROUP) for name, value in names.items()]
-    monkeypatch.setattr(register, "entry_points", lambda group: points if group == register.GROUP else [])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points if group == register.GROUP else [])
 
 
 def test_a_name_means_a_connector_of_the_kind_that_is_asked_for() -> None:
