@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -38,8 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a sample leaves out, after `-m` and `-k`, which choose first; then put long files first.
 
-    What failed is run again whatever the sample is.
+    What failed is run again whatever the sample is. Of tests with the same id xdist would run one, and say nothing.
     """
+    if twice := [node_id for node_id, count in Counter(item.nodeid for item in items).items() if count > 1]:
+        raise pytest.UsageError(
+            f"{len(twice)} ids are of more than one test, as {twice[0]}; give each an id of its own"
+        )
     for sample in [] if config.getoption("lf", False) else config.stash[SAMPLES]:
         of_it = [item.nodeid for item in items if item.get_closest_marker(sample.mark)]
         left_out = set(of_it) - sample.chosen(of_it)

@@ -16,8 +16,9 @@ LONG = (
     "tests/test_types.py",
     "tests/fuzz/test_frames.py",
     "tests/upgrade/test_upgrade.py",
+    "tests/security/test_golden_rest_roles.py",
 )
-"""Files of half a minute or more, longest first."""
+"""Files of few tests that take long, the longest first."""
 
 
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
