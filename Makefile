@@ -3,6 +3,7 @@
 #
 #   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
 #   make test            all tests but the long ones           make fmt     bring the format in order
+#   make test-all        the same, and test-compiled, without samples
 #   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
 #   make test-crash      all rounds of crashes, 40 minutes    make fuzz    hostile frames, 15 minutes
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
@@ -30,15 +31,19 @@ SPARK_STAMP := $(VENV)/.installed-spark
 DOCS_STAMP := $(VENV)/.installed-docs
 AUDIT_STAMP := $(VENV)/.installed-audit
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n 2 --dist loadfile
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder   # tests/support/order.py has the order
 ARGS ?=
+CHANCE := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 
 # The first name is what pip up to 25.2 reads for the tools that build a package, the second what later ones read.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start thousands of processes: each would compile all modules again where the machine wants no cache of them, half of
+# the time that it takes.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -46,15 +51,24 @@ help:
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
+# Of the rows of large matrices a sample, another in each run, chosen by a seed that is printed.
+test: export MAGNETAR_MATRIX_SHARE ?= 25
+test: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
 test: $(DEV_STAMP)
 	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" $(ARGS)
+
+# All rows of matrices, and all tests on compiled modules.
+test-all:
+	$(MAKE) test MAGNETAR_MATRIX_SHARE=100
+	$(MAKE) test-compiled MAGNETAR_SLOW_SHARE=100
 
 # A sample of all rounds, another in each run: a share in percent of the rounds of each test, at least one, chosen by a seed
 # that is printed, with which races and hostile frames begin as well. Spark's are among them where the extra is installed,
 # which make test-spark does.
-CRASHES = $(PYTEST) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800
+CRASH_FILES = $(shell grep -rl "mark\.crash" tests --include="test_*.py")   # reading all others takes a minute
+CRASHES = $(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(CRASH_FILES)) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800
 test-slow: export MAGNETAR_CRASH_SHARE ?= 30
-test-slow: export MAGNETAR_CRASH_SEED := $(or $(MAGNETAR_CRASH_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+test-slow: export MAGNETAR_CRASH_SEED := $(or $(MAGNETAR_CRASH_SEED),$(CHANCE))
 test-slow: export MAGNETAR_RACE_S ?= 60
 test-slow: export MAGNETAR_RACE_FIRST ?= $(MAGNETAR_CRASH_SEED)
 test-slow: export MAGNETAR_FUZZ_S ?= 60
@@ -73,7 +87,7 @@ race: $(DEV_STAMP)
 
 # Prints its seed; MAGNETAR_FUZZ_SEED repeats it.
 fuzz: export MAGNETAR_FUZZ_S ?= 900
-fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(CHANCE))
 fuzz: $(DEV_STAMP)
 	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
 
@@ -168,6 +182,9 @@ compiled: wheel
 	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$site/libraries.pth && \
 	  $(BIN)/python -m zipfile -e dist/magnetar-*.whl $$site
 
+# Whatever encodes and decodes, and all short tests; of the long ones, which make test runs all, a sample of each file.
+test-compiled: export MAGNETAR_SLOW_SHARE ?= 30
+test-compiled: export MAGNETAR_SLOW_SEED := $(or $(MAGNETAR_SLOW_SEED),$(CHANCE))
 test-compiled: compiled
 	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"
 	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" \

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.order import longest_first
 from tests.support.pulsar import URL, ApachePulsar, running_pulsar, what_is_wrong
-from tests.support.sample import Sample, sample_of
+from tests.support.sample import NAMES, Sample, sample_of
 
 # The same examples each time, however long a busy machine takes for them; MAGNETAR_TEST_EXPLORE looks for new ones.
 settings.register_profile(
@@ -19,41 +21,50 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 SHARED = pytest.StashKey[ApachePulsar]()
-SAMPLE = pytest.StashKey[Sample | None]()
-SAMPLED = pytest.StashKey[tuple[int, int]]()
+SAMPLES = pytest.StashKey[list[Sample]]()
+SAMPLED = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := what_is_wrong(os.environ):
         pytest.exit(wrong, returncode=pytest.ExitCode.USAGE_ERROR)
     try:
-        config.stash[SAMPLE] = sample_of(os.environ)
+        config.stash[SAMPLES] = [sample for mark in NAMES if (sample := sample_of(os.environ, mark))]
     except ValueError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    config.stash[SAMPLED] = []
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out rounds of crashes, where a sample is asked for; after `-m` and `-k`, which choose first."""
-    if not (sample := config.stash[SAMPLE]):
-        return
-    rounds = [item.nodeid for item in items if item.get_closest_marker("crash")]
-    left_out = set(rounds) - sample.chosen(rounds)
-    config.stash[SAMPLED] = (len(rounds) - len(left_out), len(rounds))
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-        items[:] = [item for item in items if item.nodeid not in left_out]
+    """Leave out what a sample leaves out, after `-m` and `-k`, which choose first; then put long files first.
+
+    What failed is run again whatever the sample is. Of tests with the same id xdist would run one, and say nothing.
+    """
+    if twice := [node_id for node_id, count in Counter(item.nodeid for item in items).items() if count > 1]:
+        raise pytest.UsageError(
+            f"{len(twice)} ids are of more than one test, as {twice[0]}; give each an id of its own"
+        )
+    for sample in [] if config.getoption("lf", False) else config.stash[SAMPLES]:
+        of_it = [item.nodeid for item in items if item.get_closest_marker(sample.mark)]
+        left_out = set(of_it) - sample.chosen(of_it)
+        if of_it:
+            kept = len(of_it) - len(left_out)
+            config.stash[SAMPLED].append(f"{kept} of {len(of_it)} {NAMES[sample.mark]} are in the sample")
+        if left_out:
+            config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+            items[:] = [item for item in items if item.nodeid not in left_out]
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        items[:] = longest_first(items)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the sample before anything runs; with xdist it is taken by each process for itself, always the same."""
-    return [f"a sample of the rounds of crashes: {sample}"] if (sample := config.stash[SAMPLE]) else []
+    """Name the samples before anything runs; with xdist they are taken by each process for itself, always the same."""
+    return [f"a sample of the {NAMES[sample.mark]}: {sample}" for sample in config.stash[SAMPLES]]
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    if not (sampled := config.stash.get(SAMPLED, None)):
-        return []
-    return [f"{sampled[0]} of {sampled[1]} rounds of crashes are in the sample"]
+    return config.stash[SAMPLED]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""`make test-spark` and `make test-connectors` look for their tests in one folder: reading all others takes longer."""
+"""Targets of make that look for their tests in one folder or in some files: reading all others takes longer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
+
+
+def test_rounds_of_crashes_lie_in_files_that_name_their_mark() -> None:
+    """`make test-slow` reads these alone."""
+    assert 'grep -rl "mark\\.crash" tests --include="test_*.py"' in (TESTS.parent / "Makefile").read_text()
+    others = [path for path in TESTS.rglob("*.py") if not path.name.startswith("test_")]
+    assert not [path for path in others if "mark.crash" in path.read_text()]
 
 
 @pytest.mark.parametrize("name", ["spark", "connectors"])

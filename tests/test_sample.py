@@ -1,4 +1,4 @@
-"""Samples of the rounds of crashes, `tests/support/sample.py`, as `make test-slow` takes them."""
+"""Samples of rounds of crashes, rows of matrices and slow tests, `tests/support/sample.py`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,26 @@ def test_sample_depends_on_the_seed_alone() -> None:
     found = {frozenset(Sample(30, seed).chosen(ROUNDS)) for seed in range(20)}
     assert len(found) > 10
     assert set().union(*found) == set(ROUNDS)
+
+
+def test_a_sample_of_slow_tests_has_some_of_each_file_and_all_that_encode_and_decode() -> None:
+    slow = [f"tests/client/test_a.py::test_{number}" for number in range(10)] + ["tests/client/test_b.py::test_b"]
+    whole = [
+        "tests/wire/test_runs.py::test_c[1]",
+        "tests/wire/test_runs.py::test_c[2]",
+        "tests/client/test_golden.py::d",
+    ]
+    chosen = Sample(30, 7, "slow").chosen([*slow, *whole])
+    assert {"tests/client/test_b.py::test_b", *whole} <= chosen
+    assert len(chosen) == 3 + 1 + 3
+
+
+def test_each_mark_has_its_own_share_and_seed() -> None:
+    given = {"MAGNETAR_MATRIX_SHARE": "25", "MAGNETAR_MATRIX_SEED": "5", SHARE: "30"}
+    assert sample_of(given, "matrix") == Sample(25, 5, "matrix")
+    assert str(sample_of(given, "matrix")) == "MAGNETAR_MATRIX_SHARE=25 MAGNETAR_MATRIX_SEED=5"
+    assert sample_of(given, "slow") is None
+    assert sample_of(given) == Sample(30, 0)
 
 
 def test_nothing_is_left_out_unless_it_is_asked_for() -> None:

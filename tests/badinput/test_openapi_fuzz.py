@@ -42,6 +42,7 @@ def test_the_broker_serves_the_description(broker: Server) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 @SCHEMA.parametrize()
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_is_answered_with_an_internal_error(case: schemathesis.Case[Any], broker: Server) -> None:

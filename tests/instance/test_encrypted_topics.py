@@ -124,6 +124,7 @@ async def shown(instance: Instance, words: str) -> None:
     await until(is_shown)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE"])
 async def test_the_official_client_writes_what_is_read_and_reads_what_is_written(
@@ -234,6 +235,7 @@ async def test_everything_an_instance_writes_is_encrypted(
 # -- without the key ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "ATMOST_ONCE"])
 @pytest.mark.parametrize("retries", [None, 1])
 async def test_what_cannot_be_decrypted_comes_again_until_the_key_is_there(
@@ -317,6 +319,7 @@ async def test_in_order_an_instance_ends_at_what_it_cannot_decrypt_and_loses_not
     await instance.stop(30)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("guarantee", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 @pytest.mark.parametrize("action", ["DISCARD", "CONSUME"])
 async def test_other_actions_go_on(

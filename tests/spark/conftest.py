@@ -39,6 +39,7 @@ IN_SESSION_S = 600
 middle of a call leaves it useless to all others."""
 
 NEEDS_THE_EXTRA = (
+    "test_encrypted_topics.py",
     "test_range_task.py",
     "test_repeated_frames.py",
     "test_repeated_writes.py",

@@ -1,4 +1,8 @@
-"""A seeded sample of the rounds of a test: some of its parameters, and at least one of every test function."""
+"""Seeded samples of what is long: some rows of a test, and at least one of every test function or file.
+
+Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. What is
+`slow` is chosen of each file, where tests run a second time, on compiled modules; what encodes and decodes runs always.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +11,69 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SHARE = "MAGNETAR_CRASH_SHARE"
-"""The share of the rounds of each test that is marked `crash`, in percent; all if it is not set."""
-SEED = "MAGNETAR_CRASH_SEED"
-"""Which rounds those are: the same seed and share choose the same of the same tests."""
+NAMES = {"crash": "rounds of crashes", "matrix": "rows of matrices", "slow": "slow tests"}
+"""The marks that can be sampled, and what bears them."""
+WHOLE = ("tests/wire/", "tests/client/test_golden")
+"""Where each slow test shows how bytes are read or written."""
+
+
+def share_of(mark: str) -> str:
+    """Return the variable with the share of what has a mark, in percent; all if it is not set."""
+    return f"MAGNETAR_{mark.upper()}_SHARE"
+
+
+def seed_of(mark: str) -> str:
+    """Return the variable that says which those are: the same seed and share choose the same of the same tests."""
+    return f"MAGNETAR_{mark.upper()}_SEED"
+
+
+SHARE = share_of("crash")
+SEED = seed_of("crash")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Which share of the rounds, chosen by which seed."""
+    """Which share of what has a mark, chosen by which seed."""
 
     percent: int
     seed: int
+    mark: str = "crash"
 
     def chosen(self, node_ids: Sequence[str]) -> set[str]:
-        """Choose of each test function the share of its rounds, rounded up."""
+        """Choose of each test function the share of its rounds, or of each file that of its slow tests, rounded up."""
+        until = "::" if self.mark == "slow" else "["
         rounds: dict[str, list[str]] = defaultdict(list)
-        for node_id in node_ids:
-            rounds[node_id.partition("[")[0]].append(node_id)
         kept: set[str] = set()
-        for function, all_of_it in rounds.items():
-            rng = random.Random(f"{self.seed} {function}")  # other tests do not change what is chosen of this one
+        for node_id in node_ids:
+            if self.mark == "slow" and node_id.startswith(WHOLE):
+                kept.add(node_id)
+            else:
+                rounds[node_id.partition(until)[0]].append(node_id)
+        for group, all_of_it in rounds.items():
+            rng = random.Random(f"{self.seed} {group}")  # other tests do not change what is chosen of this one
             kept.update(rng.sample(all_of_it, -(-len(all_of_it) * self.percent // 100)))
         return kept
 
     def __str__(self) -> str:
-        return f"{SHARE}={self.percent} {SEED}={self.seed}"
+        return f"{share_of(self.mark)}={self.percent} {seed_of(self.mark)}={self.seed}"
 
 
-def sample_of(environment: Mapping[str, str]) -> Sample | None:
-    """Read the sample that the environment asks for, or None for all rounds.
+def sample_of(environment: Mapping[str, str], mark: str = "crash") -> Sample | None:
+    """Read the sample that the environment asks for, or None for all.
 
     Raises:
         ValueError: the share is no whole number from 1 to 100, or the seed none at all.
     """
-    if not environment.get(SHARE):
+    share, seed = share_of(mark), seed_of(mark)
+    if not environment.get(share):
         return None
     try:
-        percent = int(environment[SHARE])
+        percent = int(environment[share])
         if not 1 <= percent <= 100:
             raise ValueError
     except ValueError:
-        raise ValueError(f"{SHARE}={environment[SHARE]} is no whole number from 1 to 100") from None
+        raise ValueError(f"{share}={environment[share]} is no whole number from 1 to 100") from None
     try:
-        return Sample(percent, int(environment.get(SEED) or "0"))
+        return Sample(percent, int(environment.get(seed) or "0"), mark)
     except ValueError:
-        raise ValueError(f"{SEED}={environment[SEED]} is no whole number") from None
+        raise ValueError(f"{seed}={environment[seed]} is no whole number") from None
