@@ -128,7 +128,7 @@ class TlsServerContext:
             InvalidConfig: they cannot be used.
         """
         self._settings = settings
-        self._seen = _marks(settings.files)
+        self._seen = file_marks(settings.files)
         self.context = _CurrentContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.pending = weakref.WeakSet()
         self.context.current = make_context(settings)
@@ -138,7 +138,7 @@ class TlsServerContext:
 
         Files that cannot be used change nothing, and are looked at again when they change again.
         """
-        marks = _marks(self._settings.files)
+        marks = file_marks(self._settings.files)
         if marks == self._seen:
             return False
         self._seen = marks
@@ -158,7 +158,7 @@ class TlsServerContext:
                 changed()
 
 
-def _marks(files: tuple[str, ...]) -> tuple[tuple[int, int, int] | None, ...]:
+def file_marks(files: tuple[str, ...]) -> tuple[tuple[int, int, int] | None, ...]:
     """Return what tells whether a file is another one, also where it was exchanged by a rename or a link."""
 
     def mark(file: str) -> tuple[int, int, int] | None:

@@ -157,8 +157,9 @@ STATE_KEYS: dict[str, Key] = {
     "bindAddress": Key("state", "host", _text),
     "storageserver.grpc.port": Key("state", "port", _whole),
     "stateStorageTokenSecretKey": Key("state", "key_file", _text),
+    **TLS_KEYS,
 }
-"""Keys of bookkeeper.conf for its table service."""
+"""Keys of bookkeeper.conf for its table service, and those of TLS by the names that brokers have."""
 
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
