@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -51,7 +50,6 @@ def _unknown_connections() -> int:
     return MAX_UNKNOWN if files == resource.RLIM_INFINITY else max(16, min(MAX_UNKNOWN, files // _FILES_SHARE))
 
 
-_PORT = re.compile(r"[0-9]{1,5}")
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
@@ -484,19 +482,15 @@ class BrokerService:
 
     # Workers
 
-    def live_workers(self) -> list[tuple[str, str, int]]:
-        """Return the function workers that are connected, as (worker id, host, port), the leader first."""
+    def election_participants(self) -> list[tuple[str, dict[str, str]]]:
+        """Return name and properties of each consumer that takes part in the workers' election, the leader first.
+
+        Whoever may subscribe chooses both.
+        """
         topic = self.topics.get(COORDINATE_TOPIC)
         subscription = topic.subscriptions.get(PARTICIPANTS) if topic is not None else None
         if subscription is None:
             return []
         leader = subscription.active_consumer
         consumers = sorted(subscription.consumers, key=lambda consumer: consumer is not leader)
-        workers = []
-        for consumer in consumers:
-            # `workerId:host:port`; the id may hold colons, so it is parsed from the right.
-            parts = consumer.name.rsplit(":", 2)
-            # Whoever may subscribe chooses the name: `int` fails with digits such as `²`, and with thousands of them.
-            if len(parts) == 3 and _PORT.fullmatch(parts[2]):
-                workers.append((parts[0], parts[1], int(parts[2])))
-        return workers
+        return [(consumer.name, consumer.metadata) for consumer in consumers]
