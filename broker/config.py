@@ -13,6 +13,7 @@ from ..errors import InvalidConfig
 from ..metadata.store.url import parse_store_url
 from ..security.authentication.settings import ServerSecurity
 from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSettings
+from ..security.credentials.client_security import ClientSecurity
 from ..security.server_tls_settings import ServerTls
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
 
@@ -146,6 +147,9 @@ class BrokerConfig:
             one.
         stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
         authorization: who may do what.
+        client_security: whom the broker trusts when it passes requests on to workers
+            (`brokerClientTrustCertsFilePath`), with TLS then where they have it; nothing else of it counts.
+        asks_by_tls_only: pass requests on to workers with TLS alone (`brokerClientTlsEnabled`).
     """
 
     data_dir: Path = Path("data")
@@ -232,6 +236,8 @@ class BrokerConfig:
     encryption_required: bool = False
     stats_period_s: float = 60.0
     authorization: AuthorizationSettings = NO_AUTHORIZATION
+    client_security: ClientSecurity = field(default_factory=ClientSecurity)
+    asks_by_tls_only: bool = False
 
     def __post_init__(self) -> None:
         """Check ranges, and that the metadata store's URL is one.

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..security.authentication.opening import open_authenticator
@@ -34,8 +33,11 @@ from .topics.topic_watches import TopicWatches
 from .topics.unloading import LOOKS, Unloading
 
 if TYPE_CHECKING:
+    import ssl
+
     from ..security.authentication.authenticator import Authenticator
     from ..security.server_tls import TlsServerContext
+    from ..security.tls_listener import TlsListener
     from .policies.namespaces import Namespaces
     from .storage.store import Storage
 
@@ -51,7 +53,6 @@ def _unknown_connections() -> int:
     return MAX_UNKNOWN if files == resource.RLIM_INFINITY else max(16, min(MAX_UNKNOWN, files // _FILES_SHARE))
 
 
-_PORT = re.compile(r"[0-9]{1,5}")
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
@@ -111,7 +112,7 @@ class BrokerService:
         self.web_port: int | None = None
         self.web_tls_port: int | None = None
         self._clock = clock
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsListener] = []
         self.tasks = TaskSet("broker")
         self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
@@ -154,9 +155,7 @@ class BrokerService:
         self.config = self.namespaces.config  # with what was changed before a restart
         self.port = await self._listen(self.config.broker_port)
         if self.config.broker_tls_port is not None and self.tls is not None:
-            self.tls_port = await self._listen(
-                self.config.broker_tls_port, ssl=self.tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
-            )
+            self.tls_port = await self._listen_with_tls(self.config.broker_tls_port, self.tls.context)
         self.is_started = True
         self._every(self.config.stats_period_s, self._take_rates, "rates")
         self._every(self.config.stats_period_s, self.trim_topics, "trimming")
@@ -183,13 +182,22 @@ class BrokerService:
             self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self.tasks.keep(self.tls.keep_current, "certificates")
 
-    async def _listen(self, port: int, **tls: Any) -> int:
+    async def _listen(self, port: int) -> int:
         """Take clients on a port, and return it, as it may be one that was free."""
         server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), self.config.host, port, backlog=1024, **tls
+            lambda: Connection(self), self.config.host, port, backlog=1024
         )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
+
+    async def _listen_with_tls(self, port: int, context: ssl.SSLContext) -> int:
+        from ..security.tls_listener import TlsListener, bound
+
+        listener = TlsListener(
+            await bound(self.config.host, port), context, lambda: Connection(self), HANDSHAKE_TIMEOUT_S
+        )
+        self._servers.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
 
     def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Do periodic work, for the first time after a period."""
@@ -484,19 +492,15 @@ class BrokerService:
 
     # Workers
 
-    def live_workers(self) -> list[tuple[str, str, int]]:
-        """Return the function workers that are connected, as (worker id, host, port), the leader first."""
+    def election_participants(self) -> list[tuple[str, dict[str, str]]]:
+        """Return name and properties of each consumer that takes part in the workers' election, the leader first.
+
+        Whoever may subscribe chooses both.
+        """
         topic = self.topics.get(COORDINATE_TOPIC)
         subscription = topic.subscriptions.get(PARTICIPANTS) if topic is not None else None
         if subscription is None:
             return []
         leader = subscription.active_consumer
         consumers = sorted(subscription.consumers, key=lambda consumer: consumer is not leader)
-        workers = []
-        for consumer in consumers:
-            # `workerId:host:port`; the id may hold colons, so it is parsed from the right.
-            parts = consumer.name.rsplit(":", 2)
-            # Whoever may subscribe chooses the name: `int` fails with digits such as `²`, and with thousands of them.
-            if len(parts) == 3 and _PORT.fullmatch(parts[2]):
-                workers.append((parts[0], parts[1], int(parts[2])))
-        return workers
+        return [(consumer.name, consumer.metadata) for consumer in consumers]

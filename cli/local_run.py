@@ -67,7 +67,7 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--state-storage-service-url", "--stateStorageServiceUrl", "state_storage_service_url", cls=QuietOption,
             metavar="URL",
-            help="State store, bk://host:port; without one a source keeps no position.",
+            help="State store, bk://host:port or bk+ssl://host:port; without one a source keeps no position.",
         ),
         click.option(
             "--broker-service-url", "--brokerServiceUrl", "broker_service_url", cls=QuietOption, metavar="URL",
@@ -134,14 +134,17 @@ def take_surroundings(given: dict[str, Any], settings: Settings) -> Surroundings
     service_url = service_url_of(given.pop("broker_service_url"), settings, given.pop("use_tls"))
     admin_url = (given.pop("web_service_url", None) or settings.admin_url).rstrip("/")
     around = replace(settings, service_url=service_url, admin_url=admin_url)
+    from ..state.access import has_tls
+
+    state_url = given.pop("state_storage_service_url") or ""
     return Surroundings(
         service_url=service_url,
         admin_url=admin_url,
-        state_url=given.pop("state_storage_service_url") or "",
+        state_url=state_url,
         secrets_provider=provider,
         secrets_config=config,
         metrics_port=given.pop("metrics_port"),
-        security=around.credentials.security,
+        security=around.security if has_tls(state_url) else around.credentials.security,
     )
 
 

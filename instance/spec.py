@@ -11,6 +11,7 @@ from typing import Any
 
 from ..security.client_credentials import ClientCredentials
 from ..security.credentials.client_security import ClientSecurity
+from ..state.access import StoreAddress
 from ..wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from .system_user import SystemUser
 
@@ -24,11 +25,11 @@ class Environment:
         service_url: where the broker listens.
         admin_url: where the admin REST listens.
         cluster: name of the cluster.
-        state_url: the table service, ``bk://host:port``; empty if the cluster keeps no state.
+        state_url: the table service, ``bk://host:port`` or ``bk+ssl://…``; empty if the cluster keeps no state.
         locks_topic: keeps the instances' locks; empty: nobody else can run one of these.
         secrets_provider: class that finds secrets, ``module.Class``; empty for the usual one.
         secrets_config: what it is told, as JSON; empty for nothing.
-        security: what is shown to broker and REST interface, and how those are checked.
+        security: what is shown to broker and REST interface, and how those and the table service are checked.
     """
 
     worker_id: str
@@ -87,6 +88,16 @@ class InstanceSpec(Environment):
     def credentials(self) -> ClientCredentials:
         """What the instance shows to the REST interface of the broker."""
         return ClientCredentials(self.security)
+
+    @property
+    def state_store(self) -> StoreAddress:
+        """Where the instance's state is."""
+        return StoreAddress(self.state_url, self.security)
+
+    @property
+    def client_security(self) -> ClientSecurity:
+        """The security of a client of the broker, which refuses settings of TLS that are for the state store only."""
+        return self.security.for_urls(self.service_url, self.admin_url)
 
     def to_json(self) -> str:
         """Return the spec as text for `from_json`."""

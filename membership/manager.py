@@ -14,12 +14,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from ..errors import RequestRefused
 
 SUBSCRIPTION = "participants"
 INCARNATION = "life"  # what workers of earlier versions write
 """Property of a membership: another text each time that the worker is started. A reconnection keeps it."""
+TLS_PORT = "workerPortTls"
+"""Property of a membership: the port of the REST interface with TLS, where there is one. Workers of earlier versions do
+not look at it, and ask the port in the name."""
 
 ID_CHARACTERS_MAX = 255
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -29,11 +34,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """One worker: its id and where its REST interface answers."""
+    """One worker: its id and where its REST interface answers.
+
+    Attributes:
+        worker_id: its id.
+        host: of its REST interface.
+        port: of it, as in the name of the consumer: the one without TLS, unless there is none.
+        tls_port: with TLS; 0 without. It tells no two members apart, for the name is all that says who leads.
+    """
 
     worker_id: str
     host: str
     port: int
+    tls_port: int = field(default=0, compare=False)
 
     @property
     def consumer_name(self) -> str:
@@ -42,22 +55,37 @@ class Member:
 
     @property
     def url(self) -> str:
-        """Where its REST interface answers."""
+        """Where its REST interface answers, with TLS if it has that."""
+        return f"https://{self._shown_host}:{self.tls_port}" if self.tls_port else self.plain_url
+
+    @property
+    def plain_url(self) -> str:
+        """Where its REST interface answers without TLS; for one that has TLS alone, where it does not answer."""
         return f"http://{self._shown_host}:{self.port}"
+
+    def url_for(self, *, by_tls: bool) -> str:
+        """Return where to ask it, with TLS or without as far as it has both."""
+        return self.url if by_tls or self.is_tls_only else self.plain_url
+
+    @property
+    def is_tls_only(self) -> bool:
+        """Whether it has no port without TLS."""
+        return self.port == self.tls_port
 
     @property
     def _shown_host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def parse_member(name: str) -> Member | None:
-    """Return the member that a consumer name denotes, None if it denotes none.
+def parse_member(name: str, properties: Mapping[str, Any] | None = None) -> Member | None:
+    """Return the member that a consumer's name and properties denote, None if they denote none.
 
     The name is read from the right, since a worker id may hold colons; so may a host, in brackets. Anybody may consume
     under any name: one that makes no URL, or no line of a log, denotes nobody.
     """
-    rest, _, port = name.rpartition(":")
-    if not (port.isascii() and port.isdigit() and len(port) <= 5) or not 0 < int(port) < 65536:
+    rest, _, shown_port = name.rpartition(":")
+    port, tls_port = _port(shown_port), _port(str((properties or {}).get(TLS_PORT, "")))
+    if not port:
         return None
     if rest.endswith("]"):
         worker_id, _, host = rest[:-1].rpartition(":[")
@@ -66,7 +94,13 @@ def parse_member(name: str) -> Member | None:
         worker_id, _, host = rest.rpartition(":")
         is_host = _HOST.fullmatch(host)
     is_id = 0 < len(worker_id) <= ID_CHARACTERS_MAX and worker_id.isprintable()
-    return Member(worker_id, host, int(port)) if is_id and is_host else None
+    return Member(worker_id, host, port, tls_port) if is_id and is_host else None
+
+
+def _port(text: str) -> int:
+    """Return a port, 0 for what is none."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= 5
+    return int(text) if is_number and int(text) < 65536 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +144,20 @@ def read_roster(topic_stats: Mapping[str, Any]) -> Roster:
     """Return the roster that the topic's statistics show; empty without the subscription."""
     incarnations: dict[Member, str] = {}
     for name, properties in participants(topic_stats):
-        if member := parse_member(name):
+        if member := parse_member(name, properties):
             incarnations[member] = str(properties.get(INCARNATION, ""))
     members = sorted(incarnations)
     active = parse_member(str(_subscription(topic_stats).get("activeConsumerName")))
-    leader = active if active in members else None
+    leader = next((member for member in members if member == active), None)
     return Roster(tuple(members), leader, {member.worker_id: incarnations[member] for member in members})
+
+
+def without_tls(member: Member) -> str:
+    """Return why a worker that has TLS alone does not ask a member, and what helps."""
+    return (
+        f"worker {member.worker_id} on {member.plain_url} has no TLS, and this one, without workerPort, asks by TLS"
+        " alone; set tlsEnabled and workerPortTls there"
+    )
 
 
 class Participation(Protocol):
@@ -174,6 +216,16 @@ class MembershipManager:
         if roster.leader is not None and events == self._events and self._participation is not None:
             self._set_leader(roster.leader == self.me)
         return roster
+
+    def url_of(self, member: Member) -> str:
+        """Return where to ask another worker: with TLS if both have it, or the other has nothing else.
+
+        Raises:
+            RequestRefused: it has no TLS, and this one, which has nothing else, asks by nothing else.
+        """
+        if self.me.is_tls_only and not member.tls_port:
+            raise RequestRefused(503, without_tls(member))
+        return member.url_for(by_tls=bool(self.me.tls_port))
 
     async def stop(self) -> None:
         """Leave; another worker may lead at once."""

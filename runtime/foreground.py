@@ -55,7 +55,7 @@ async def run_here(
     logger.addHandler(handler)
     pulsar_facade.install()
     config = ClientConfig(
-        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
+        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.client_security.to_dict()
     )
     client = AsyncClient(spec.service_url, config, admin_url=spec.admin_url)
     tasks = TaskSet(f"instance {spec.key}")

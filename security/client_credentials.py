@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CredentialsUnavailable, InvalidConfig, MagnetarError
 from .credentials.authentication import Authentication
-from .credentials.client_security import ClientSecurity
+from .credentials.client_security import TLS_URLS, ClientSecurity
 
 if TYPE_CHECKING:
     import ssl
@@ -68,7 +68,7 @@ class ClientCredentials:
         Raises:
             InvalidConfig: names them, with the remedy.
         """
-        if any(url is not None and url.startswith(("pulsar+ssl:", "https:")) for url in urls):
+        if any(url is not None and url.startswith(TLS_URLS) for url in urls):
             return
         given = list(self.security.tls_settings)
         if self.method == "tls":

@@ -5,9 +5,6 @@ listener is given a context that makes each connection by another one, the curre
 and a certificate that was taken out of a file is trusted no more. Files that cannot be read leave the current one, and
 a line in the log. The files are looked at in a thread, once a period, as nothing may wait for a disk on an event loop.
 
-A peer that begins a handshake and does not go on is cut off after `HANDSHAKE_TIMEOUT_S`, and above `MAX_HANDSHAKES`
-unfinished ones a new connection is refused: so many files at most does it cost.
-
 Source: Pulsar's broker.conf, settings `tls…`; RFC 8996 for the minimum of TLS 1.2.
 """
 
@@ -16,16 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import InvalidConfig
 from .server_tls_settings import ServerTls
 
-HANDSHAKE_TIMEOUT_S = 10.0
-MAX_HANDSHAKES = 512
 MIN_PERIOD_S = 1.0
 """How often files are looked at where the setting says: at each connection."""
 
@@ -94,24 +88,10 @@ class _CurrentContext(ssl.SSLContext):
     """A context whose connections are made by the one that is current."""
 
     current: ssl.SSLContext
-    pending: weakref.WeakSet[ssl.SSLObject]
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """Begin the TLS of one connection, or one that fails at once; called by the event loop."""
-        for one in list(self.pending):
-            if one.version() is not None:
-                self.pending.discard(one)
-        made = self.current.wrap_bio(*arguments, **named)
-        if len(self.pending) < MAX_HANDSHAKES:
-            self.pending.add(made)
-        else:
-            # Here, no event loop expects an error; there, each closes the connection without a line in the log.
-            made.do_handshake = _refuse  # type: ignore[method-assign]
-        return made
-
-
-def _refuse() -> NoReturn:
-    raise ssl.SSLError(f"{MAX_HANDSHAKES} TLS handshakes are unfinished")
+        """Begin the TLS of one connection; called by the event loop."""
+        return self.current.wrap_bio(*arguments, **named)
 
 
 class TlsServerContext:
@@ -128,9 +108,8 @@ class TlsServerContext:
             InvalidConfig: they cannot be used.
         """
         self._settings = settings
-        self._seen = _marks(settings.files)
+        self._seen = file_marks(settings.files)
         self.context = _CurrentContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.pending = weakref.WeakSet()
         self.context.current = make_context(settings)
 
     def reload(self) -> bool:
@@ -138,7 +117,7 @@ class TlsServerContext:
 
         Files that cannot be used change nothing, and are looked at again when they change again.
         """
-        marks = _marks(self._settings.files)
+        marks = file_marks(self._settings.files)
         if marks == self._seen:
             return False
         self._seen = marks
@@ -158,7 +137,7 @@ class TlsServerContext:
                 changed()
 
 
-def _marks(files: tuple[str, ...]) -> tuple[tuple[int, int, int] | None, ...]:
+def file_marks(files: tuple[str, ...]) -> tuple[tuple[int, int, int] | None, ...]:
     """Return what tells whether a file is another one, also where it was exchanged by a rename or a link."""
 
     def mark(file: str) -> tuple[int, int, int] | None:

@@ -11,22 +11,26 @@ _OTHER_HOST = (62, 63, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, _EMAIL_MISMATCH and _IP_ADDRESS_MISMATCH."""
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 """OpenSSL's errors of a certificate whose issuer is not known, or is itself."""
+_OR_SKIP_HOST = ", or have tls_hostname_verification off"
+_IN_FILES = "of servers and functions: brokerClientTrustCertsFilePath"
 
 
-def tls_failure(where: str, error: BaseException) -> TlsFailed | None:
+def tls_failure(where: str, error: BaseException, *, may_skip_host: bool = True) -> TlsFailed | None:
     """Return what a TLS error means that trying again does not mend; None for any other error.
 
     Args:
         where: the server.
         error: that making a connection, or its end, has raised.
+        may_skip_host: whether the client has `tls_hostname_verification`, which may be off.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = ""
         if error.verify_code in _OTHER_HOST:
-            remedy = "; connect by a name that is in it, or have tls_hostname_verification off"
+            remedy = "; connect by a name that is in it" + _OR_SKIP_HOST * may_skip_host
         elif error.verify_code in _UNKNOWN_ISSUER:
-            remedy = "; name the authority that issued it with tls_trust_certs_file"
-        return TlsFailed(f"the certificate of {where} is refused: {one_line(error.verify_message)}{remedy}")
+            remedy = f"; name the authority that issued it with tls_trust_certs_file ({_IN_FILES})"
+        reason = one_line(error.verify_message).rstrip(".")
+        return TlsFailed(f"the certificate of {where} is refused: {reason}{remedy}")
     if not isinstance(error, ssl.SSLError) or isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     ):

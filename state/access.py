@@ -5,8 +5,8 @@ and compares. A function is given the token of its own table alone. That name ha
 the token of a function that was deleted opens nothing of the next one of its name. One more token, which only workers
 make for themselves, opens everything. A new key ends all tokens.
 
-A token stands in the url by which a client finds the service, ``bk://TOKEN@host:port``, so whoever is given the url of
-a function's state is given just that.
+A token stands in the url by which a client finds the service, ``bk://TOKEN@host:port`` or ``bk+ssl://TOKEN@host:port``,
+so whoever is given the url of a function's state is given just that.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import os
 from base64 import urlsafe_b64encode
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import InvalidConfig
-from .limits import SCHEME
+from ..security.credentials.client_security import ClientSecurity
+from .limits import TLS_SCHEME, address_of, scheme_of
 from .names import split_epoch
 
 KEY_BYTES_MIN = 32
@@ -103,16 +105,51 @@ class TableKey:
         return urlsafe_b64encode(hmac.digest(self._key, purpose, hashlib.sha256)).decode().rstrip("=")
 
 
+class StoreAddress(NamedTuple):
+    """Where the service is, and how a client makes sure that it is the one.
+
+    Attributes:
+        url: with a token, if it has one.
+        security: whom the client trusts, and its certificate; used with TLS only.
+    """
+
+    url: str
+    security: ClientSecurity = ClientSecurity()
+
+    def check(self) -> None:
+        """Refuse what is no address, or cannot be done with TLS.
+
+        Raises:
+            InvalidConfig: names the setting.
+        """
+        address_of(self.url)
+        security = self.security
+        is_lenient = security.tls_allow_insecure_connection or not security.tls_hostname_verification
+        if is_lenient and has_tls(self.url):
+            raise InvalidConfig(
+                f"stateStorageServiceUrl {without_token(self.url)}: the certificate of a state store always has to be"
+                " trusted and to name the host, so tlsAllowInsecureConnection: true and tlsEnableHostnameVerification:"
+                " false do not work with it; remove them"
+            )
+
+
+def has_tls(url: str) -> bool:
+    """Return whether the service is reached with TLS."""
+    return scheme_of(url) == TLS_SCHEME
+
+
 def with_token(url: str, token: str) -> str:
     """Return the url of the service with a token in it."""
-    return f"{SCHEME}{token}@{without_token(url).removeprefix(SCHEME)}"
+    scheme = scheme_of(url)
+    return f"{scheme}{token}@{without_token(url).removeprefix(scheme)}"
 
 
 def without_token(url: str) -> str:
     """Return the url of the service as it may be shown."""
-    return SCHEME + url.rpartition("@")[2] if "@" in url and url.startswith(SCHEME) else url
+    scheme = scheme_of(url)
+    return scheme + url.rpartition("@")[2] if "@" in url and scheme else url
 
 
 def token_in(url: str) -> str:
     """Return the token in the url of the service; empty if it has none."""
-    return url.removeprefix(SCHEME).rpartition("@")[0]
+    return url.removeprefix(scheme_of(url)).rpartition("@")[0]

@@ -22,9 +22,11 @@ from ..errors import (
     StateStoreFailed,
     StateStoreUnavailable,
 )
+from ..security.credentials.client_security import ClientSecurity
 from ..wire import state_pb2 as pb
 from ..wire.position import Position
-from .access import token_in, without_token
+from .access import StoreAddress, token_in, without_token
+from .channels import Channels, Method
 from .codec import (
     decode_contents,
     decode_outbox,
@@ -36,9 +38,7 @@ from .codec import (
 )
 from .limits import (
     COMMIT_CHANGES_MAX,
-    MESSAGE_BYTES_MAX,
     NAMES_PER_ANSWER,
-    address_of,
     check_changes,
     check_keys,
     check_put,
@@ -62,16 +62,6 @@ KEY_OF_ERROR = "key-bin"
 ERRORS: dict[str, type[MagnetarError]] = {
     kind.__name__: kind for kind in (BadVersion, FencedByPosition, StateRefused, StateStoreFailed)
 }
-CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # so long may an attempt take; the pause after a failed one is the others
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),
-    # Clients of one process would share a connection otherwise, and one that is closed is not missed by the others.
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 _Request = TypeVar("_Request", bound=Message)
 _Answer = TypeVar("_Answer")
@@ -80,17 +70,19 @@ _Answer = TypeVar("_Answer")
 class TableClient:
     """One connection to the table service; its methods may be called from any thread."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, security: ClientSecurity | None = None) -> None:
         """Prepare; the connection is made by the first call.
 
+        Args:
+            url: ``bk://host:port``, or ``bk+ssl://host:port`` with TLS; a token may stand before the host.
+            security: whom to trust with TLS, and the certificate to show; None: whom the system trusts, and none.
+
         Raises:
-            InvalidConfig: ``url`` is not ``bk://host:port``, or with a token before the host.
+            InvalidConfig: the url is none, or the settings do not work with it.
         """
-        host, port = address_of(url)
+        self._channels = Channels(StoreAddress(url, security or ClientSecurity()))
         self._url = without_token(url)
-        token = token_in(url)
-        self._token = token
-        self._channel = grpc.insecure_channel(f"{host}:{port}", options=CHANNEL_OPTIONS)
+        self._token = token_in(url)
         self._is_closed = False
         self._read = self._unary("Read", pb.ReadResponse.FromString)
         self._apply = self._unary("Apply", pb.Done.FromString)
@@ -102,10 +94,13 @@ class TableClient:
         self._drop = self._unary("Drop", pb.Done.FromString)
         self._tables = self._unary("Tables", pb.TablesResponse.FromString)
         self._statistics = self._unary("Statistics", pb.StatisticsResponse.FromString)
-        self._open = self._channel.unary_stream(
-            f"/{SERVICE}/Open",
-            request_serializer=pb.OpenRequest.SerializeToString,
-            response_deserializer=pb.OpenResponse.FromString,
+        self._open = Method(
+            self._channels,
+            lambda channel: channel.unary_stream(
+                f"/{SERVICE}/Open",
+                request_serializer=pb.OpenRequest.SerializeToString,
+                response_deserializer=pb.OpenResponse.FromString,
+            ),
         )
 
     def __repr__(self) -> str:
@@ -347,13 +342,16 @@ class TableClient:
     def close(self) -> None:
         """End the connection; calls under way fail."""
         self._is_closed = True
-        self._channel.close()
+        self._channels.close()
 
-    def _unary(self, method: str, parse: Callable[[bytes], _Answer]) -> Callable[..., _Answer]:
-        return self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=parse,
+    def _unary(self, method: str, parse: Callable[[bytes], _Answer]) -> Method[_Answer]:
+        return Method(
+            self._channels,
+            lambda channel: channel.unary_unary(
+                f"/{SERVICE}/{method}",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=parse,
+            ),
         )
 
     def _call(self, method: Callable[..., _Answer], request: _Request, timeout_s: float) -> _Answer:
@@ -364,7 +362,10 @@ class TableClient:
         except ValueError as error:
             if self._is_closed:
                 raise ClosedError(f"the client of the state store at {self._url} was closed") from error
-            raise
+            if "closed" not in str(error):
+                raise
+            # Another thread has renewed it since this call took it.
+            raise StateStoreUnavailable(f"the connection to the state store at {self._url} was made anew") from error
 
     def _credentials(self, request: Message) -> tuple[tuple[str, str | bytes], ...] | None:
         if not self._token:
@@ -392,6 +393,11 @@ class TableClient:
                 f"what answers at {self._url} is no state store of this version;"
                 " check stateStorageServiceUrl and the service's version"
             )
+        if code is grpc.StatusCode.UNAVAILABLE:
+            reason = self._channels.why(details)
+            self._channels.renew()
+            if reason:
+                return StateStoreUnavailable(f"the state store at {self._url} cannot be reached: {reason}")
         return StateStoreUnavailable(
             f"the state store at {self._url} cannot be reached ({details or code.name}); is `magnetar state-store`"
             " running there, and is stateStorageServiceUrl right?"

@@ -33,6 +33,7 @@ WRITER_BYTES = 16
 DEFAULT_PORT = 4181
 TABLE_CHARACTERS_MAX = 1024
 SCHEME = "bk://"
+TLS_SCHEME = "bk+ssl://"
 
 
 def check_key(key: bytes) -> None:
@@ -112,18 +113,25 @@ def check_table(table: str) -> None:
         raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
 
 
+def scheme_of(url: str) -> str:
+    """Return how a ``stateStorageServiceUrl`` begins, empty if it is none."""
+    return next((one for one in (SCHEME, TLS_SCHEME) if url.startswith(one)), "")
+
+
 def address_of(url: str) -> tuple[str, int]:
     """Return host and port of a ``stateStorageServiceUrl``; a token before them, see `access`, is left out.
 
     Raises:
-        InvalidConfig: it is not ``bk://host:port``.
+        InvalidConfig: it is neither ``bk://host:port`` nor ``bk+ssl://host:port``.
     """
-    place = url.removeprefix(SCHEME).rpartition("@")[2]
+    scheme = scheme_of(url)
+    place = url.removeprefix(scheme).rpartition("@")[2]
     host, colon, port = place.rpartition(":")
-    if not url.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
-        shown = url if "@" not in url else f"{SCHEME}…@{place}"
+    if not scheme or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
+        shown = url if "@" not in url else f"{scheme}…@{place}"
         raise InvalidConfig(
-            f"stateStorageServiceUrl {shown!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}"
+            f"stateStorageServiceUrl {shown!r} is not bk://host:port, such as bk://127.0.0.1:{DEFAULT_PORT}, or"
+            " bk+ssl://host:port with TLS"
         )
     assert colon
     return host, int(port)

@@ -14,17 +14,20 @@ from typing import Any
 import grpc
 
 from ..errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
+from ..security.server_tls_settings import ServerTls
 from ..wire import state_pb2 as pb
 from .access import KEY_SETTING, TableKey
 from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE, TABLE, TOKEN
 from .codec import encode_outbox, encode_position, encode_values
-from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, check_table
+from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, TLS_SCHEME, check_table
 from .store import TableStore
 
 THREADS = 32
 """Calls that are served at once; each waiting one holds a thread."""
 CALLS_MAX = 2_048
 """Calls that wait or are served; more are told to come again."""
+HANDSHAKE_TIMEOUT_MS = 10_000
+"""How long a client may take to begin, with TLS or without."""
 STOP_S = 2.0
 _REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (compared with, not bound to)
 
@@ -47,17 +50,24 @@ class TableServer:
 
     Attributes:
         port: that it listens on.
-        url: by which this machine reaches it, ``bk://host:port``.
+        url: by which this machine reaches it, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS.
     """
 
-    def __init__(self, store: TableStore, server: grpc.Server, host: str, port: int) -> None:
+    def __init__(self, store: TableStore, server: grpc.Server, place: str, port: int) -> None:
         self.port = port
-        self.url = f"{SCHEME}{_REACHABLE.get(host, host)}:{port}"
+        self.url = f"{place}:{port}"
         self._store = store
         self._server = server
 
     @classmethod
-    def start(cls, directory: Path, host: str = "127.0.0.1", port: int = 0, key: TableKey | None = None) -> TableServer:
+    def start(
+        cls,
+        directory: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: TableKey | None = None,
+        tls: ServerTls | None = None,
+    ) -> TableServer:
         """Open the tables, then listen.
 
         Args:
@@ -65,11 +75,14 @@ class TableServer:
             host: address to listen on.
             port: 0 takes a free one.
             key: of the tokens that callers must show; None takes every call.
+            tls: how TLS is spoken on the port; None: it is not.
 
         Raises:
+            InvalidConfig: the settings of TLS do not work here, or their files cannot be used.
             StateStoreFailed: the database cannot be opened.
             OSError: the port cannot be listened on.
         """
+        credentials = _credentials(tls)
         store = TableStore.open(directory)
         server = grpc.server(
             ThreadPoolExecutor(THREADS, "state"),
@@ -77,18 +90,23 @@ class TableServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
             interceptors=None if key is None else [_Doorkeeper(key)],
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store, key)),))
         try:
-            bound = server.add_insecure_port(f"{host}:{port}")
+            address = f"{host}:{port}"
+            if credentials is None:
+                bound, scheme = server.add_insecure_port(address), SCHEME
+            else:
+                bound, scheme = server.add_secure_port(address, credentials), TLS_SCHEME
         except RuntimeError as error:
             store.close()
             raise OSError(f"cannot listen on {host}:{port}") from error
         server.start()
-        return cls(store, server, host, bound)
+        return cls(store, server, f"{scheme}{_REACHABLE.get(host, host)}", bound)
 
     def __repr__(self) -> str:
         return f"TableServer(port={self.port}, store={self._store!r})"
@@ -97,6 +115,14 @@ class TableServer:
         """Take no more calls, finish those under way for two seconds, and close the tables."""
         self._server.stop(STOP_S).wait()
         self._store.close()
+
+
+def _credentials(tls: ServerTls | None) -> grpc.ServerCredentials | None:
+    if tls is None:
+        return None
+    from .server_certificates import ServerCertificates  # with it comes ssl
+
+    return ServerCertificates(tls).credentials()
 
 
 class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]

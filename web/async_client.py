@@ -143,7 +143,7 @@ async def request(
             target = following
     # OSError: httpx lets errors of TLS after the handshake pass as they are.
     except (httpx.ConnectError, httpx.ReadError, httpx.WriteError, OSError) as error:
-        if failure := _tls_failure(target, error):
+        if failure := tls_reason(target, error):
             raise NoTls(method, target, failure) from error
         kind = Unreachable if isinstance(error, httpx.ConnectError) else NoAnswer
         is_ended = isinstance(error, httpx.ReadError) and target.startswith("https:")
@@ -158,7 +158,7 @@ async def request(
     raise NoAnswer(method, url, f"it was redirected {MAX_REDIRECTS} times")
 
 
-def _tls_failure(url: str, error: BaseException) -> str:
+def tls_reason(url: str, error: BaseException) -> str:
     """Return what TLS has to do with an error of httpx, which has the one of the socket behind it; else nothing."""
     cause: BaseException | None = error
     while cause is not None:

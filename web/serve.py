@@ -26,6 +26,8 @@ from .uvicorn_import import Config, Server
 if TYPE_CHECKING:
     import ssl
 
+    from ..security.tls_listener import TlsListener
+
 SHUTDOWN_TIMEOUT_S = 3
 """How long requests under way may take to end once the server stops."""
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -55,6 +57,7 @@ class WebServer(Server):
         self._tasks = TaskSet("web server")
         self._running: asyncio.Task[None] | None = None
         self._tls: ssl.SSLContext | None = None
+        self._listeners: list[asyncio.Server | TlsListener] = []
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Begin to serve on a bound socket."""
@@ -66,19 +69,20 @@ class WebServer(Server):
         self._running = self._tasks.start(self._run(listener), "clock and end")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; uvicorn's own way has no time-out for the handshake of TLS."""
+        """Listen; uvicorn's own way has no bounds for handshakes of TLS."""
         make: Callable[[], asyncio.Protocol] = partial(
             cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class),
             config=self.config,
             server_state=self.server_state,
             app_state={},
         )
-        timeout_s = None if self._tls is None else HANDSHAKE_TIMEOUT_S
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(make, sock=one, ssl=self._tls, backlog=BACKLOG, ssl_handshake_timeout=timeout_s)
-            for one in sockets or ()
-        ]
+        if self._tls is not None:
+            from ..security.tls_listener import TlsListener
+
+            self._listeners.append(TlsListener(sockets or (), self._tls, make, HANDSHAKE_TIMEOUT_S))
+        else:
+            loop = asyncio.get_running_loop()
+            self._listeners += [await loop.create_server(make, sock=one, backlog=BACKLOG) for one in sockets or ()]
         self.started = True
 
     async def stop(self) -> None:
@@ -100,9 +104,10 @@ class WebServer(Server):
 
     async def _run(self, listener: socket.socket) -> None:
         await self.main_loop()
-        for server in self.servers:
+        for server in self._listeners:
             server.close()
-        listener.close()
+        if self._tls is None:
+            listener.close()
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()  # idle ones at once, the others after their answer
@@ -115,7 +120,7 @@ class WebServer(Server):
         await asyncio.gather(*state.tasks, return_exceptions=True)
         for connection in list(state.connections):
             connection.transport.abort()
-        for server in self.servers:
+        for server in self._listeners:
             await server.wait_closed()
 
 

@@ -13,7 +13,8 @@ import httpx
 
 from ..config.connector_config import BUILT_IN
 from ..errors import MagnetarError
-from ..membership.manager import Member, parse_member, participants, read_roster
+from ..membership.manager import Member, parse_member, participants, read_roster, without_tls
+from ..web.async_client import tls_reason
 from ..wire.functions_pb2 import FunctionMetaData
 from .functions.package_intake import PACKAGE_PREFIX
 
@@ -45,6 +46,18 @@ def check_namespace(namespace: str, topic_stats: Mapping[str, Any], functions: I
     )
 
 
+def check_tls(me: Member, topic_stats: Mapping[str, Any]) -> None:
+    """Refuse to join, with TLS alone, workers that have none: neither could ask the other.
+
+    Raises:
+        MagnetarError: with the remedy.
+    """
+    if me.is_tls_only:
+        for member in read_roster(topic_stats).members:
+            if not member.tls_port:
+                raise MagnetarError(f"{without_tls(member)}, or give this one a workerPort until then")
+
+
 async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.AsyncClient) -> None:
     """Refuse the id of another worker that runs.
 
@@ -54,16 +67,19 @@ async def check_id(me: Member, topic_stats: Mapping[str, Any], http: httpx.Async
         MagnetarError: with the remedy.
     """
     for member in read_roster(topic_stats).members:
-        if member.worker_id == me.worker_id and member != me and await _answers(member, http):
+        url = member.url_for(by_tls=bool(me.tls_port))
+        if member.worker_id == me.worker_id and member != me and await _answers(url, http):
             raise MagnetarError(
-                f"worker id {me.worker_id} is taken by the worker on {member.url};"
+                f"worker id {me.worker_id} is taken by the worker on {url};"
                 " give this one another --worker-id, or stop that one first"
             )
 
 
-async def _answers(member: Member, http: httpx.AsyncClient) -> bool:
+async def _answers(url: str, http: httpx.AsyncClient) -> bool:
     try:
-        await http.get(f"{member.url}/version", timeout=_PROBE_TIMEOUT_S)
-    except (httpx.HTTPError, httpx.InvalidURL):
+        await http.get(f"{url}/version", timeout=_PROBE_TIMEOUT_S)
+    except httpx.InvalidURL:
         return False
+    except (httpx.HTTPError, OSError) as error:  # OSError: httpx lets errors of TLS after the handshake pass
+        return bool(tls_reason(url, error))  # whoever refuses our TLS, or is refused, is there
     return True

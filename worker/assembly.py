@@ -19,7 +19,7 @@ from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..instance.examination.package import Question
-from ..membership.manager import INCARNATION, SUBSCRIPTION, Member, MembershipManager, Participation
+from ..membership.manager import INCARNATION, SUBSCRIPTION, TLS_PORT, Member, MembershipManager, Participation
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
 from ..runtime.interface import Runtime
@@ -211,7 +211,7 @@ class Parts:
             keep_compacted, admin.compact, logs, lambda: self.leadership.is_leading, config.compaction_s
         )
         hand_over = HandOver(self.metadata, self.membership, http, config.request_timeout_s)
-        self.tables = StateTables(config.state_url, config.state_key())
+        self.tables = StateTables(config.state_url, config.state_key(), config.client_security)
         self._grants = BrokerGrants(admin)
         self.owners = owners
         self.rights = OwnerRights(config.authorization, self._grants)
@@ -277,12 +277,15 @@ class Parts:
         return {path.removeprefix(PACKAGE_PREFIX) for path in paths}.union(self.package_index.package_ids())
 
     async def _join(self, name: str, on_active_change: Callable[[bool], None]) -> Participation:
+        properties = {"id": name, MARK: __version__, INCARNATION: self._incarnation}
+        if self.membership.me.tls_port:
+            properties[TLS_PORT] = str(self.membership.me.tls_port)
         return await self._client.subscribe(
             self._config.topic(self._config.coordination_topic),
             SUBSCRIPTION,
             ConsumerConfig(
-                type="Failover", name=name, properties={"id": name, MARK: __version__, INCARNATION: self._incarnation},
-                initial_position="Earliest", on_active_change=on_active_change,
+                type="Failover", name=name, properties=properties, initial_position="Earliest",
+                on_active_change=on_active_change,
             ),
         )  # fmt: skip
 

@@ -15,8 +15,7 @@ from ..security.authentication.settings import ServerSecurity
 from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSettings
 from ..security.credentials.client_security import ClientSecurity
 from ..security.server_tls_settings import ServerTls
-from ..state.access import TableKey
-from ..state.limits import address_of
+from ..state.access import StoreAddress, TableKey, has_tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +29,9 @@ class WorkerConfig:
         host: address to listen on.
         advertised_host: where others reach this worker (`workerHostname`); empty takes `host`, or this machine's name
             when `host` means all addresses.
-        worker_port: port of the REST interface; 0 takes a free one.
-        worker_tls_port: `workerPortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
+        worker_port: port of the REST interface without TLS; 0 takes a free one, None listens on none.
+        worker_tls_port: `workerPortTls`, with TLS; 0 takes a free one, None listens on none. Other workers and the
+            broker ask there.
         tls: how TLS is spoken there; see `ServerTls` for the names in functions_worker.yml.
         security: who may ask; see `ServerSecurity`.
         client_security: what the worker shows to the broker and to other workers (`brokerClientAuthenticationPlugin`,
@@ -49,7 +49,8 @@ class WorkerConfig:
             packages (`additionalEnabledFunctionsUrlPatterns`); none by default.
         connector_url_patterns: the same for sources and sinks (`additionalEnabledConnectorUrlPatterns`).
         cluster: name of the Pulsar cluster (`pulsarFunctionsCluster`).
-        state_url: the table service, ``bk://host:port`` (`stateStorageServiceUrl`); empty: functions keep no state.
+        state_url: the table service, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS (`stateStorageServiceUrl`);
+            empty: functions keep no state.
         state_key_file: with the key of the table service (`stateStorageTokenSecretKey`; ours); each function gets the
             token of its own table then. Empty where the service asks for no token.
         spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
@@ -86,7 +87,7 @@ class WorkerConfig:
     data_dir: Path
     host: str = "127.0.0.1"
     advertised_host: str = ""
-    worker_port: int = 6750
+    worker_port: int | None = 6750
     worker_tls_port: int | None = None
     tls: ServerTls = field(default_factory=ServerTls)
     security: ServerSecurity = field(default_factory=ServerSecurity)
@@ -124,14 +125,15 @@ class WorkerConfig:
     authorization: AuthorizationSettings = NO_AUTHORIZATION
 
     def __post_init__(self) -> None:
-        if not 0 <= self.worker_port < 65536:
-            raise InvalidConfig(f"workerPort {self.worker_port} is not a port: 0 to 65535")
-        if self.worker_tls_port is not None and not 0 <= self.worker_tls_port < 65536:
-            raise InvalidConfig(f"workerPortTls {self.worker_tls_port} is not a port: 0 to 65535")
+        for name, port in (("workerPort", self.worker_port), ("workerPortTls", self.worker_tls_port)):
+            if port is not None and not 0 <= port < 65536:
+                raise InvalidConfig(f"{name} {port} is not a port: 0 to 65535")
+        if self.worker_port is None and self.worker_tls_port is None:
+            raise InvalidConfig("workerPort is not set, and nor is tlsEnabled with workerPortTls; set one of them")
         if not self.admin_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"pulsarWebServiceUrl {self.admin_url!r} (--admin-url) is not http://host:port")
         if self.state_url:
-            address_of(self.state_url)
+            StoreAddress(self.state_url, self.client_security).check()
         if self.authorization.is_enabled and not self.authorization.super_user_roles:
             raise InvalidConfig("authorizationEnabled: superUserRoles names nobody, so nobody could grant anything")
         if self.security.enabled and self.state_url and not self.state_key_file:
@@ -167,6 +169,13 @@ class WorkerConfig:
             self.spark()
         except InvalidConfig as exc:
             raise InvalidConfig(f"sparkMaster, sparkDriverMemory or sparkSettings: {exc}") from exc
+
+    @property
+    def broker_security(self) -> ClientSecurity:
+        """What a client of the broker is told: it refuses settings of TLS that are for others alone."""
+        if self.worker_tls_port is None and not has_tls(self.state_url):
+            return self.client_security
+        return self.client_security.for_urls(self.service_url, self.admin_url)
 
     def state_key(self) -> TableKey | None:
         """Return the key of the table service; None where it asks for no token.

@@ -29,7 +29,7 @@ from ..web.async_client import pool
 from ..web.authenticated import AuthenticatedRequests
 from ..web.same_site import allowed_names
 from ..web.serve import serve
-from .admission import check_id, check_namespace
+from .admission import check_id, check_namespace, check_tls
 from .assembly import Connections, Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
 from .config import WorkerConfig
@@ -96,9 +96,9 @@ class WorkerService:
     async def _start(self) -> None:
         config, stack = self.config, self._stack
         gate = ReadinessGate()
-        port = await self._serve(gate)
-        self.worker_id = config.worker_id or f"{config.reachable_host}-{port}"
-        me = Member(self.worker_id, config.reachable_host, port)
+        port, tls_port = await self._serve(gate)
+        self.worker_id = config.worker_id or f"{config.reachable_host}-{port or tls_port}"
+        me = Member(self.worker_id, config.reachable_host, port or tls_port, tls_port)
         if parse_member(me.consumer_name) != me:
             raise MagnetarError(
                 f"worker id {self.worker_id[:80]!r} on host {config.reachable_host[:80]!r} cannot be told to other"
@@ -106,7 +106,8 @@ class WorkerService:
                 " dots and dashes"
             )
         self._tasks.owner = f"worker {self.worker_id}"
-        self.worker_url = me.url
+        self.worker_url = me.url if me.is_tls_only else me.plain_url
+        self.worker_tls_url = me.url if tls_port else ""
         owners, connections = await self._connect()
         admin, http, client, _ = connections
         config = self.config
@@ -117,6 +118,7 @@ class WorkerService:
         coordination = config.topic(config.coordination_topic)
         await self._reach("--service-url", config.service_url, lambda: client.partitions(coordination))
         stats = await admin.topic_stats(coordination)
+        check_tls(me, stats)
         await check_id(me, stats, http)
         parts = Parts(config, me, connections, owners)
         stack.push_async_callback(parts.tables.close)
@@ -158,31 +160,32 @@ class WorkerService:
         credentials = ClientCredentials(own)
         admin = await stack.enter_async_context(aclosing(BrokerAdmin(config.admin_url, credentials)))
         http = await stack.enter_async_context(pool(httpx.Timeout(10.0), credentials=credentials))
-        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **own.to_dict())
+        settings = ClientConfig(backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **self.config.broker_security.to_dict())
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings, admin_url=config.admin_url))
         elsewhere = await stack.enter_async_context(pool(httpx.Timeout(10.0)))
         return owners, Connections(admin, http, client, elsewhere)
 
-    async def _serve(self, gate: ReadinessGate) -> int:
-        """Open the REST port, with and without TLS, and return the latter's number."""
+    async def _serve(self, gate: ReadinessGate) -> tuple[int, int]:
+        """Open the REST ports and return their numbers, without and with TLS; 0 for none."""
         config, stack = self.config, self._stack
         authenticator = await asyncio.to_thread(open_authenticator, config.security)
         if authenticator is not None:
             stack.callback(authenticator.close)
         app = AuthenticatedRequests(gate, authenticator)
         names = allowed_names(config.host, config.allowed_hosts, config.reachable_host)
+        port = tls_port = 0
         if config.worker_tls_port is not None:
             config.tls.check_together("workerPortTls")
             from ..security.server_tls import TlsServerContext  # with it comes ssl
 
             tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self._keep("certificates", tls.keep_current)
-            server, port = await serve(app, config.host, config.worker_tls_port, names, tls=tls.context)
+            server, tls_port = await serve(app, config.host, config.worker_tls_port, names, tls=tls.context)
             stack.push_async_callback(server.stop)
-            self.worker_tls_url = f"https://{config.reachable_host}:{port}"
-        server, port = await serve(app, config.host, config.worker_port, names)
-        stack.push_async_callback(server.stop)
-        return port
+        if config.worker_port is not None:
+            server, port = await serve(app, config.host, config.worker_port, names)
+            stack.push_async_callback(server.stop)
+        return port, tls_port
 
     async def _reach(self, flag: str, url: str, ask: Callable[[], Awaitable[object]]) -> None:
         """Make sure of an address, waiting for a broker that is still to come as long as the settings say."""

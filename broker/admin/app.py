@@ -20,7 +20,7 @@ from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
 from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
 from .call import Call
-from .forward import PACKAGES, Forwarder, forwards
+from .forward import PACKAGES, Forwarder, WorkerTls, forwards
 from .forwarded_identity import Vouch
 from .guard import guard_of
 from .namespaces import encryption_policy, namespaces, refused_policies, schema_policies
@@ -78,12 +78,14 @@ class AdminApp:
         Args:
             broker: whose topics.
             namespaces: its names and policies.
-            worker_url: called for each functions request; ``http://host:port`` of a live worker, None if there is none.
+            worker_url: called for each functions request; ``http://host:port`` or ``https://…`` of a live worker,
+                None if there is none.
             is_worker_enabled: False for a broker that runs without functions.
             vouch: gives the broker's word to the worker for callers with certificates.
         """
         self._worker_url = worker_url
-        self._forwarder = Forwarder(worker_url, is_worker_enabled, vouch)
+        to_workers = WorkerTls(broker.config.client_security.tls_trust_certs_file, broker.config.asks_by_tls_only)
+        self._forwarder = Forwarder(worker_url, is_worker_enabled, vouch, to_workers)
         shown = pages("Magnetar broker", __version__, ROUTES, {"domain": DOMAINS})
         self._router = make_router(
             lambda request: Call(request, broker, namespaces, is_worker_enabled),

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
+from ...errors import MagnetarError
 from ...tasks.supervised import race
 from ...web.answers import Refused, refusal
 from ...web.authenticated import METHOD
@@ -29,6 +30,7 @@ CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 200
 """Requests under way to workers; more of them wait for `POOL_TIMEOUT_S`."""
 POOL_TIMEOUT_S = 20.0
+_ONLY_TLS = "and by brokerClientTlsEnabled no other is asked; set tlsEnabled and workerPortTls there"
 BEGIN_BYTES = 64 * 1024
 """So much of a body, or all of it, is here before a worker is asked: half a request takes no connection to it."""
 _V2 = ("worker", "worker-stats", "functions")
@@ -49,6 +51,18 @@ def forwards(path: str) -> bool:
     return any(path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", "/") for prefix in _PREFIXES)
 
 
+class WorkerTls(NamedTuple):
+    """How workers are asked that have TLS.
+
+    Attributes:
+        trust_certs_file: authorities of their certificates; empty for those of the system.
+        is_required: workers without are not asked.
+    """
+
+    trust_certs_file: str = ""
+    is_required: bool = False
+
+
 class _ClientGone(Exception):
     """The client closed its connection before the answer was complete."""
 
@@ -56,14 +70,22 @@ class _ClientGone(Exception):
 class Forwarder:
     """The application that passes requests on; `close` it with the broker."""
 
-    def __init__(self, worker_url: Callable[[], str | None], is_enabled: bool, vouch: Vouch | None = None) -> None:
+    def __init__(
+        self,
+        worker_url: Callable[[], str | None],
+        is_enabled: bool,
+        vouch: Vouch | None = None,
+        tls: WorkerTls = WorkerTls(),  # noqa: B008 (a value)
+    ) -> None:
         """Make it.
 
         Args:
             worker_url: of a live worker, None if there is none.
             is_enabled: False for a broker that runs without functions.
             vouch: gives the broker's word for callers that a worker cannot know by what they send.
+            tls: how workers are asked that have it.
         """
+        self._tls = tls
         self._worker_url = worker_url
         self._is_enabled = is_enabled
         self._vouch = vouch
@@ -83,6 +105,8 @@ class Forwarder:
             url = self._worker_url()
             if url is None:
                 raise Refused(503, NOT_READY)
+            if self._tls.is_required and not url.startswith("https:"):
+                raise Refused(503, f"the functions worker at {url} has no TLS, {_ONLY_TLS}")
             await self._pass_on(url, scope, receive, send)
         except Refused as error:
             await refusal(error)(scope, receive, send)
@@ -103,16 +127,22 @@ class Forwarder:
         import httpx
 
         if self._client is None:
+            from ...security.client_credentials import ClientCredentials
+            from ...security.credentials.client_security import ClientSecurity
             from ...web.async_client import pool
 
+            # No certificate of the broker's: a worker would take it for the caller's, and show it more than it may see.
+            credentials = ClientCredentials(ClientSecurity(tls_trust_certs_file=self._tls.trust_certs_file))
             timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, pool=POOL_TIMEOUT_S)
-            self._client = pool(timeout, httpx.Limits(max_connections=MAX_CONNECTIONS))
+            self._client = pool(timeout, httpx.Limits(max_connections=MAX_CONNECTIONS), credentials)
         request = httpx.Request(
             scope["method"],
             httpx.URL(url).copy_with(raw_path=_target(scope)),
             headers=headers,
             content=_body(*begun, receive) if has_body else None,
         )
+        from ...web.async_client import tls_reason
+
         try:
             response = await self._client.send(request, stream=True)
         except httpx.PoolTimeout as error:
@@ -120,9 +150,12 @@ class Forwarder:
                 f"all {MAX_CONNECTIONS} connections to the functions worker have requests under way; try again shortly"
             )
             raise Refused(503, text) from error
-        except httpx.HTTPError as error:
-            text = f"the functions worker at {url} does not answer ({type(error).__name__}: {error}); try again shortly"
-            raise Refused(503, text) from error
+        # OSError: httpx lets errors of TLS after the handshake pass as they are. MagnetarError: of the trust file.
+        except (httpx.HTTPError, OSError, MagnetarError) as error:
+            reason = tls_reason(url, error) or f"{type(error).__name__}: {error}"
+            raise Refused(
+                503, f"the functions worker at {url} does not answer ({reason}); try again shortly"
+            ) from error
         try:
             await _stream_answer(response, receive, send)
         except httpx.HTTPError as error:

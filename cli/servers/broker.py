@@ -56,6 +56,7 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     from ...broker.storage.config import StorageConfig
     from ...security.authentication.settings import ServerSecurity
     from ...security.authorization.settings import AuthorizationSettings
+    from ...security.credentials.client_security import ClientSecurity
     from ...security.server_tls_settings import ServerTls
 
     namespace = in_file["worker"].get("functions_namespace", "public/functions")
@@ -68,6 +69,7 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
         tls=ServerTls(**in_file["tls"]),
         security=ServerSecurity(**in_file["security"]),
         authorization=AuthorizationSettings(**in_file["authorization"], locks_topic=locks_topic),
+        client_security=ClientSecurity(**in_file["client"]),
     )
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 

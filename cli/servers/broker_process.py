@@ -16,6 +16,7 @@ from ...broker.policies.namespaces import Namespaces
 from ...broker.service import BrokerService
 from ...broker.storage.config import StorageConfig
 from ...broker.storage.store import Storage
+from ...membership.manager import parse_member
 from ...metadata.store.url import open_store, parse_store_url
 from ...web.authenticated import AuthenticatedRequests
 from ...web.same_site import allowed_names
@@ -105,10 +106,13 @@ class BrokerProcess:
         await namespaces.start()
         service = BrokerService(config, storage, namespaces, time.time)
 
+        by_tls = config.asks_by_tls_only or bool(config.client_security.tls_trust_certs_file)
+
         def worker_url() -> str | None:
-            live = service.live_workers()
-            if live:
-                return f"http://{live[0][1]}:{live[0][2]}"
+            named = (parse_member(name, properties) for name, properties in service.election_participants())
+            live = next((member for member in named if member is not None), None)
+            if live is not None:
+                return live.url_for(by_tls=by_tls)
             return supervised_worker() if supervised_worker is not None else None
 
         try:

@@ -55,6 +55,9 @@ allowed_hosts_option = click.option(
 )
 
 
+BY_TLS_ONLY = "brokerClientTlsEnabled"
+"""Of a broker alone: the worker of standalone has no TLS, as nothing of it leaves the machine."""
+
 BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
     "brokerServicePort": Key("broker", "broker_port", _whole),
@@ -138,6 +141,7 @@ BROKER_KEYS: dict[str, Key] = {
     "systemTopicSchemaCompatibilityStrategy": Key("broker", "system_schema_strategy", _text),
     "isAllowAutoUpdateSchemaEnabled": Key("broker", "allow_auto_update_schema", _truth),
     "isSchemaValidationEnforced": Key("broker", "enforce_schema_validation", _truth),
+    BY_TLS_ONLY: Key("broker", "asks_by_tls_only", _truth),
     "encryptionRequireOnProducer": Key("broker", "encryption_required", _truth),
     "managedLedgerMaxEntriesPerLedger": Key("storage", "max_ledger_entries", _whole),
     "managedLedgerMaxSizePerLedgerMbytes": Key("storage", "max_ledger_bytes", _mebibytes),
@@ -157,8 +161,9 @@ STATE_KEYS: dict[str, Key] = {
     "bindAddress": Key("state", "host", _text),
     "storageserver.grpc.port": Key("state", "port", _whole),
     "stateStorageTokenSecretKey": Key("state", "key_file", _text),
+    **TLS_KEYS,
 }
-"""Keys of bookkeeper.conf for its table service."""
+"""Keys of bookkeeper.conf for its table service, and those of TLS by the names that brokers have."""
 
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
@@ -213,7 +218,7 @@ ELSEWHERE = (
 )
 
 STANDALONE_KEYS: dict[str, Key] = (
-    BROKER_KEYS
+    {name: key for name, key in BROKER_KEYS.items() if name != BY_TLS_ONLY}
     | {name: key for name, key in WORKER_KEYS.items() if key.record == "worker" and key.field not in (*ELSEWHERE, "")}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )

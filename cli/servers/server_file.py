@@ -199,6 +199,8 @@ def _combine_security(content: Mapping[str, Any], found: Settings) -> list[str]:
     """Settle what several keys about TLS and authentication say together; return what is wrong."""
     if str(content.get("tlsEnabled", "false")).lower() != "true":
         found["worker"].pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
+    elif "worker_tls_port" not in found["worker"]:
+        return ["tlsEnabled: workerPortTls says on which port; set it, too"]
     client, authorization = found["client"], found["authorization"]
     if str(content.get("brokerClientAuthenticationEnabled", "true")).lower() == "false":
         client.pop("auth_plugin", None)  # functions_worker.yml of Pulsar names it all the same

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,10 @@ from .config_file import STATE_KEYS
 from .data_directory import DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
 from .lifetime import STOP_S, announce, check_port, die_with_parent, log_to_stderr, port_failure
-from .server_file import read_server_file
+from .server_file import Settings, read_server_file
+
+if TYPE_CHECKING:
+    from ...security.server_tls_settings import ServerTls
 
 DEFAULT_STATE_PORT = 4181
 
@@ -36,15 +39,18 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     """Run the state store alone; workers find it by --state-storage-service-url."""
     is_supervised = die_with_parent()
     log_to_stderr("state store")
-    values = read_server_file(config_file, STATE_KEYS)["state"]
+    in_file = read_server_file(config_file, STATE_KEYS)
+    values = in_file["state"]
     values |= {name: value for name, value in flags.items() if value is not None}
     host, port = values.get("host", "127.0.0.1"), values.get("port", DEFAULT_STATE_PORT)
     key_file = values.get("key_file")
     from ...state.access import TableKey
 
     key = TableKey.read(key_file) if key_file else None
+    tls = tls_of(in_file)
+    is_guarded = key is not None or (tls is not None and tls.requires_client_certificate)
     if not is_supervised:  # else standalone has looked
-        check_exposure(host, insecure or key is not None)
+        check_exposure(host, insecure or is_guarded)
     check_port(host, port, "--state-port")
     # Before any thread is made: each would take the signals else. There is no event loop that could.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -52,20 +58,29 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     from ...state.server import TableServer
 
     try:
-        server = TableServer.start(directory.path, host, port, key)
+        server = TableServer.start(directory.path, host, port, key, tls)
     except OSError as exc:
         raise port_failure(exc, host, port, "--state-port") from exc
     try:
         gc.collect()
         gc.freeze()
         if not is_supervised:
-            tell_exposure(host, is_guarded=key is not None)
+            tell_exposure(host, is_guarded=is_guarded)
         announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
         signal.sigwait(STOP_SIGNALS)
         signal.alarm(int(STOP_S))  # should stopping hang, this ends the process
     finally:
         server.stop()
         directory.close()
+
+
+def tls_of(in_file: Settings) -> ServerTls | None:
+    """Return how TLS is spoken, which it is where the file names a certificate or anything about it; else None."""
+    if not in_file["tls"]:
+        return None
+    from ...security.server_tls_settings import ServerTls
+
+    return ServerTls(**in_file["tls"])
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -24,21 +24,27 @@ from .server_file import Settings, read_server_file
 
 if TYPE_CHECKING:
     from ...worker.config import WorkerConfig
+DEFAULT_WORKER_PORT = 6750
 
 
 def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> WorkerConfig:
     """Return the settings of a worker from those of its file, and those of flags and of its supervisor, which win."""
     from ...security.authentication.settings import ServerSecurity
     from ...security.authorization.settings import AuthorizationSettings
-    from ...security.credentials.client_security import ClientSecurity
+    from ...security.credentials.client_security import TLS_URLS, ClientSecurity
     from ...security.server_tls_settings import ServerTls
+    from ...state.limits import TLS_SCHEME
     from ...worker.config import WorkerConfig
 
     # As in Pulsar, a worker's metrics are for those who are known, and a broker's are for everybody.
     security = ServerSecurity.of({"authenticate_metrics": True, **in_file["security"], **values.pop("security", {})})
     authorization = AuthorizationSettings(**{**in_file["authorization"], **tuples(values.pop("authorization", {}))})
     client = {**in_file["client"], **values.pop("client_security", {})}
-    if not any(str(values[name]).startswith(("https:", "pulsar+ssl:")) for name in ("service_url", "admin_url")):
+    urls = [str(values.get(name, "")) for name in ("service_url", "admin_url", "state_url")]
+    if "worker_tls_port" in values:
+        # As in Pulsar: with a port for TLS, there is one without only if the settings name it, too.
+        values.setdefault("worker_port", None)
+    elif not any(url.startswith((*TLS_URLS, TLS_SCHEME)) for url in urls):
         for name in ("tls_hostname_verification", "tls_allow_insecure_connection"):
             client.pop(name, None)  # functions_worker.yml of Pulsar names them without TLS, too
     client_security = ClientSecurity(**client)
@@ -52,6 +58,21 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
     )
 
 
+def check_ports(host: str, values: Mapping[str, Any]) -> None:
+    """Make sure that the ports of a worker's settings can be listened on."""
+    if "worker_tls_port" in values:
+        check_port(host, values["worker_tls_port"], "workerPortTls")
+    if "worker_tls_port" not in values or "worker_port" in values:
+        check_port(host, values.get("worker_port", DEFAULT_WORKER_PORT), "--worker-port")
+
+
+def main_port(config: WorkerConfig) -> tuple[int, str]:
+    """Return the port of a worker, and what sets it."""
+    if config.worker_port is not None:
+        return config.worker_port, "--worker-port"
+    return config.worker_tls_port or 0, "workerPortTls"
+
+
 def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that came as JSON, where tuples are lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
@@ -59,7 +80,11 @@ def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.option("--data-dir", default="data/worker", show_default=True, metavar="DIR", help="For packages and logs.")
-@click.option("--worker-port", type=int, help="Port of its REST interface (default: 6750, 0: a free one).")
+@click.option(
+    "--worker-port",
+    type=int,
+    help="Port of its REST interface (default: 6750, or none beside workerPortTls; 0: a free one).",
+)
 @click.option("--worker-id", help="Unique in the cluster (default: host-port).")
 @click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
 @insecure_option
@@ -67,7 +92,10 @@ def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
 @click.option("--admin-url", metavar="URL", help="The broker's REST interface; else as before the group.")
 @click.option(
-    "--state-storage-service-url", "state_url", metavar="URL", help="The state store, bk://host:port (default: none)."
+    "--state-storage-service-url",
+    "state_url",
+    metavar="URL",
+    help="The state store, bk://host:port, or bk+ssl://host:port with TLS (default: none).",
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="functions_worker.yml, or a file with its keys; flags win."
@@ -98,9 +126,7 @@ def worker(
     host = values.get("host", "127.0.0.1")
     if not is_supervised:  # else standalone has looked
         check_exposure(host, insecure or guarded)
-    check_port(host, values.get("worker_port", 6750), "--worker-port")
-    if "worker_tls_port" in values:
-        check_port(host, values["worker_tls_port"], "workerPortTls")
+    check_ports(host, values)
     with importing():
         from ...runtime.process.forked import can_fork
         from ...runtime.process.zygote import fork_zygote
@@ -130,7 +156,7 @@ def worker(
             try:
                 await service.start()
             except OSError as exc:
-                raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
+                raise port_failure(exc, config.host, *main_port(config)) from exc
             if not is_supervised:
                 tell_exposure(config.host, is_guarded=guarded)
             tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}

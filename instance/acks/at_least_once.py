@@ -90,7 +90,7 @@ class AtLeastOnce:
         spec = self._core.spec
         if not spec.state_url:
             return None
-        state = self.maker.state = StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._core.report)
+        state = self.maker.state = StateLink(spec.state_store, table_of(spec.metadata), spec.key, self._core.report)
         return state.session
 
     async def open(self, calls: Calls) -> None:

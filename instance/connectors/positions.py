@@ -64,7 +64,7 @@ class Positions:
         self.trouble = ""
         self.is_kept = bool(spec.state_url)
         self._core = core
-        self._client = TableClient(spec.state_url) if spec.state_url else None
+        self._client = TableClient(*spec.state_store) if spec.state_url else None
         self._table = table_of(spec.metadata)
         self._key = f"__position__/{spec.instance_id}".encode()
         self._writer = os.urandom(8).hex()

@@ -366,7 +366,7 @@ class SourceSettlement:
         spec = self._core.spec
         if not spec.state_url:
             return None
-        self._link = StateLink(spec.state_url, table_of(spec.metadata), spec.key, self._core.report)
+        self._link = StateLink(spec.state_store, table_of(spec.metadata), spec.key, self._core.report)
         return self._link.session
 
     def publish(self, request: PublishRequest) -> None:

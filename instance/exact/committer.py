@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...errors import FencedByPosition, MagnetarError, StateRefused
+from ...state.access import StoreAddress
 from ...state.values import Opened, OutboxEntry
 from ...wire.position import Position
 from ..state.binding import StateBinding, WritingThread
@@ -217,10 +218,16 @@ class ExactState(StateBinding):
     """
 
     def __init__(
-        self, url: str, table: str, name: str, function: str, report: Callable[[str, str], None], committed: Committed
+        self,
+        store: StoreAddress,
+        table: str,
+        name: str,
+        function: str,
+        report: Callable[[str, str], None],
+        committed: Committed,
     ) -> None:
         """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the rest."""
-        super().__init__(url, table, report)
+        super().__init__(store, table, report)
         self.committer = Committer(
             f"commits of {name}", function, self._writes, self.session, self._writer_id, committed
         )

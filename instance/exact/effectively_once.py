@@ -106,7 +106,7 @@ class EffectivelyOnce:
         if not spec.state_url:
             return None
         table, incarnation = table_of(spec.metadata), incarnation_of(spec.metadata)
-        return ExactState(spec.state_url, table, spec.key, incarnation, core.report, self.flow.committed)
+        return ExactState(spec.state_store, table, spec.key, incarnation, core.report, self.flow.committed)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 

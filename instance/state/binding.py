@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ...state.access import StoreAddress
 from ...state.limits import WRITER_BYTES
 from .retries import Retries
 from .session import StateSession
@@ -65,19 +66,19 @@ class StateBinding:
 
     _writer: WritingThread[Any]
 
-    def __init__(self, url: str, table: str, report: Callable[[str, str], None]) -> None:
+    def __init__(self, store: StoreAddress, table: str, report: Callable[[str, str], None]) -> None:
         """Prepare; connections and thread are made when they are first needed.
 
         Args:
-            url: of the state store.
+            store: where the state store is.
             table: its name, see `instance.identity.table_of`.
             report: takes level and text of lines for the log, from any thread.
 
         Raises:
-            InvalidConfig: the url is none.
+            InvalidConfig: the url is none, or the settings do not work with it.
         """
-        self._reads = Retries(url, table, report)
-        self._writes = Retries(url, table, report)
+        self._reads = Retries(store, table, report)
+        self._writes = Retries(store, table, report)
         self._writer_id = os.urandom(WRITER_BYTES)
         self.session = StateSession(partial(self._reads.look, self._writer_id))
 

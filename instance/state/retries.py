@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...errors import ClosedError, StateStoreUnavailable
-from ...state.access import without_token
+from ...state.access import StoreAddress, without_token
 from ...state.client import TableClient
-from ...state.limits import address_of
 from ...state.values import Reading
 from ...tasks import Backoff, Retry
 from ..stopping import InstanceStopping
@@ -31,22 +30,26 @@ class Retries:
     """
 
     def __init__(
-        self, url: str, table: str, report: Callable[[str, str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        store: StoreAddress,
+        table: str,
+        report: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; the connection is made by the first call.
 
         Args:
-            url: of the state store.
+            store: where the state store is.
             table: its name, see `instance.identity.table_of`.
             report: takes level and text of a line for the log, when trouble begins and when it is over.
             clock: rising seconds.
 
         Raises:
-            InvalidConfig: the url is none.
+            InvalidConfig: the url is none, or the settings do not work with it.
         """
-        address_of(url)
-        self._url = url
-        self.url = without_token(url)
+        store.check()
+        self._store = store
+        self.url = without_token(store.url)
         self.table = table
         self._client: TableClient | None = None
         self._opening = threading.Lock()
@@ -105,7 +108,7 @@ class Retries:
         with self._opening:
             if self._stopping.is_set():
                 raise InstanceStopping
-            self._client = TableClient(self._url)
+            self._client = TableClient(*self._store)
             return self._client
 
     def _note(self, error: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...errors import StateRefused
+from ...state.access import StoreAddress
 from ...state.values import Change, Put
 from ..gate import Gate, runs_within
 from ..stopping import InstanceStopping
@@ -97,9 +98,9 @@ class StateLink(StateBinding):
 
     _writer: StateWriter
 
-    def __init__(self, url: str, table: str, name: str, report: Callable[[str, str], None]) -> None:
+    def __init__(self, store: StoreAddress, table: str, name: str, report: Callable[[str, str], None]) -> None:
         """Prepare the state of the instance ``name``; see `StateBinding`."""
-        super().__init__(url, table, report)
+        super().__init__(store, table, report)
         self._writer = StateWriter(f"state of {name}", self._writes, self._writer_id)
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
 

@@ -115,7 +115,7 @@ def _leave_word(spec: InstanceSpec, reason: str) -> None:
 
 async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     config = ClientConfig(
-        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
+        description=f"function {spec.key}", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.client_security.to_dict()
     )
     client = AsyncClient(spec.service_url, config, admin_url=spec.admin_url)
     try:

@@ -163,7 +163,7 @@ class ThreadRuntime:
         shared = self._clients.get(spec.security)
         if shared is None:
             config = ClientConfig(
-                description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.security.to_dict()
+                description="thread functions", backoff_max_ms=SERVICE_BACKOFF_MAX_MS, **spec.client_security.to_dict()
             )
             client = AsyncClient(self._service_url, config, admin_url=spec.admin_url)
             shared = self._clients[spec.security] = _SharedClient(client)

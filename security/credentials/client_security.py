@@ -8,6 +8,9 @@ from typing import Any
 
 from ...errors import InvalidConfig
 
+TLS_URLS = ("pulsar+ssl:", "https:")
+"""How the URLs begin of brokers that are reached with TLS."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSecurity:
@@ -53,6 +56,12 @@ class ClientSecurity:
         return tuple(
             one.name for one in fields(self) if one.name.startswith("tls_") and getattr(self, one.name) != one.default
         )
+
+    def for_urls(self, *urls: str) -> ClientSecurity:
+        """Return the same, without settings of TLS if no URL of a broker is one of TLS."""
+        if any(url.startswith(TLS_URLS) for url in urls):
+            return self
+        return ClientSecurity(auth_plugin=self.auth_plugin, auth_params=self.auth_params)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults, by the names of the attributes, secrets included; fits JSON."""

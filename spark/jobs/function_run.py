@@ -117,7 +117,7 @@ class SparkFunction:
     def _begin(self) -> None:
         """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""
         metadata = self.spec.metadata
-        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+        with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             done = (
                 PlanStore(tables, table_of(metadata), incarnation=incarnation_of(metadata), owner=self.owner)
                 .claim()
@@ -178,7 +178,7 @@ class SparkFunction:
         Raises:
             MagnetarError: the state store does not answer.
         """
-        with contextlib.closing(TableClient(self.spec.state_url)) as tables:
+        with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             return RunRequest(tables, self.spec).find()
 
     def cancel(self) -> None:

@@ -72,7 +72,7 @@ class PlannedRun:
 
     def run(self) -> RunProgress:
         """Execute the run; errors are in the result."""
-        with contextlib.closing(TableClient(self._spec.state_url)) as tables:
+        with contextlib.closing(TableClient(*self._spec.state_store)) as tables:
             request = RunRequest(tables, self._spec)
             end = self._guarded(tables, request)
             if end.stage != "cancelled":  # the function may go on elsewhere

@@ -305,18 +305,23 @@ async def test_epoch_of_an_exclusive_topic_outlives_the_broker(tmp_path: Path) -
     assert epochs == [0, 1, 2]
 
 
-async def test_live_workers_are_the_participants_with_the_leader_first(broker: BrokerService) -> None:
+async def test_participants_of_the_workers_election_come_with_the_leader_first(broker: BrokerService) -> None:
     raw = await Raw.connected(broker.port)
     for id_, name in enumerate(("w:1:host-a:6750", "w:2:host-b:6751", "no worker")):
         await raw.request(
             "SUBSCRIBE", topic="persistent://public/functions/coordinate", subscription="participants",
             subType=FAILOVER, consumer_id=id_, request_id=id_, consumer_name=name,
+            metadata=[{"key": "workerPortTls", "value": str(id_)}],
         )  # fmt: skip
-    workers = broker.live_workers()
-    assert sorted(workers) == [("w:1", "host-a", 6750), ("w:2", "host-b", 6751)]
+    found = broker.election_participants()
+    assert sorted(found) == [
+        ("no worker", {"workerPortTls": "2"}),
+        ("w:1:host-a:6750", {"workerPortTls": "0"}),
+        ("w:2:host-b:6751", {"workerPortTls": "1"}),
+    ]
     leader = broker.topics["persistent://public/functions/coordinate"].subscriptions["participants"].active_consumer
     assert leader is not None
-    assert leader.name == "no worker" or leader.name.startswith(workers[0][0])
+    assert leader.name == found[0][0]
     await raw.close()
 
 

@@ -6,8 +6,9 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from magnetar.errors import RequestRefused
 from magnetar.membership.grace_period import GracePeriod
-from magnetar.membership.manager import Member, MembershipManager, parse_member, read_roster
+from magnetar.membership.manager import TLS_PORT, Member, MembershipManager, parse_member, read_roster
 
 PRINTABLE = st.text(min_size=1, max_size=255).filter(str.isprintable)
 
@@ -81,6 +82,51 @@ def test_the_active_consumer_leads() -> None:
 @pytest.mark.parametrize("topic_stats", [{}, {"subscriptions": {}}, stats(""), stats("gone:h:1", "a:h:1")])
 def test_nobody_leads_without_an_active_member(topic_stats: dict[str, object]) -> None:
     assert read_roster(topic_stats).leader is None
+
+
+def test_port_with_tls_is_told_beside_the_name_which_earlier_workers_read() -> None:
+    both = parse_member("w:h:6750", {TLS_PORT: "6751"})
+    assert both == parse_member("w:h:6750") == Member("w", "h", 6750)
+    assert both is not None
+    assert (both.url, both.plain_url, both.is_tls_only) == ("https://h:6751", "http://h:6750", False)
+    alone = parse_member("w:[::1]:6751", {TLS_PORT: "6751"})
+    assert alone is not None
+    assert (alone.url, alone.is_tls_only) == ("https://[::1]:6751", True)
+
+
+@pytest.mark.parametrize("text", ["", "0", "65536", "-1", "²", "9" * 5000, "x", "6751\n"])
+def test_what_is_no_port_tells_of_no_tls(text: str) -> None:
+    member = parse_member("w:h:6750", {TLS_PORT: text})
+    assert member is not None
+    assert member.url == "http://h:6750"
+
+
+def test_leader_is_told_by_its_name_with_the_port_of_its_property() -> None:
+    consumers = [{"consumerName": "a:h:1", "metadata": {TLS_PORT: "2"}}, {"consumerName": "b:h:3"}]
+    found = {"subscriptions": {"participants": {"activeConsumerName": "a:h:1", "consumers": consumers}}}
+    leader = read_roster(found).leader
+    assert leader is not None
+    assert leader.url == "https://h:2"
+
+
+async def test_worker_with_tls_alone_asks_no_worker_without() -> None:
+    async def join(name: str, on_active_change: Callable[[bool], None]) -> OpenConsumer:
+        return OpenConsumer()
+
+    async def read_stats() -> dict[str, object]:
+        return {}
+
+    both, alone, plain = Member("both", "h", 1, 2), Member("alone", "h", 3, 3), Member("plain", "h", 4)
+    for me, url in ((both, "https://h:2"), (plain, "http://h:1")):
+        manager = MembershipManager(me, join, read_stats, lambda is_leader: None)
+        assert [manager.url_of(one) for one in (both, alone, plain)] == [url, "https://h:3", "http://h:4"]
+    manager = MembershipManager(alone, join, read_stats, lambda is_leader: None)
+    assert manager.url_of(both) == "https://h:2"
+    with pytest.raises(
+        RequestRefused, match=r"^worker plain on http://h:4 has no TLS, .* set tlsEnabled and"
+    ) as caught:
+        manager.url_of(plain)
+    assert caught.value.status == 503
 
 
 def test_absence_counts_after_the_timeout_and_starts_anew_after_a_return() -> None:

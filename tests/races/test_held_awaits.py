@@ -14,6 +14,7 @@ from magnetar.broker.policies.policies import default_policies
 from magnetar.broker.service import COORDINATE_TOPIC, PARTICIPANTS
 from magnetar.broker.topics.topic import Topic
 from magnetar.errors import MagnetarError, ServiceNotReady, StorageError, TopicNotFound
+from magnetar.membership.manager import Member, parse_member
 from magnetar.testing.simulated_disk import SimulatedDisk
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from magnetar.wire.topic_name import parse_topic_name
@@ -318,6 +319,6 @@ def test_names_that_only_resemble_a_workers_make_no_worker(incarnation: Incarnat
     (consumer,) = client.connection.consumers.values()
     for name in ("x:host:\u00b2", "x:host:" + "9" * 5000, "x:host:", "x", "x:host:-1", "x:host:123456"):
         consumer.name = name
-        assert incarnation.broker.live_workers() == []
+        assert [parse_member(*one) for one in incarnation.broker.election_participants()] == [None]
     consumer.name = "a:b:host:8080"
-    assert incarnation.broker.live_workers() == [("a:b", "host", 8080)]
+    assert [parse_member(*one) for one in incarnation.broker.election_participants()] == [Member("a:b", "host", 8080)]

@@ -31,7 +31,7 @@ def process(input, context):
     from magnetar.state.client import TableClient
 
     context.put_state("own", "mine")
-    own = next(one._url for one in gc.get_objects() if type(one).__name__ == "Retries")
+    own = next(one._store.url for one in gc.get_objects() if type(one).__name__ == "Retries")
     table = next(one.table for one in gc.get_objects() if type(one).__name__ == "Retries")
     found = {"own table": table.split("@")[0]}
     for how, url in (("no token", without_token(own)), ("own token", own)):

@@ -140,7 +140,7 @@ class HandOver:
         answer = await send(
             self.http,
             "PUT",
-            f"{leader.url}/admin/v3/functions/leader/{path}",
+            f"{self.membership.url_of(leader)}/admin/v3/functions/leader/{path}",
             body=Form(
                 {
                     "functionMetaData": ("metadata", request.metadata.SerializeToString(), "application/octet-stream"),

@@ -72,4 +72,6 @@ class Round:
         member = self._roster.member(worker_id)
         if member is None:
             raise RequestRefused(503, "it is not there")
-        return await request(self._http, method, f"{member.url}{path}", timeout=httpx.Timeout(timeout_s))
+        return await request(
+            self._http, method, f"{self._membership.url_of(member)}{path}", timeout=httpx.Timeout(timeout_s)
+        )

@@ -392,7 +392,7 @@ class Instances:
         member = (await self._membership.roster()).member(owner)
         if member is None:
             raise RequestRefused(503, f"worker {owner} is not there")
-        url = f"{member.url}{path}&follow={str(is_following).lower()}"
+        url = f"{self._membership.url_of(member)}{path}&follow={str(is_following).lower()}"
         timeout = httpx.Timeout(PEER_TIMEOUT_S, read=None if is_following else PEER_TIMEOUT_S)
         async with self._http.stream("GET", url, timeout=timeout) as response:
             if not response.is_success:

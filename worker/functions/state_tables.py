@@ -20,6 +20,7 @@ from ...errors import (
     StateStoreFailed,
     StateStoreUnavailable,
 )
+from ...security.credentials.client_security import ClientSecurity
 from ...state.access import TableKey, with_token
 from ...tasks import TaskSet
 
@@ -40,13 +41,15 @@ _T = TypeVar("_T")
 class StateTables:
     """The tables of a state store, or of none."""
 
-    def __init__(self, url: str, key: TableKey | None = None) -> None:
+    def __init__(self, url: str, key: TableKey | None = None, security: ClientSecurity | None = None) -> None:
         """Prepare.
 
         Args:
-            url: of the state store, ``bk://host:port``; empty if there is none.
+            url: of the state store, ``bk://host:port`` or ``bk+ssl://…``; empty if there is none.
             key: with which the token is made that opens all tables; None where none is asked for.
+            security: whom to trust where it has TLS, and the certificate to show.
         """
+        self._security = security
         self._url = with_token(url, key.full_token()) if url and key is not None else url
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="state")
         self._client: TableClient | None = None
@@ -145,7 +148,7 @@ class StateTables:
         from ...state.client import TableClient
 
         if self._client is None:
-            self._client = TableClient(self._url)
+            self._client = TableClient(self._url, self._security)
         return self._client
 
     async def close(self) -> None:

@@ -86,9 +86,9 @@ class ClusterRoutes:
         """Return the connectors that are installed."""
         return as_json(await asyncio.to_thread(connector_definitions, *KINDS))
 
-    async def rebalance(self, _: WorkerCall) -> Response:
+    async def rebalance(self, call: WorkerCall) -> Response:
         """Rebalance the instances; a worker that does not lead redirects to the leader."""
-        elsewhere = await self._elsewhere(f"{_WORKER}/rebalance")
+        elsewhere = await self._elsewhere(call, f"{_WORKER}/rebalance")
         if elsewhere is not None:
             return elsewhere
         await self.scheduling.rebalance()
@@ -96,18 +96,18 @@ class ClusterRoutes:
 
     async def drain(self, call: WorkerCall) -> Response:
         """Drain this worker (PUT), or return the progress (GET)."""
-        return await self._drain(call.request.method, self.membership.me.worker_id)
+        return await self._drain(call, self.membership.me.worker_id)
 
     @takes(_WORKER_ID)
     async def leader_drain(self, call: WorkerCall) -> Response:
         """Drain a worker, by default this one (PUT), or return the progress (GET)."""
-        return await self._drain(call.request.method, _WORKER_ID.of(call) or self.membership.me.worker_id)
+        return await self._drain(call, _WORKER_ID.of(call) or self.membership.me.worker_id)
 
-    async def _drain(self, method: str, worker_id: str) -> Response:
-        elsewhere = await self._elsewhere(f"{_LEADER_DRAIN}?{urlencode({'workerId': worker_id})}")
+    async def _drain(self, call: WorkerCall, worker_id: str) -> Response:
+        elsewhere = await self._elsewhere(call, f"{_LEADER_DRAIN}?{urlencode({'workerId': worker_id})}")
         if elsewhere is not None:
             return elsewhere
-        if method == "GET":
+        if call.request.method == "GET":
             return as_json(await self.scheduling.drain_status(worker_id))
         try:
             await self.scheduling.drain(worker_id)
@@ -115,14 +115,15 @@ class ClusterRoutes:
             raise RequestRefused(503, f"{NO_LEADER}: {exc}") from exc
         return done()
 
-    async def _elsewhere(self, path: str) -> Response | None:
-        """Return a redirect to the leader, None if this worker leads."""
+    async def _elsewhere(self, call: WorkerCall, path: str) -> Response | None:
+        """Return a redirect to the leader, with TLS if the request came so, None if this worker leads."""
         if self.leadership.is_leading:
             return None
         leader = await self._leader()
         if leader == self.membership.me:
             raise RequestRefused(503, NO_LEADER)
-        return RedirectResponse(f"{leader.url}{path}", 307)
+        url = leader.url_for(by_tls=call.request.url.scheme == "https")
+        return RedirectResponse(f"{url}{path}", 307)
 
     async def process_metrics(self, _: WorkerCall) -> Response:
         """Return CPU time, memory and threads of this process."""

@@ -1,0 +1,204 @@
+"""The connection of a client to the table service, and why there is none.
+
+A channel of gRPC keeps the certificates that it was made with. Where TLS fails and files have changed since, `renew`
+has the next call make another one.
+
+gRPC says of TLS what its library says, in words that change, and of a server that ends the connection nothing. So a
+failed connection is tried once more by Python's own TLS, which tells what is wrong and what helps (`tls_failure`).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from ..errors import ClosedError, CredentialsUnavailable, MagnetarError, StateStoreUnavailable
+from ..security.client_credentials import ClientCredentials
+from ..security.tls_failure import tls_failure
+from .access import StoreAddress, has_tls, without_token
+from .limits import MESSAGE_BYTES_MAX, TLS_SCHEME, address_of
+
+OPTIONS = (
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # so long may an attempt take; the pause after a failed one is the others
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    # Clients of one process would share a connection otherwise, and one that is closed is not missed by the others.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+TRY_S = 1.0
+"""How long the connection may take that tells why there is none."""
+_ENDED = ("socket closed", "reset", "broken pipe", "end of")
+"""Words of gRPC where a server took the connection and ended it."""
+
+_Answer = TypeVar("_Answer")
+
+
+class Method(Generic[_Answer]):
+    """One method of the service, on whatever channel is the present one."""
+
+    def __init__(self, channels: Channels, make: Callable[[grpc.Channel], Callable[..., _Answer]]) -> None:
+        self._channels = channels
+        self._make = make
+        self._made: tuple[grpc.Channel | None, Callable[..., _Answer] | None] = (None, None)
+
+    def __call__(self, request: Any, **how: Any) -> _Answer:
+        """Make the call; raises as gRPC does, and as `Channels.current`."""
+        channel = self._channels.current()
+        on, call = self._made
+        if call is None or on is not channel:
+            call = self._make(channel)
+            self._made = channel, call
+        return call(request, **how)
+
+
+class Channels:
+    """The channel of one client; its methods may be called from any thread."""
+
+    def __init__(self, store: StoreAddress) -> None:
+        """Prepare; files are read, and the connection is made, by the first call.
+
+        Raises:
+            InvalidConfig: the address is none, or the settings of TLS do not work with it.
+        """
+        store.check()
+        self._host, self._port = address_of(store.url)
+        self._where = f"{self._host}:{self._port}"
+        self._shown = without_token(store.url)
+        self._has_tls = has_tls(store.url)
+        # Tokens of tables are what is shown; only the certificates of these count.
+        self._credentials = ClientCredentials(replace(store.security, auth_plugin="", auth_params=""))
+        self._context: ssl.SSLContext | None = None
+        self._lock = Lock()
+        self._channel: grpc.Channel | None = None
+        self._is_closed = False
+
+    def current(self) -> grpc.Channel:
+        """Return the present channel. Blocking.
+
+        Raises:
+            ClosedError: the client was closed.
+            StateStoreUnavailable: a file of certificates cannot be used.
+        """
+        channel = self._channel
+        if channel is not None:
+            return channel
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"the client of the state store at {self._shown} was closed")
+            if self._channel is None:
+                self._channel = self._open()
+            return self._channel
+
+    def _open(self) -> grpc.Channel:
+        if not self._has_tls:
+            return grpc.insecure_channel(self._where, options=OPTIONS)
+        try:
+            self._context = self._credentials.context()
+            credentials = _channel_credentials(self._credentials)
+        except MagnetarError as error:
+            raise StateStoreUnavailable(f"the state store at {self._shown} cannot be reached: {error}") from error
+        return grpc.secure_channel(self._where, credentials, options=OPTIONS)
+
+    def renew(self) -> None:
+        """Have the next call make a channel anew if files of certificates have changed since this one was made."""
+        if not self._has_tls:
+            return
+        with suppress(CredentialsUnavailable), self._lock:
+            if self._channel is not None and self._credentials.context() is not self._context:
+                self._channel.close()
+                self._channel = None
+
+    def close(self) -> None:
+        """End the connection; calls under way fail."""
+        with self._lock:
+            self._is_closed = True
+            if self._channel is not None:
+                self._channel.close()
+
+    def why(self, details: str) -> str:
+        """Return what is wrong with a connection that could not be made, and what helps; empty if that is not known.
+
+        Args:
+            details: what gRPC says. Blocking.
+        """
+        said = details.lower()
+        if "refused" in said:
+            return ""
+        if self._has_tls:
+            return self._why_no_tls()
+        if any(word in said for word in _ENDED) and self._speaks_tls():
+            return f"it speaks TLS; give {TLS_SCHEME}{self._where}"
+        return ""
+
+    def _why_no_tls(self) -> str:
+        try:
+            context = self._credentials.context()
+            with self._shaken_hands(context) as secure:
+                # With TLS 1.3 a server looks at the client's certificate after the handshake; else it begins to talk.
+                if not secure.recv(1):
+                    raise ConnectionResetError("the server ended the connection")
+        except CredentialsUnavailable as error:
+            return str(error)
+        except OSError as error:
+            failure = tls_failure(self._where, error, may_skip_host=False)
+            if failure is not None and "does not speak TLS" in str(failure):
+                return f"{self._where} does not speak TLS; give it tlsCertificateFilePath and tlsKeyFilePath, or bk://"
+            if failure is None and isinstance(error, ssl.SSLError | ConnectionResetError):
+                return f"{self._where} ended the TLS connection; it may want a client certificate"
+            return "" if failure is None else str(failure)
+        return ""
+
+    def _speaks_tls(self) -> bool:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said there but hello
+        try:
+            with self._shaken_hands(context):
+                return True
+        except OSError:
+            return False
+
+    def _shaken_hands(self, context: ssl.SSLContext) -> ssl.SSLSocket:
+        host = self._host.strip("[]")
+        context.set_alpn_protocols(["h2"])
+        plain = socket.create_connection((host, self._port), TRY_S)
+        try:
+            return context.wrap_socket(plain, server_hostname=host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def _channel_credentials(credentials: ClientCredentials) -> grpc.ChannelCredentials:
+    security = credentials.security
+    file = security.tls_trust_certs_file
+    try:
+        roots = Path(file).read_bytes() if file else _system_roots()
+        if not security.tls_certificate_file:
+            return grpc.ssl_channel_credentials(roots)
+        key, certificate = Path(security.tls_key_file).read_bytes(), Path(security.tls_certificate_file).read_bytes()
+    except OSError as error:
+        raise CredentialsUnavailable(f"{error.filename} cannot be read: {error.strerror}") from error
+    return grpc.ssl_channel_credentials(roots, key, certificate)
+
+
+def _system_roots() -> bytes:
+    """Return the authorities that other clients trust without a setting; gRPC has some of its own."""
+    found = ssl.get_default_verify_paths()
+    if found.cafile is not None:
+        return Path(found.cafile).read_bytes()
+    if found.capath is not None:
+        return b"\n".join(one.read_bytes() for one in sorted(Path(found.capath).glob("*.0")))
+    import certifi
+
+    return Path(certifi.where()).read_bytes()
