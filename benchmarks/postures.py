@@ -7,7 +7,7 @@ fill topics and count come without one, as a role that is allowed everything: wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,13 +100,15 @@ class Site:
 
 
 @contextlib.contextmanager
-def sites(plan: Plan, *, with_functions: bool = False) -> Iterator[dict[Posture, Site]]:
-    """All of `POSTURES`, running; their data vanishes with the plan's directory."""
+def sites(
+    plan: Plan, postures: Sequence[Posture] = POSTURES, *, with_functions: bool = False
+) -> Iterator[dict[Posture, Site]]:
+    """Servers of these postures, running; their data vanishes with the plan's directory."""
     directory = plan.directory / ("postures-functions" if with_functions else "postures")
     authority = Authority(directory / "ca")
     with contextlib.ExitStack() as stack:
         found: dict[Posture, Site] = {}
-        for number, posture in enumerate(POSTURES):
+        for number, posture in enumerate(postures):
             below = directory / str(number)
             below.mkdir()
             site = Site(posture, authority, stack.enter_context(_broker(below, posture, authority)))

@@ -73,14 +73,14 @@ def measure_secured_functions(plan: Plan) -> Iterator[Figure]:
         for given in (official_input(plan, PLAIN_SHAPE, BATCH), OwnInput(BATCH)):
             rates = in_turn(
                 plan.repeats,
-                lambda posture, turn, given=given: _processed(  # type: ignore[misc]
+                lambda posture, turn, given=given: processed(  # type: ignore[misc]
                     found[posture], given, count_for(given, plan.seconds), f"{given.table.name.lower()}{turn}"
                 ),
             )
             yield from figures(f"function, {given.name}, input batches of {BATCH}", rates, given.table)
 
 
-def _processed(site: Site, given: Input, count: int, name: str) -> Rate:
+def processed(site: Site, given: Input, count: int, name: str) -> Rate:
     """The rate of a function of its own between topics of its own, whose outputs are all compared."""
     assert site.worker is not None
     broker, source, output = site.broker, f"{name}-in", f"{name}-out"

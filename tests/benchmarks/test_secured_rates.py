@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,9 +16,13 @@ from benchmarks.figure import Table
 from benchmarks.load import official
 from benchmarks.plan import Plan
 from benchmarks.postures import PLAIN, POSTURES, SECURED, Posture, Site, sites
-from benchmarks.secured_rates import Rate, figures, in_turn, measure_secured_functions
+from benchmarks.real_input import OwnInput
+from benchmarks.secured_rates import Rate, figures, in_turn, processed
 
 TOKEN, TLS, BOTH = SECURED
+CHECKED = (PLAIN, BOTH)
+OUTPUTS = 300_000
+"""Enough for some looks at how many there are."""
 
 
 def test_share_is_the_median_of_those_within_a_repeat() -> None:
@@ -49,12 +52,13 @@ def test_each_repeat_measures_every_posture_and_begins_with_another_one() -> Non
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Posture, Site]]:
-    with sites(Plan(0.1, 1, tmp_path_factory.mktemp("postures"))) as running:
+    plan = Plan(0.1, 1, tmp_path_factory.mktemp("postures"))
+    with sites(plan, CHECKED, with_functions=True) as running:
         yield running
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("posture", POSTURES, ids=lambda posture: posture.name)
+@pytest.mark.parametrize("posture", CHECKED, ids=lambda posture: posture.name)
 def test_posture_lets_in_who_has_what_it_asks_for_and_nobody_else(found: dict[Posture, Site], posture: Posture) -> None:
     site = found[posture]
     assert site.service_url.startswith("pulsar+ssl://" if posture.has_tls else "pulsar://")
@@ -88,7 +92,7 @@ async def _send(site: Site, settings: dict[str, Any]) -> None:
 def _refused(site: Site, settings: dict[str, Any], official_settings: dict[str, Any]) -> None:
     with pytest.raises(MagnetarError):
         asyncio.run(_send(site, settings))
-    client = official(site.service_url, **(site.official_settings() | official_settings), operation_timeout_seconds=5)
+    client = official(site.service_url, **(site.official_settings() | official_settings), operation_timeout_seconds=2)
     try:
         with pytest.raises(pulsar.PulsarException):
             client.create_producer("t")
@@ -97,10 +101,11 @@ def _refused(site: Site, settings: dict[str, Any], official_settings: dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_functions_of_every_posture_put_out_what_they_should(tmp_path: Path) -> None:
-    rows = measure_secured_functions(Plan(0.2, 1, tmp_path))
-    found = [next(rows) for _ in SECURED]
-    rows.close()  # type: ignore[attr-defined]
-    assert [one.name.rpartition(": ")[2] for one in found] == [f"{posture.name} over plain" for posture in SECURED]
-    assert all(one.ours > 0 for one in found)
+@pytest.mark.parametrize("posture", CHECKED, ids=lambda posture: posture.name)
+def test_functions_work_through_what_their_posture_asks_for(found: dict[Posture, Site], posture: Posture) -> None:
+    site = found[posture]
+    assert site.admin_url.startswith("https://" if posture.has_tls else "http://")
+    if posture.has_token:
+        assert site.worker is not None
+        assert httpx.get(f"{site.worker.worker_url}/admin/v3/functions/public/default").status_code == 401
+    assert processed(site, OwnInput(1000), OUTPUTS, "checked").per_s > 0
