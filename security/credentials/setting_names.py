@@ -1,0 +1,26 @@
+"""The settings of `ClientSecurity` under the names that an option or a key of a configuration has for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ...errors import InvalidConfig
+
+
+@contextmanager
+def named(names: Mapping[str, str]) -> Iterator[None]:
+    """Have what is refused inside named as whoever gave it knows it.
+
+    Args:
+        names: of the attributes of `ClientSecurity` -> what its user calls them.
+
+    Raises:
+        InvalidConfig: with those names.
+    """
+    try:
+        yield
+    except InvalidConfig as error:
+        text = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], str(error))
+        raise InvalidConfig(text) from error
