@@ -9,6 +9,11 @@ from contextlib import contextmanager
 from ...errors import InvalidConfig
 
 
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with the attributes of `ClientSecurity` called as ``names`` say."""
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], text)
+
+
 @contextmanager
 def named(names: Mapping[str, str]) -> Iterator[None]:
     """Have what is refused inside named as whoever gave it knows it.
@@ -22,5 +27,4 @@ def named(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InvalidConfig as error:
-        text = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], str(error))
-        raise InvalidConfig(text) from error
+        raise InvalidConfig(renamed(str(error), names)) from error
