@@ -49,6 +49,16 @@ def security_options(given: Mapping[str, str]) -> ClientSecurity:
     return security
 
 
+def as_options(security: ClientSecurity, *urls: str) -> dict[str, str]:
+    """Return the options that say what settings say; those of TLS are left out where no address has TLS."""
+    has_tls = any(url.startswith(("pulsar+ssl:", "https:")) for url in urls)
+    return {
+        _NAMES[setting]: str(value).lower() if isinstance(value, bool) else value
+        for setting, value in security.to_dict().items()
+        if has_tls or not setting.startswith("tls_")
+    }
+
+
 def _switch(option: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidConfig(f"{option}={text!r} is neither true nor false")

@@ -30,6 +30,11 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
         yield cluster
 
 
+def connectors() -> tuple[Any, ...]:
+    """One of each, whose configurations have these fields in common."""
+    return PulsarSink(), PulsarSource()
+
+
 def shown(cluster: SecureCluster, role: str = "superuser") -> dict[str, str]:
     return {"authPlugin": "token", "authParams": f"token:{cluster.token(role)}"}
 
@@ -87,7 +92,7 @@ def test_deduplication_is_switched_on_by_who_may(secure: SecureCluster, scheme: 
 def test_why_it_is_not_let_in_is_said_without_the_secret(
     secure: SecureCluster, given: dict[str, str], said: str
 ) -> None:
-    for connector in (PulsarSink(), PulsarSource()):
+    for connector in connectors():
         configs = {"serviceUrl": secure.service_url, "topic": secure.topic("t"), **given}
         with pytest.raises(Retry, match=said) as failed:
             connector.open(read_config(connector.config, configs), DirectContext())
@@ -114,7 +119,7 @@ def test_a_cluster_that_is_not_trusted_is_said_with_the_field(secure: SecureClus
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_by_the_names_of_fields(given: dict[str, Any], said: str) -> None:
-    for connector in (PulsarSink(), PulsarSource()):
+    for connector in connectors():
         config = read_config(connector.config, URL | {"topic": "t"} | given)
         with pytest.raises(InvalidConfig, match=said) as failed:
             connector.check(config)
@@ -124,7 +129,7 @@ def test_what_cannot_be_is_refused_by_the_names_of_fields(given: dict[str, Any],
 def test_what_is_shown_is_a_secret() -> None:
     [field] = [field for field in fields_of(PulsarClusterConfig) if field.secret]
     assert field.key == "authParams"
-    for connector in (PulsarSink(), PulsarSource()):
+    for connector in connectors():
         given = URL | {"topic": "t", "authPlugin": "token"}
         config = read_config(connector.config, given, {"authParams": "token:hidden"})
         assert security_of(config).auth_params == "token:hidden"

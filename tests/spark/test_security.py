@@ -47,6 +47,8 @@ from tests.support.tokens import PROVIDER_TLS, PROVIDER_TOKEN, SECRET, data_url,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.task_bench import Bench
+
 pytestmark = pytest.mark.spark
 
 URL = {"service.url": "pulsar+ssl://localhost", "topic": "t"}
@@ -261,6 +263,29 @@ def test_a_file_that_is_gone_when_the_broker_asks_again_ends_the_connection(site
         file.unlink()
         with pytest.raises(ConnectionLost, match=r"asked for new credentials: the token's file .* cannot be read"):
             connection.next_frame(time.monotonic() + 10)
+
+
+def test_a_task_of_a_function_shows_what_its_spec_says(site: Site, tmp_path: Path) -> None:
+    from magnetar.spark.jobs.plans import make_tasks
+
+    from tests.spark.task_bench import Bench
+
+    bench = Bench(site.broker, tmp_path, "secured", service_url=site.tls_url)
+    site.fill(bench.input, 5)
+    allowed = options_for(site.tls_url, bench.input, **bearer(), **site.trusting)
+    [task] = make_tasks(plan_read(allowed, 1, 1), cores=1, min_tasks=1, is_ordered=True)
+    refused = bench.run(task, is_first=True, spec_json=_with(bench, ClientSecurity(
+        tls_trust_certs_file=str(site.authority.file))))  # fmt: skip
+    assert refused.failure is not None
+    assert "AuthenticationError" in refused.failure.text
+    done = bench.run(task, is_first=True, spec_json=_with(bench, allowed.security))
+    assert (done.failure, done.messages, done.outputs) == (None, 5, 5)
+    outputs = options_for(site.tls_url, bench.output, **bearer(), **site.trusting)
+    assert values(outputs) == [value + b"!" for value in numbered(5)]
+
+
+def _with(bench: Bench, security: ClientSecurity) -> str:
+    return replace(bench.spec, security=security).to_json()
 
 
 def test_the_secrets_are_in_no_repr_and_travel_with_the_options() -> None:
