@@ -192,10 +192,10 @@ class BrokerService:
 
     async def _listen_with_tls(self, port: int, context: ssl.SSLContext) -> int:
         from ..security.tls_listener import TlsListener, bound
+        from ..security.tls_reception import TlsReception
 
-        listener = TlsListener(
-            await bound(self.config.host, port), context, lambda: Connection(self), HANDSHAKE_TIMEOUT_S
-        )
+        sockets = await bound(self.config.host, port)
+        listener = TlsListener(sockets, context, lambda: TlsReception(Connection(self)), HANDSHAKE_TIMEOUT_S)
         self._servers.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 

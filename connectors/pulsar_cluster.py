@@ -3,26 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..api.connector import Retry
+from ..api.connector_config import option
 from ..client.blocking import Client
 from ..client.config import ClientConfig
 from ..client.connections.service_url import parse_service_url
 from ..client.encryption.keys import UriKeyReader
 from ..errors import AuthenticationError, AuthorizationError, InvalidConfig, InvalidTopicName, MagnetarError
+from ..security.client_credentials import ClientCredentials
+from ..security.credentials.client_security import ClientSecurity
+from ..security.credentials.plugins import is_built_in
+from ..security.credentials.setting_names import named, renamed
 from ..wire.topic_name import parse_topic_name
 
 _T = TypeVar("_T")
 OPERATION_S = 5.0
 
 
-def check_cluster(service_url: str, topics: list[str], key: str) -> None:
-    """Refuse a service URL or names of topics that cannot be, naming the field. Raises InvalidConfig."""
+@dataclass(kw_only=True)
+class PulsarClusterConfig:
+    """Where the other cluster is, and how to be let in."""
+
+    service_url: str = option(
+        "The other cluster, pulsar://host:port, or pulsar+ssl://host:port with TLS; several hosts with commas between"
+        " them."
+    )
+    auth_plugin: str = option(
+        "What shows it who the connector is: token, basic, tls, oauth2, or Pulsar's class of one of these; empty for"
+        " nothing.",
+        default="",
+        aliases=("authPluginClassName",),
+    )
+    auth_params: str = option(
+        "What the plugin takes, such as token:…, or file:///path on the workers.", default="", secret=True
+    )
+    tls_trust_certs_file_path: str = option(
+        "File with the certificates, in PEM, that sign those of brokers; empty for those of the system.", default=""
+    )
+    tls_certificate_file_path: str = option(
+        "The connector's certificate, in PEM, where brokers ask for one.", default=""
+    )  # fmt: skip
+    tls_key_file_path: str = option("Its key, in PEM.", default="")
+    tls_allow_insecure_connection: bool = option("Take any certificate of a broker; for trying.", default=False)
+    tls_enable_hostname_verification: bool = option(
+        "The certificate of a broker must name the host that is connected to.",
+        default=True,
+        aliases=("tlsHostnameVerificationEnable",),
+    )
+
+
+_NAMES = {
+    "auth_plugin": "authPlugin",
+    "auth_params": "authParams",
+    "tls_trust_certs_file": "tlsTrustCertsFilePath",
+    "tls_certificate_file": "tlsCertificateFilePath",
+    "tls_key_file": "tlsKeyFilePath",
+    "tls_allow_insecure_connection": "tlsAllowInsecureConnection",
+    "tls_hostname_verification": "tlsEnableHostnameVerification",
+}
+"""The settings of clients -> the fields."""
+
+
+def security_of(config: PulsarClusterConfig) -> ClientSecurity:
+    """Return what the other cluster is shown, and how it is checked. Raises InvalidConfig."""
+    with named(_NAMES):
+        return ClientSecurity(
+            auth_plugin=config.auth_plugin,
+            auth_params=config.auth_params,
+            tls_trust_certs_file=config.tls_trust_certs_file_path,
+            tls_certificate_file=config.tls_certificate_file_path,
+            tls_key_file=config.tls_key_file_path,
+            tls_allow_insecure_connection=config.tls_allow_insecure_connection,
+            tls_hostname_verification=config.tls_enable_hostname_verification,
+        )
+
+
+def check_cluster(config: PulsarClusterConfig, topics: list[str], key: str, admin_url: str = "") -> None:
+    """Refuse addresses, credentials or names of topics that cannot be, naming the field. Raises InvalidConfig."""
     try:
-        parse_service_url(service_url)
+        parse_service_url(config.service_url)
     except InvalidConfig as error:
         raise InvalidConfig(f"serviceUrl: {error}") from error
+    if not is_built_in(config.auth_plugin):
+        # A worker that checks a config imports nothing of whoever deploys.
+        raise InvalidConfig(
+            f"authPlugin: {config.auth_plugin[:80]!r} is none of token, basic, tls, oauth2 and Pulsar's names of these"
+        )
+    with named(_NAMES):
+        ClientCredentials(security_of(config)).check_url(config.service_url, admin_url or None)
     if not topics:
         raise InvalidConfig(f"{key} is empty; give the name of a topic")
     for topic in topics:
@@ -59,27 +130,30 @@ def decrypting(uri: str, action: str, *, is_ordered: bool) -> dict[str, Any]:
     return settings
 
 
-def connected(service_url: str, use: Callable[[Client], _T]) -> tuple[Client, _T]:
+def connected(config: PulsarClusterConfig, use: Callable[[Client], _T]) -> tuple[Client, _T]:
     """Return a client and what was opened with it; the client is closed if that fails.
 
     Raises:
         Retry: the cluster is away, or refuses.
     """
-    client = Client(service_url, ClientConfig(operation_timeout_s=OPERATION_S, backoff_max_ms=1000))
+    security = security_of(config).to_dict()
+    settings = ClientConfig(operation_timeout_s=OPERATION_S, backoff_max_ms=1000, **security)
+    client = Client(config.service_url, settings)
     try:
         return client, use(client)
     except BaseException as error:
         client.close()
         if isinstance(error, MagnetarError) and not isinstance(error, InvalidConfig):
-            raise away(service_url, error) from error
+            raise away(config, error) from error
         raise
 
 
-def away(service_url: str, error: MagnetarError | str) -> Retry:
-    """Return the error that says that the cluster is away, or refuses."""
+def away(config: PulsarClusterConfig, error: MagnetarError | str, url: str = "") -> Retry:
+    """Return the error that says that the cluster is away, or refuses; with the URL if it is not `service_url`."""
+    where = url or config.service_url
     if isinstance(error, str):
-        return Retry(f"{service_url}: {error}")
-    remedy = ""
-    if isinstance(error, AuthenticationError | AuthorizationError):
-        remedy = "; this connector has no token: let it in by its address, or through a proxy"
-    return Retry(f"{service_url}: {type(error).__name__}: {error}{remedy}")
+        return Retry(f"{where}: {error}")
+    text = renamed(str(error), _NAMES)
+    if isinstance(error, AuthenticationError | AuthorizationError) and not config.auth_plugin:
+        text = f"{text.partition('; it wants to know')[0]}; give authPlugin and authParams"
+    return Retry(f"{where}: {type(error).__name__}: {text}")

@@ -18,22 +18,32 @@ from ..api.connector_config import option
 from ..client.blocking import Client, Producer
 from ..client.config import ProducerConfig
 from ..client.deduplication import DeduplicationOff, memory_guard, switch_on
-from ..errors import ConnectionLost, InvalidConfig, MagnetarError, MessageTooLarge
+from ..errors import ConnectionLost, CredentialsUnavailable, InvalidConfig, MagnetarError, MessageTooLarge
+from ..security.client_credentials import ClientCredentials
 from ..wire.message_id import MessageId
 from ..wire.topic_name import parse_topic_name
-from .pulsar_cluster import OPERATION_S, away, check_cluster, check_key, connected, encrypting
+from .pulsar_cluster import (
+    OPERATION_S,
+    PulsarClusterConfig,
+    away,
+    check_cluster,
+    check_key,
+    connected,
+    encrypting,
+    security_of,
+)
 
 _SEND_S = 5.0
 
 
 @dataclass
-class PulsarSinkConfig:
+class PulsarSinkConfig(PulsarClusterConfig):
     """Where records go, and how."""
 
-    service_url: str = option("The other cluster, pulsar://host:port; several hosts with commas between them.")
     topic: str = option("Its topic.", aliases=("topicName",))
     admin_url: str = option(
-        "Its REST interface, http://host:port, by which deduplication is switched on; for EFFECTIVELY_ONCE only.",
+        "Its REST interface, http://host:port or https://host:port, by which deduplication is switched on; for"
+        " EFFECTIVELY_ONCE only.",
         default="",
     )
     compression_type: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = option("Of messages.", default="NONE")
@@ -55,9 +65,9 @@ class PulsarSink(Sink):
 
     def check(self, config: PulsarSinkConfig) -> None:
         """See `Connector.check`."""
-        check_cluster(config.service_url, [config.topic], "topic")
         if config.admin_url and not config.admin_url.startswith(("http://", "https://")):
             raise InvalidConfig(f"adminUrl: {config.admin_url!r} is not http://host:port")
+        check_cluster(config, [config.topic], "topic", config.admin_url)
         check_key("cryptoPublicKey", config.crypto_public_key)
         if bool(config.encryption_keys) != bool(config.crypto_public_key):
             raise InvalidConfig(
@@ -77,12 +87,13 @@ class PulsarSink(Sink):
         self._config = config
         self._context = context
         self._producers: dict[str, Producer] = {}
+        self._credentials = ClientCredentials(security_of(config))
         if context.is_exact:
             try:
-                switch_on(config.admin_url, parse_topic_name(config.topic).base.text)
-            except (DeduplicationOff, ConnectionLost) as error:
-                raise away(config.admin_url, error) from error
-        self._client, parts = connected(config.service_url, lambda client: client.get_topic_partitions(config.topic))
+                switch_on(config.admin_url, parse_topic_name(config.topic).base.text, self._credentials)
+            except (DeduplicationOff, ConnectionLost, CredentialsUnavailable) as error:
+                raise away(config, error, config.admin_url) from error
+        self._client, parts = connected(config, lambda client: client.get_topic_partitions(config.topic))
         if context.is_exact and parts != [parse_topic_name(config.topic).text]:
             raise InvalidConfig(
                 f"topic: {config.topic} has {len(parts)} partitions, among which a record that comes again has no place"
@@ -108,7 +119,9 @@ class PulsarSink(Sink):
                 settings,
                 name=f"{context.incarnation}/{source}",
                 batching=False,  # a batch that is cut otherwise the second time would be new in part
-                guard=memory_guard(config.admin_url, config.topic, timeout_s=OPERATION_S),
+                guard=memory_guard(
+                    config.admin_url, config.topic, credentials=self._credentials, timeout_s=OPERATION_S
+                ),
             )
         assert self._client is not None
         try:
@@ -116,7 +129,7 @@ class PulsarSink(Sink):
         except MagnetarError as error:
             if isinstance(error, InvalidConfig):
                 raise
-            raise away(config.service_url, error) from error
+            raise away(config, error) from error
         return producer
 
     def write_batch(self, records: Sequence[Record]) -> None:
@@ -131,7 +144,7 @@ class PulsarSink(Sink):
         for index in sorted(failed):
             if isinstance(failed[index], MessageTooLarge | InvalidConfig):
                 raise RecordRefused(str(failed[index]), index)
-        raise away(self._config.service_url, failed[min(failed)])
+        raise away(self._config, failed[min(failed)])
 
     def _send(self, messages: Mapping[int, tuple[Record, bytes]]) -> dict[int, MagnetarError]:
         """Send messages, wait until it is known what became of each, and return the errors of those that failed."""

@@ -24,7 +24,7 @@ from ..client.config import ConsumerConfig
 from ..client.consumers.received import Message
 from ..errors import InvalidConfig, MagnetarError
 from ..wire.topic_name import parse_topic_name
-from .pulsar_cluster import away, check_cluster, check_key, connected, decrypting
+from .pulsar_cluster import PulsarClusterConfig, away, check_cluster, check_key, connected, decrypting
 
 READ_MAX = 1000
 _WAIT_MS = 300
@@ -33,10 +33,9 @@ _AWAY_S = 1.0
 
 
 @dataclass
-class PulsarSourceConfig:
+class PulsarSourceConfig(PulsarClusterConfig):
     """Which topics are read, and how."""
 
-    service_url: str = option("The other cluster, pulsar://host:port; several hosts with commas between them.")
     topics: list[str] = option("Its topics.", aliases=("topic", "topicName"))
     subscription_name: str = option(
         "The subscription there; empty for the source's name, tenant/namespace/name.", default=""
@@ -70,7 +69,7 @@ class PulsarSource(Source):
 
     def check(self, config: PulsarSourceConfig) -> None:
         """See `Connector.check`."""
-        check_cluster(config.service_url, config.topics, "topics")
+        check_cluster(config, config.topics, "topics")
         check_key("cryptoPrivateKey", config.crypto_private_key)
 
     def not_effectively_once(self, config: PulsarSourceConfig) -> str:
@@ -105,7 +104,7 @@ class PulsarSource(Source):
                 self._check_exact(client, context)
             return client.subscribe(config.topics, name, settings)
 
-        self._client, self._consumer = connected(config.service_url, subscribe)
+        self._client, self._consumer = connected(config, subscribe)
 
     def _check_exact(self, client: Client, context: SourceContext) -> None:
         (topic,) = self._config.topics
@@ -125,7 +124,7 @@ class PulsarSource(Source):
         try:
             messages = consumer.batch_receive(READ_MAX, _WAIT_MS)
         except MagnetarError as error:
-            raise away(self._config.service_url, error) from error
+            raise away(self._config, error) from error
         if not messages:
             self._look_after(consumer)
             return None
@@ -149,7 +148,7 @@ class PulsarSource(Source):
         elif self._away_since_s is None:
             self._away_since_s = now_s
         elif now_s - self._away_since_s > _AWAY_S:
-            raise away(self._config.service_url, "the connection to the broker is lost")
+            raise away(self._config, "the connection to the broker is lost")
 
     def _durable(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         if consumer is not self._consumer:
@@ -160,7 +159,7 @@ class PulsarSource(Source):
             else:
                 consumer.acknowledge_all(messages)
         except MagnetarError as error:
-            raise away(self._config.service_url, error) from error
+            raise away(self._config, error) from error
 
     def snapshot(self) -> list[int] | None:
         """See `Source.snapshot`."""

@@ -47,15 +47,27 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
     """
     if plugin in _NOTHING:
         return None
-    for short, (make, names) in _MAKERS.items():
-        if plugin == short or any(plugin == f"{before}{name}" for name in names for before in _FROM):
-            return make(params)
+    make = _maker(plugin)
+    if make is not None:
+        return make(params)
     if plugin.startswith("org.apache.pulsar.") or not any(mark in plugin for mark in ".:"):
         raise InvalidConfig(
             f"auth_plugin {plugin[:_SHOWN_CHARACTERS]!r} is not supported; there are {', '.join(_MAKERS)}, Pulsar's"
             " names of these, and module:Class of your own"
         )
     return _own(plugin, params)
+
+
+def is_built_in(plugin: str) -> bool:
+    """Return whether a name stands for a plugin of ours, or for none: no other code is imported for it."""
+    return plugin in _NOTHING or _maker(plugin) is not None
+
+
+def _maker(plugin: str) -> Callable[[str], Authentication] | None:
+    for short, (make, names) in _MAKERS.items():
+        if plugin == short or any(plugin == f"{before}{name}" for name in names for before in _FROM):
+            return make
+    return None
 
 
 def _own(plugin: str, params: str) -> Authentication:

@@ -36,8 +36,9 @@ def backlog_entries(spec: InstanceSpec) -> int:
     try:
         for topic in spec.details.source.inputSpecs:
             path = f"/admin/v2/{parse_topic_name(topic).rest_path}"
-            partitions = ask(spec.admin_url, "GET", f"{path}/partitions")["partitions"]
-            stats: Any = ask(spec.admin_url, "GET", f"{path}/{'partitioned-stats' if partitions else 'stats'}")
+            partitions = ask(spec.admin_url, "GET", f"{path}/partitions", credentials=spec.credentials)["partitions"]
+            kind = "partitioned-stats" if partitions else "stats"
+            stats: Any = ask(spec.admin_url, "GET", f"{path}/{kind}", credentials=spec.credentials)
             total += int(stats["subscriptions"].get(subscription, {}).get("msgBacklog", 0))
     except (MagnetarError, ValueError, LookupError, TypeError) as error:
         _log.debug("backlog of %s: %r", spec.key, error)

@@ -28,6 +28,7 @@ from ...instance.identity import producer_name
 from ...instance.spec import InstanceSpec
 from ..source.options import read_options
 from ..source.ranges import Span, TopicRange
+from ..source.security_options import as_options
 from ..source.source import MagnetarSource, TopicPartition, TopicReader
 from .function_contexts import DataFrameContext
 from .plans import RESET_REMEDY, Plan, Task
@@ -85,7 +86,8 @@ class DataFrameRun:
         # How many tasks a shuffle has must not follow from what this run meets.
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))
-        options = options_of(self._plan.tasks, self._spec.service_url)
+        spec = self._spec
+        options = options_of(self._plan.tasks, spec.service_url) | as_options(spec.security, spec.service_url)
         backlog = self._spark.read.format(FORMAT).options(**options).load()
         seen = Observation()
         observed = backlog.observe(seen, count(lit(1)).alias("rows"))
@@ -117,6 +119,7 @@ class DataFrameRun:
             .mode("append")
             .option("service.url", self._spec.service_url)
             .options(**({"admin.url": self._spec.admin_url} if self._spec.admin_url else {}))
+            .options(**as_options(self._spec.security, self._spec.service_url, self._spec.admin_url))
             .option("topic", output)
             .option("compression", compression_of(self._spec))
             # Numbers of plans come again where the state store was lost or restored, ids of runs do not.

@@ -10,6 +10,8 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
@@ -27,11 +29,16 @@ from ..session import Session
 from ..source.connection import Routes
 from ..source.publishing import partition_names
 from .backlog import backlog_entries
+from .driver_credentials import CredentialsServer
 from .planned_run import PlannedRun
 from .planner import Subscription
 from .plans import PlanStore, RunRequest
 from .progress import RunProgress
+from .spark_job import runs_here
 from .user_code import SPARK_KINDS, SparkHome, takes_dataframe
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 Report = Callable[[RunProgress], None]
 OpenSession = Callable[[], Session]
@@ -71,6 +78,7 @@ class SparkFunction:
         self.logger.setLevel(logging.INFO)
         self.cancelled = threading.Event()
         self._stop_jobs: Callable[[], None] | None = None
+        self._credentials: CredentialsServer | None = None
         self._check()
         self._installed = self._install(installer)
         self.libraries = None if self._installed is None else self._installed.directory
@@ -111,8 +119,20 @@ class SparkFunction:
     def close(self) -> None:
         """Release the libraries that it shares with other functions of this process; it is not run any more."""
         LIBRARIES.release(self.spec.function_name)
+        if self._credentials is not None:
+            self._credentials.close()
+            self._credentials = None
         if self._installed is not None:
             self._installed.release()
+
+    def spec_for_tasks(self, context: SparkContext) -> InstanceSpec:
+        """Return the spec that tasks get: on other machines they ask this driver what to show."""
+        credentials = self.spec.credentials
+        if credentials.method in ("none", "tls") or runs_here(context):
+            return self.spec
+        if self._credentials is None:  # one for all runs, so that what workers have loaded stays
+            self._credentials = CredentialsServer(str(context.getConf().get("spark.driver.host")), credentials)
+        return replace(self.spec, security=self._credentials.security)
 
     def _begin(self) -> None:
         """Fence drivers of an earlier incarnation, which may hang, and create the subscriptions."""
@@ -144,7 +164,7 @@ class SparkFunction:
             MagnetarError: the broker does not answer.
         """
         source = self.spec.details.source
-        routes = Routes(self.spec.service_url)
+        routes = Routes(self.spec.service_url, self.spec.security)
         name = subscription_of(self.spec)
         found: dict[str, Subscription] = {}
         for text in source.inputSpecs:

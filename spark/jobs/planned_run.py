@@ -27,7 +27,7 @@ from .planner import Planner, Subscription
 from .plans import Plan, PlanStore, RunFenced, RunRequest
 from .progress import RunProgress, add_metrics
 from .retries import with_retries
-from .spark_job import JobProgress, RunCancelled, RunFailed, Work, failed_job, failed_with, watched
+from .spark_job import JobProgress, RunCancelled, RunFailed, Work, failed_job, failed_with, runs_here, watched
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -159,7 +159,9 @@ class PlannedRun:
 
     def _deduplicate(self, output: str) -> bool:
         """Switch deduplication of the output topic on; return whether it was on already."""
-        return with_retries(lambda: switch_on(self._spec.admin_url, output), self._check_cancelled)
+        return with_retries(
+            lambda: switch_on(self._spec.admin_url, output, self._spec.credentials), self._check_cancelled
+        )
 
     def _check_outputs(self, plan: Plan) -> None:
         """Raise if deduplication was switched off meanwhile, as a deletion of the output topic does."""
@@ -176,10 +178,10 @@ class PlannedRun:
         from .message_job import MessageJob
         from .user_code import Shipment, pack
 
-        is_local = context.master.startswith("local")
-        is_here = is_local and not context.master.startswith("local-")
-        package = pack(self._spec.package, is_here, self._function.libraries)
-        shipment = Shipment(self._spec.to_json(), package, plan.outputs, writes_log=not package.archive)
+        package = pack(self._spec.package, runs_here(context), self._function.libraries)
+        shipment = Shipment(
+            self._function.spec_for_tasks(context).to_json(), package, plan.outputs, writes_log=not package.archive
+        )
         job = MessageJob(context, shipment, plan, is_repeated=is_repeated)
         failure = self._watch(context, job.run, lambda: self._look(store, *_work_of(job)))
         bad = next((result.failure for result in job.results if result.failure is not None), None)
@@ -194,7 +196,8 @@ class PlannedRun:
         from .dataframe_run import DataFrameRun
 
         spark = self._function.open_session().spark
-        run = DataFrameRun(self._spec, spark, plan, self._function.call, self._function.logger)
+        spec = self._function.spec_for_tasks(context)
+        run = DataFrameRun(spec, spark, plan, self._function.call, self._function.logger)
         jobs = JobProgress(context, self._tag)
         self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()

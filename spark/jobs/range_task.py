@@ -147,7 +147,9 @@ class _RunningTask:
         # On a first attempt nobody can have published under these names from here on: if the broker has higher numbers,
         # the state store is older than the topics, and new outputs would be dropped as duplicates.
         start = task.wanted.start if is_first else None
-        self._publisher = TaskPublisher(self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start)
+        self._publisher = TaskPublisher(
+            self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start, security=spec.security
+        )
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
         recorded = self.function.stats.take_recorded()
@@ -159,8 +161,9 @@ class _RunningTask:
         pieces = self._pieces()
         upcoming = loop.run_in_executor(thread, next, pieces, None)
         try:
-            config = ClientConfig(description="spark")
-            async with AsyncClient(self.function.spec.service_url, config) as client:
+            spec = self.function.spec
+            config = ClientConfig(description="spark", **spec.security.to_dict())
+            async with AsyncClient(spec.service_url, config, admin_url=spec.admin_url or None) as client:
                 while (piece := await upcoming) is not None:
                     upcoming = loop.run_in_executor(thread, next, pieces, None)
                     for entry in piece:
@@ -180,7 +183,9 @@ class _RunningTask:
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
         """Yield output entries in small lists, as they are made; runs on the function's thread."""
-        options = ReadOptions(service_url=self.function.spec.service_url, remedy=RESET_REMEDY)
+        options = ReadOptions(
+            service_url=self.function.spec.service_url, security=self.function.spec.security, remedy=RESET_REMEDY
+        )
         reader = RangeReader(self.task.wanted, options)
         piece: list[SealedEntry] = []
         size, due_s = 0, time.monotonic() + PIECE_S

@@ -114,6 +114,11 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
         context.removeJobTag(tag)
 
 
+def runs_here(context: SparkContext) -> bool:
+    """Return whether all tasks run on the driver's machine, as the driver's user, so that they read its files."""
+    return bool(context.master.startswith("local")) and not context.master.startswith("local-")
+
+
 def told(error: BaseException) -> str:
     """Return the message of an error of a job, without the stack of the JVM."""
     cause: Any = getattr(error, "java_exception", None)

@@ -3,34 +3,39 @@
 Design: a task is a generator that Spark advances when it wants rows. Between two rows nobody would run an event loop,
 so an asyncio client would help nothing there; a socket that is read when more is needed has back-pressure by nature.
 While nobody reads, pings stay unanswered and the broker ends the connection after its keep-alive time: whoever reads on
-connects anew where it stopped, as after any other loss.
+connects anew where it stopped, as after any other loss. So it does where the broker asks for new credentials meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections import deque
 from typing import Any
 
 from ...client.connections.service_url import Address, HostPort, parse_service_url
 from ...errors import (
+    AuthenticationError,
     BrokerError,
     ConnectionLost,
-    InvalidConfig,
     MagnetarError,
     OperationTimeout,
     ProtocolError,
     RequestRefused,
     broker_error,
 )
+from ...security.client_credentials import ClientCredentials
+from ...security.credentials.client_security import ClientSecurity
+from ...security.tls_failure import tls_failure
 from ...web.client import NoAnswer, request
 from ...wire import pulsar_api_pb2 as pb
-from ...wire.commands import connect_command, wrap
+from ...wire.commands import PROTOCOL_VERSION, connect_command, wrap
 from ...wire.frames import FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName
+from .security_options import told_where
 
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
@@ -57,41 +62,86 @@ class BlockingConnection:
         address: which broker this is.
     """
 
-    def __init__(self, address: Address):
+    def __init__(self, address: Address, credentials: ClientCredentials, *, is_tls: bool):
         """Connect, and exchange CONNECT and CONNECTED.
+
+        Args:
+            address: of the broker.
+            credentials: that it is shown, and the settings of TLS.
+            is_tls: whether it is spoken to with TLS.
 
         Raises:
             ConnectionLost, OperationTimeout: nobody answers there.
             BrokerError: the broker refuses.
+            CredentialsUnavailable: there is nothing to show, or to check the broker with.
+            TlsFailed: one side does not take the other's certificate.
         """
         self.address = address
+        self._credentials = credentials
+        self._is_tls = is_tls
+        with told_where():
+            shown = credentials.data()
+            context = credentials.context() if is_tls else None
         self._decoder = FrameDecoder()
         self._frames: deque[Frame] = deque()
         self._next_request_id = 0
+        self._is_connected = False
         try:
-            self._socket = socket.create_connection(address.physical, CONNECT_TIMEOUT_S)
+            self._socket: socket.socket = socket.create_connection(address.physical, CONNECT_TIMEOUT_S)
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {address.physical}: {error}; is the broker running?") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._handshake()
+            if context is not None:
+                self._start_tls(context)
+            self._handshake(shown)
         except BaseException:
             self.close()
             raise
 
-    def _handshake(self) -> None:
+    def _start_tls(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._socket, server_hostname=self.address.physical.host)
+        except OSError as error:
+            raise self._broken("cannot connect to", error) from error
+
+    def _broken(self, what: str, error: OSError) -> MagnetarError:
+        """Return what an error of the socket means."""
+        if self._is_tls and (failure := tls_failure(str(self.address.physical), error)):
+            return failure
+        if isinstance(error, ssl.SSLError | ConnectionResetError) and self._is_tls:
+            return ConnectionLost(f"{what} {self.address.physical}: TLS ended: {error}{self._early_end_hint()}")
+        return ConnectionLost(f"{what} {self.address.physical}: {error}")
+
+    def _early_end_hint(self) -> str:
+        if self._is_connected or not self._is_tls or self._credentials.has_certificate:
+            return ""
+        # With TLS 1.3 a server looks at the client's certificate last, and not every one then says what it misses.
+        return " before it answered; it may want a client certificate (options tls.certificate.file and tls.key.file)"
+
+    def _handshake(self, shown: bytes) -> None:
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
-        self.send(encode_frame(wrap(connect_command(CLIENT_VERSION, proxy_to))))
+        connect = connect_command(CLIENT_VERSION, proxy_to, self._credentials.method, shown)
+        self.send(encode_frame(wrap(connect)))
         frame = self.next_frame(time.monotonic() + CONNECT_TIMEOUT_S)
         if frame is None:
             raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {CONNECT_TIMEOUT_S:g} s")
         command = frame.command
         if command.type == BaseCommand.ERROR:
-            raise broker_error(command.error.error, f"{self.address.physical} refused us: {command.error.message}")
+            text = f"{self.address.physical} refused us: {command.error.message}"
+            refusal = broker_error(command.error.error, text)
+            raise type(refusal)(text + self._hint()) if isinstance(refusal, AuthenticationError) else refusal
         if command.type != BaseCommand.CONNECTED:
             raise ProtocolError(f"{self.address.physical} answered CONNECT with a command of type {command.type}")
         if command.connected.max_message_size > 0:
             self._decoder.max_frame_bytes = command.connected.max_message_size + FRAME_PADDING_BYTES
+        self._is_connected = True
+
+    def _hint(self) -> str:
+        """Return what to do when a broker does not take what it is shown."""
+        if self._credentials.authentication is None:
+            return "; it wants to know who asks: give options auth.plugin and auth.params"
+        return f" (method {self._credentials.method}); the credentials may have expired, or be for another cluster"
 
     def close(self) -> None:
         """Close the connection; the broker drops its consumers."""
@@ -108,7 +158,7 @@ class BlockingConnection:
             self._socket.settimeout(REQUEST_TIMEOUT_S)
             self._socket.sendall(data)
         except OSError as error:
-            raise ConnectionLost(f"connection to {self.address.physical} broke: {error}") from error
+            raise self._broken("lost the connection to", error) from error
 
     def next_frame(self, deadline: float) -> Frame | None:
         """Return the next frame that is no ping, None if there was none until ``deadline`` (monotonic seconds).
@@ -132,15 +182,31 @@ class BlockingConnection:
         except TimeoutError:
             return False
         except OSError as error:
-            raise ConnectionLost(f"connection to {self.address.physical} broke: {error}") from error
+            raise self._broken("lost the connection to", error) from error
         if not data:
-            raise ConnectionLost(f"{self.address.physical} closed the connection")
+            raise ConnectionLost(f"{self.address.physical} closed the connection{self._early_end_hint()}")
         for frame in self._decoder.feed(data):
             if frame.command.type == BaseCommand.PING:
                 self.send(encode_frame(wrap(pb.CommandPong())))
+            elif frame.command.type == BaseCommand.AUTH_CHALLENGE:
+                self._answer_challenge()
             elif frame.command.type != BaseCommand.PONG:
                 self._frames.append(frame)
         return True
+
+    def _answer_challenge(self) -> None:
+        """Show anew who asks; a connection without credentials is not asked."""
+        if self._credentials.authentication is None:
+            return
+        try:
+            shown = self._credentials.data()
+        except MagnetarError as error:
+            raise ConnectionLost(f"{self.address.physical} asked for new credentials: {error}") from error
+        response = pb.AuthData(auth_method_name=self._credentials.method, auth_data=shown)
+        answer = pb.CommandAuthResponse(
+            client_version=CLIENT_VERSION, response=response, protocol_version=PROTOCOL_VERSION
+        )
+        self.send(encode_frame(wrap(answer)))
 
     def forget_frames(self) -> None:
         """Drop the frames that were received and not read."""
@@ -178,27 +244,36 @@ class BlockingConnection:
 
 
 class Routes:
-    """Finds the brokers of topics through a service URL."""
+    """Finds the brokers of topics through a service URL.
 
-    def __init__(self, service_url: str):
-        """Prepare; nothing is connected yet.
+    Attributes:
+        credentials: that are shown to brokers, and to the REST interface.
+    """
+
+    def __init__(self, service_url: str, security: ClientSecurity | None = None):
+        """Prepare; nothing is connected yet, and no file is read.
+
+        Args:
+            service_url: of the cluster.
+            security: what brokers are shown, and how they are checked; None for nothing.
 
         Raises:
-            InvalidConfig: the URL is none.
+            InvalidConfig: the URL is none, or there are no such credentials.
         """
         service = parse_service_url(service_url)
-        if service.is_tls:
-            raise InvalidConfig(
-                f"service URL {service_url!r}: Spark's source speaks no TLS yet; give pulsar://host:port"
-            )
+        self._is_tls = service.is_tls
         self._hosts = service.hosts
+        self.credentials = ClientCredentials(security)
+
+    def _connect(self, address: Address) -> BlockingConnection:
+        return BlockingConnection(address, self.credentials, is_tls=self._is_tls)
 
     def service(self) -> BlockingConnection:
         """Return a connection to the first host of the service URL that answers."""
         error: MagnetarError | None = None
         for host in self._hosts:
             try:
-                return BlockingConnection(Address(host, host))
+                return self._connect(Address(host, host))
             except (ConnectionLost, OperationTimeout) as failed:
                 error = failed
         assert error is not None
@@ -220,10 +295,10 @@ class Routes:
                 answer = connection.request(f"lookup of {topic}", command)
                 if answer.response == pb.CommandLookupTopicResponse.Failed:
                     raise _refusal(answer.error, f"lookup of {topic}", answer.message)
-                address = _address(answer, service)
+                address = _address(answer, service, self._is_tls)
                 if address != connection.address:
                     connection.close()
-                    connection = BlockingConnection(address)
+                    connection = self._connect(address)
                 if answer.response == pb.CommandLookupTopicResponse.Connect:
                     return connection
                 authoritative = answer.authoritative
@@ -261,15 +336,22 @@ def _refusal(code: int, what: str, message: str) -> BrokerError:
     return type(error)(f"{what}: {message or kind}")
 
 
-def _address(answer: pb.CommandLookupTopicResponse, service: HostPort) -> Address:
+def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:
     """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
-    if not answer.brokerServiceUrl:
-        raise ProtocolError("a lookup answer names no broker without TLS; TLS is not supported")
-    broker = parse_service_url(answer.brokerServiceUrl).hosts[0]
+    url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
+    if not url:
+        found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")
+        raise ProtocolError(f"{service} knows no broker {found} TLS; is it meant to be reached by {other}?")
+    parsed = parse_service_url(url)
+    if parsed.is_tls != is_tls:
+        raise ProtocolError(f"{service} names {url} for a broker with{'' if is_tls else 'out'} TLS")
+    broker = parsed.hosts[0]
     return Address(broker, service if answer.proxy_through_service_url else broker)
 
 
-def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
+def ask(
+    admin_url: str, method: str, path: str, body: Any = None, *, credentials: ClientCredentials | None = None
+) -> Any:
     """Return the JSON of the answer, None for an empty one.
 
     Args:
@@ -277,14 +359,17 @@ def ask(admin_url: str, method: str, path: str, body: Any = None) -> Any:
         method: of HTTP.
         path: below the address.
         body: sent as JSON; None sends nothing.
+        credentials: that are shown, and the settings of TLS; None for nothing.
 
     Raises:
         RequestRefused: the answer is an error.
         ConnectionLost: there is none that can be read.
+        CredentialsUnavailable: there is nothing to show.
     """
     url = f"{admin_url.rstrip('/')}{path}"
     try:
-        answer = request(method, url, body=body, timeout_s=ANSWER_TIMEOUT_S)
+        with told_where():
+            answer = request(method, url, body=body, timeout_s=ANSWER_TIMEOUT_S, credentials=credentials)
         if not answer.is_success:
             raise RequestRefused(answer.status, f"{method} {url} answered {answer.status}: {answer.reason}")
         return answer.json()

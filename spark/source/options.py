@@ -9,14 +9,16 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 from ...client.config import Compression
 from ...errors import InvalidConfig, MagnetarError
+from ...security.credentials.client_security import ClientSecurity
 from ...wire.compression import NAMES as COMPRESSIONS
 from ...wire.message_id import MessageId, deserialize
 from ...wire.topic_name import TopicName, parse_topic_name
+from .security_options import SECURITY_OPTIONS, security_options
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
@@ -30,7 +32,7 @@ SEND_TIMEOUT_MS = 120_000
 _TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
 READ_OPTIONS = (
     "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
-    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns", "crypto.private.key",
+    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns", "crypto.private.key", *SECURITY_OPTIONS,
 )  # fmt: skip
 WRITE_OPTIONS = (
     "service.url",
@@ -43,6 +45,7 @@ WRITE_OPTIONS = (
     "sendTimeoutMs",
     "encryption.keys",
     "crypto.public.key",
+    *SECURITY_OPTIONS,
 )
 # A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
 _SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
@@ -77,6 +80,7 @@ class ReadOptions:
         poll_timeout_ms: longest wait for the next entry.
         columns: which of `COLUMNS`.
         private_key: where the private key of encrypted messages is, a URI; empty for nowhere.
+        security: what is shown to brokers, and how they are checked.
         remedy: what the user can do about entries that are gone.
     """
 
@@ -92,7 +96,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     columns: tuple[str, ...] = COLUMNS
-    private_key: str = ""
+    private_key: str = field(default="", repr=False)  # a URI may hold the key itself
+    security: ClientSecurity = field(default_factory=ClientSecurity)
     remedy: str = REMEDY
 
 
@@ -138,6 +143,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         poll_timeout_ms=_number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
         columns=_columns(given.get("columns")),
         private_key=given.get("crypto.private.key", ""),
+        security=security_options(given),
     )
 
 
@@ -158,6 +164,7 @@ class WriteOptions:
         send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
         encryption_keys: names of the public key that messages are encrypted with; empty for none.
         public_key: where that key is, a URI.
+        security: what is shown to brokers, and how they are checked.
     """
 
     service_url: str
@@ -170,6 +177,7 @@ class WriteOptions:
     send_timeout_ms: int = SEND_TIMEOUT_MS
     encryption_keys: tuple[str, ...] = ()
     public_key: str = ""
+    security: ClientSecurity = field(default_factory=ClientSecurity)
 
 
 def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
@@ -214,6 +222,7 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         send_timeout_ms=_number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
         encryption_keys=names,
         public_key=given.get("crypto.public.key", ""),
+        security=security_options(given),
     )
 
 

@@ -21,6 +21,8 @@ from ...client.config import ProducerConfig
 from ...client.deduplication import memory_guard
 from ...client.producers.producer import Producer
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
+from ...security.client_credentials import ClientCredentials
+from ...security.credentials.client_security import ClientSecurity
 from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment
@@ -60,6 +62,7 @@ class TaskPublisher:
         admin_url: str,
         *,
         start: Position | None = None,
+        security: ClientSecurity | None = None,
         encryption: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare.
@@ -71,6 +74,7 @@ class TaskPublisher:
                 empty if nobody knows.
             start: nobody has published what is made of this input position or one behind it under these names; None
                 if an earlier attempt may have.
+            security: what that interface is shown, and how it is checked; None for nothing.
             encryption: settings of producers that encrypt; None for none.
         """
         self.stored = 0
@@ -80,6 +84,7 @@ class TaskPublisher:
             max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms, **(encryption or {})
         )
         self._admin_url = admin_url
+        self._credentials = ClientCredentials(security)
         self._start = start
         self._opened: dict[str, _Opened] = {}
         self._used: set[tuple[str, Segment]] = set()  # topics and segments that had a producer
@@ -171,7 +176,7 @@ class TaskPublisher:
     async def _create(self, client: AsyncClient, topic: str, name: str, retry_s: float) -> Producer:
         config = replace(self._config, name=name)
         if self._admin_url:
-            config = replace(config, guard=memory_guard(self._admin_url, topic))
+            config = replace(config, guard=memory_guard(self._admin_url, topic, credentials=self._credentials))
         began_s = time.monotonic()
         while True:
             try:

@@ -19,7 +19,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...client.encryption.keys import UriKeyReader
-from ...errors import BrokerError, ConnectionLost, CryptoError, DataLoss, OperationTimeout, ProtocolError, TopicNotFound
+from ...errors import (
+    BrokerError,
+    ConnectionLost,
+    CredentialsUnavailable,
+    CryptoError,
+    DataLoss,
+    OperationTimeout,
+    ProtocolError,
+    TopicNotFound,
+)
 from ...tasks import Backoff
 from ...wire.compression import decompress
 from ...wire.message_id import EARLIEST, MessageId
@@ -74,7 +83,7 @@ class RangeReader:
     def __init__(self, wanted: TopicRange, options: ReadOptions):
         """Prepare; of the options those hold that say from where and how, not what."""
         self.lost_entries = 0
-        self._routes = Routes(options.service_url)
+        self._routes = Routes(options.service_url, options.security)
         self._range = wanted
         self._options = options
         self._poll_timeout_s = options.poll_timeout_ms / 1000
@@ -97,6 +106,7 @@ class RangeReader:
             DataLoss: something planned is gone, or does not come within the poll timeout.
             ProtocolError: an entry is damaged, or encrypted with a key that there is not.
             BrokerError: the broker refuses for good.
+            CredentialsUnavailable, TlsFailed: no connection can be made with what the options say.
         """
         self._deadline = time.monotonic() + self._poll_timeout_s
         setback: Exception | None = None
@@ -111,8 +121,10 @@ class RangeReader:
                 except TopicNotFound as error:
                     self._lose(f"the topic does not exist any more ({error})", self._left)
                     return
-                except (ConnectionLost, OperationTimeout, ReaderClosed, BrokerError) as error:
-                    if getattr(error, "is_final", False):
+                except (ConnectionLost, OperationTimeout, ReaderClosed, BrokerError, CredentialsUnavailable) as error:
+                    # A file of credentials that was there before is perhaps being written anew.
+                    is_missing = isinstance(error, CredentialsUnavailable) and self._left == self._range.entries
+                    if is_missing or getattr(error, "is_final", False):
                         raise
                     setback = error
                 finally:

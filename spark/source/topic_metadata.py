@@ -39,7 +39,7 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
         DataLoss: a place to begin at is not in the topic any more.
         MagnetarError: the broker cannot be asked.
     """
-    routes = Routes(options.service_url)
+    routes = Routes(options.service_url, options.security)
     wholes = []
     for topic, may_be_missing in topics_to_read(routes, options):
         try:
@@ -204,7 +204,8 @@ def _spans(
     first = _after(mark) if mark is not None else _first_entry(reader, topic)
     reader.close()
     if admin_url is not None:
-        statistics = ask(admin_url, "GET", f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats")
+        path = f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats"
+        statistics = ask(admin_url, "GET", path, credentials=routes.credentials)
         spans = _spans_of_statistics(statistics, last)
         return clip(spans, first, last), newest.last_index
     found: list[Span] = []

@@ -25,12 +25,14 @@ from ...client.config import ClientConfig, ProducerConfig
 from ...client.encryption.keys import UriKeyReader
 from ...client.producers.outgoing import encode_entry
 from ...errors import InvalidConfig
+from ...security.client_credentials import ClientCredentials
 from ...wire.topic_name import parse_topic_name
 from .connection import Routes, ask
 from .entry_boundaries import EntryBuilder, RowEntry, partition_of
 from .options import WriteOptions
 from .publishing import TaskPublisher, partition_names
 from .rows import is_plain, outgoing_rows, payloads_of
+from .security_options import told_where
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatc
     Raises:
         MagnetarError: a row cannot be written, or the broker does not take it in time.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with told_where(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_TaskWriter(options, task).write(iter(batches)))
 
 
@@ -75,7 +77,11 @@ class _TaskWriter:
         self._builders: defaultdict[str, EntryBuilder] = defaultdict(EntryBuilder)
         name = f"{options.name_prefix}-{task}"
         self._publisher = TaskPublisher(
-            name, options.send_timeout_ms, options.admin_url or "", encryption=_encryption(options)
+            name,
+            options.send_timeout_ms,
+            options.admin_url or "",
+            security=options.security,
+            encryption=_encryption(options),
         )
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -84,7 +90,8 @@ class _TaskWriter:
         executor = ThreadPoolExecutor(1, "rows")
         first_row = 0
         try:
-            async with AsyncClient(self.options.service_url, ClientConfig(description="spark")) as client:
+            config = ClientConfig(description="spark", **self.options.security.to_dict())
+            async with AsyncClient(self.options.service_url, config) as client:
                 while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
                     await self._take(client, batch, first_row)
                     first_row += batch.num_rows
@@ -141,7 +148,7 @@ def pinned(options: WriteOptions) -> WriteOptions:
     if options.topic is None:
         return options
     name = parse_topic_name(options.topic)
-    there = 0 if name.partition >= 0 else Routes(options.service_url).partitions(name, makes=True)
+    there = 0 if name.partition >= 0 else Routes(options.service_url, options.security).partitions(name, makes=True)
     wanted = options.partitions
     if wanted is None:
         return replace(options, partitions=there)
@@ -164,11 +171,13 @@ def switch_deduplication_on(options: WriteOptions) -> None:
     assert topic is not None  # `write_options` has refused the option without both
     assert url is not None
     path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
-    asyncio.run(_make_exist(options, topic))
-    ask(url, "POST", path, body=True)
+    credentials = ClientCredentials(options.security)
+    with told_where():
+        asyncio.run(_make_exist(options, topic))
+    ask(url, "POST", path, body=True, credentials=credentials)
     deadline = time.monotonic() + POLICY_TIMEOUT_S
     # On Apache Pulsar a policy travels through a topic before it holds.
-    while (is_on := ask(url, "GET", path)) is not True:
+    while (is_on := ask(url, "GET", path, credentials=credentials)) is not True:
         if time.monotonic() > deadline:
             raise InvalidConfig(
                 f"effectivelyOnce: {url} does not switch deduplication on for {topic}, it says {is_on}; switch it on"
@@ -179,7 +188,7 @@ def switch_deduplication_on(options: WriteOptions) -> None:
 
 async def _make_exist(options: WriteOptions, topic: str) -> None:
     """Create a topic as publishing to it would: policies belong to topics that exist."""
-    async with AsyncClient(options.service_url) as client:
+    async with AsyncClient(options.service_url, ClientConfig(**options.security.to_dict())) as client:
         await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
 
 

@@ -92,8 +92,9 @@ def test_exact_sink_refuses_a_partitioned_topic_and_a_cluster_that_cannot_be_ask
     cluster: Cluster, topic: str
 ) -> None:
     sink = PulsarSink()
-    assert "give adminUrl" in sink.not_effectively_once(PulsarSinkConfig(cluster.service_url, topic))
-    assert not sink.not_effectively_once(PulsarSinkConfig(cluster.service_url, topic, cluster.admin_url))
+    assert "give adminUrl" in sink.not_effectively_once(PulsarSinkConfig(service_url=cluster.service_url, topic=topic))
+    given = PulsarSinkConfig(service_url=cluster.service_url, topic=topic, admin_url=cluster.admin_url)
+    assert not sink.not_effectively_once(given)
     path = topic.replace("://", "/")
     httpx.put(f"{cluster.admin_url}/admin/v2/{path}/partitions", json=3).raise_for_status()
     configs = {"serviceUrl": cluster.service_url, "topic": topic, "adminUrl": cluster.admin_url}

@@ -9,6 +9,7 @@ import magnetar
 import pytest
 from magnetar.errors import InvalidConfig
 from magnetar.spark.source.options import COLUMNS, READ_OPTIONS, WRITE_OPTIONS, read_options, write_options
+from magnetar.spark.source.security_options import SECURITY_OPTIONS
 from magnetar.wire.message_id import MessageId
 
 URL = {"service.url": "pulsar://localhost:6650"}
@@ -119,8 +120,10 @@ def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], messa
 
 def test_the_documentation_lists_every_option() -> None:
     page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
-    for heading, names in (("## Options of a read", READ_OPTIONS), ("## Options of a write", WRITE_OPTIONS)):
+    of_both = "## Credentials and TLS", SECURITY_OPTIONS
+    for heading, names in (("## Options of a read", READ_OPTIONS), ("## Options of a write", WRITE_OPTIONS), of_both):
         section = page.split(heading)[1].split("\n## ")[0]
-        assert tuple(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == names
+        own = [name for name in names if name not in SECURITY_OPTIONS or names is SECURITY_OPTIONS]
+        assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == own
     columns = page.split("## Read and write")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", columns, re.MULTILINE)) == COLUMNS

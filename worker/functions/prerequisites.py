@@ -100,12 +100,6 @@ class Prerequisites:
         """
         if not is_spark(details):
             return
-        if self._config.security.enabled or self._config.client_security.auth_plugin:
-            raise RequestRefused(
-                400,
-                "runtimeEnv spark: the tasks of Spark show no credentials in this version, which the broker asks for;"
-                " give --runtime process or thread",
-            )
         if not self._config.state_url:
             raise RequestRefused(
                 400,

@@ -1,0 +1,81 @@
+"""The options of the data source that say what is shown to brokers, and how brokers are checked.
+
+Design: the driver reads them when it plans, and the tasks read them where they run; both show the same. What is a file
+is a file of each of these machines, and is read there at each connection, so that one that is renewed counts.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ...errors import CredentialsUnavailable, InvalidConfig
+from ...security.client_credentials import ClientCredentials
+from ...security.credentials.client_security import ClientSecurity
+from ...security.credentials.setting_names import named
+
+_NAMES = {
+    "auth_plugin": "auth.plugin",
+    "auth_params": "auth.params",
+    "tls_trust_certs_file": "tls.trust.certs.file",
+    "tls_certificate_file": "tls.certificate.file",
+    "tls_key_file": "tls.key.file",
+    "tls_allow_insecure_connection": "tls.allow.insecure.connection",
+    "tls_hostname_verification": "tls.hostname.verification",
+}
+"""The settings of clients -> the options."""
+SECURITY_OPTIONS = tuple(_NAMES.values())
+
+
+def security_options(given: Mapping[str, str]) -> ClientSecurity:
+    """Return what options say of credentials and TLS.
+
+    Args:
+        given: all options, by names in small letters, with ``service.url``.
+
+    Raises:
+        InvalidConfig: one is wrong, lacks another or is of no use with these addresses.
+    """
+    switches = {setting for setting, default in vars(ClientSecurity()).items() if isinstance(default, bool)}
+    values = {
+        setting: _switch(option, text) if setting in switches else text
+        for setting, option in _NAMES.items()
+        if (text := given.get(option)) is not None
+    }
+    with named(_NAMES):
+        security = ClientSecurity(**values)  # type: ignore[arg-type]  # switches are bool, all others str
+        ClientCredentials(security).check_url(given.get("service.url"), given.get("admin.url"))
+    return security
+
+
+def as_options(security: ClientSecurity, *urls: str) -> dict[str, str]:
+    """Return the options that say what settings say; those of TLS are left out where no address has TLS."""
+    has_tls = any(url.startswith(("pulsar+ssl:", "https:")) for url in urls)
+    return {
+        _NAMES[setting]: str(value).lower() if isinstance(value, bool) else value
+        for setting, value in security.to_dict().items()
+        if has_tls or not setting.startswith("tls_")
+    }
+
+
+def _switch(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{option}={text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+@contextmanager
+def told_where() -> Iterator[None]:
+    """Have credentials that are missing say on which machine.
+
+    Raises:
+        CredentialsUnavailable: with it.
+    """
+    try:
+        yield
+    except CredentialsUnavailable as error:
+        raise CredentialsUnavailable(
+            f"on {socket.gethostname()}: {error}; files of credentials and certificates have to be on each machine"
+            " where the driver or a task runs"
+        ) from error

@@ -1,0 +1,204 @@
+"""What tasks show on other machines: what their driver has at that moment. No Spark is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from magnetar.errors import ConnectionLost, CredentialsUnavailable, InvalidConfig
+from magnetar.security.client_credentials import ClientCredentials
+from magnetar.security.credentials.authentication import METHOD_HEADER
+from magnetar.security.credentials.client_security import ClientSecurity
+from magnetar.spark.jobs import driver_credentials
+from magnetar.spark.jobs.driver_credentials import CredentialsServer
+from magnetar.spark.jobs.function_run import SparkFunction
+from magnetar.spark.source.options import read_options
+from magnetar.spark.source.security_options import as_options
+
+from tests.spark.specs import make_spec
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("first")
+    return path
+
+
+@contextlib.contextmanager
+def serving(security: ClientSecurity) -> Iterator[CredentialsServer]:
+    with contextlib.closing(CredentialsServer("127.0.0.1", ClientCredentials(security))) as server:
+        yield server
+
+
+def of_file(file: Path, **more: Any) -> ClientSecurity:
+    return ClientSecurity(auth_plugin="token", auth_params=file.as_uri(), **more)
+
+
+def test_tasks_show_what_the_driver_has_by_then(file: Path) -> None:
+    with serving(of_file(file, tls_trust_certs_file="/ca.pem")) as server:
+        given = pickle.loads(pickle.dumps(server.security))
+        task = ClientCredentials(given)
+        assert (task.method, task.data()) == ("token", b"first")
+        file.write_text("second")
+        assert task.data() == b"second"
+        assert task.headers() == {"Authorization": "Bearer second", METHOD_HEADER: "token"}
+        assert given.tls_trust_certs_file == "/ca.pem"
+        assert "first" not in json.dumps(given.to_dict())
+        assert json.loads(given.auth_params)["key"] not in repr(given)
+
+
+def test_nobody_else_is_answered(file: Path) -> None:
+    with serving(of_file(file)) as server:
+        where = json.loads(server.security.auth_params)
+        wrong = replace(server.security, auth_params=json.dumps(where | {"key": "0" * 128}))
+        with pytest.raises(ConnectionLost, match=r"the driver at 127.0.0.1:\d+ does not tell what to show") as failed:
+            ClientCredentials(wrong).data()
+        assert "first" not in str(failed.value)
+        for asked in (b"x" * 48, b"x" * 1000, where["key"].encode()):
+            with socket.create_connection((where["host"], where["port"])) as stranger, contextlib.suppress(OSError):
+                stranger.sendall(asked)
+                assert stranger.recv(1) == b""
+        assert ClientCredentials(server.security).data() == b"first"
+
+
+def test_who_asks_too_slowly_is_not_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_credentials, "_ASK_S", 0.1)
+    with serving(of_file(file)) as server, contextlib.ExitStack() as stack:
+        where = json.loads(server.security.auth_params)
+        slow = [
+            stack.enter_context(socket.create_connection((where["host"], where["port"])))
+            for _ in range(2 * driver_credentials._THREADS)
+        ]
+        assert ClientCredentials(server.security).data() == b"first"
+        assert [connection.recv(1) for connection in slow] == [b""] * len(slow)
+
+
+def test_more_connections_than_there_are_places_are_closed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_credentials, "_WAITING_MAX", 1)
+    with serving(of_file(file)) as server:
+        where = json.loads(server.security.auth_params)
+        with socket.create_connection((where["host"], where["port"])):
+            with socket.create_connection((where["host"], where["port"])) as second:
+                assert second.recv(1) == b""
+            with pytest.raises(ConnectionLost, match="does not tell what to show"):
+                ClientCredentials(server.security).data()
+        wait_for(lambda: shown_by(server) == b"first", "a free place", 10)
+
+
+def shown_by(server: CredentialsServer) -> bytes | None:
+    with contextlib.suppress(ConnectionLost):
+        return ClientCredentials(server.security).data()
+    return None
+
+
+def test_neither_key_nor_token_crosses_the_network_and_an_old_answer_is_none(file: Path) -> None:
+    with serving(of_file(file)) as server:
+        where = json.loads(server.security.auth_params)
+        with relay(where["host"], where["port"]) as (port, seen):
+            watched = replace(server.security, auth_params=json.dumps(where | {"port": port}))
+            assert ClientCredentials(watched).data() == b"first"
+            [(asked, answered)] = seen
+        key = bytes.fromhex(where["key"])
+        assert answered
+        for secret in (b"first", where["key"].encode(), key[:32], key[32:]):
+            assert secret not in asked + answered
+        with relay(where["host"], where["port"], answer=answered) as (port, _):
+            watched = replace(server.security, auth_params=json.dumps(where | {"port": port}))
+            with pytest.raises(ConnectionLost, match="its answer is not for this question"):
+                ClientCredentials(watched).data()
+
+
+@contextlib.contextmanager
+def relay(host: str, port: int, answer: bytes = b"") -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+    """What lies between a task and its driver, once: its port, and what it saw; it may answer by itself."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    def carry(listener: socket.socket) -> None:
+        task, _ = listener.accept()
+        with task:
+            asked = task.recv(1000)
+            with socket.create_connection((host, port)) as driver:
+                driver.sendall(asked)
+                answered = answer or b"".join(iter(lambda: driver.recv(1000), b""))
+            seen.append((asked, answered))
+            task.sendall(answered)
+
+    with socket.create_server((host, 0)) as listener:
+        thread = threading.Thread(target=carry, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1], seen
+        thread.join()
+
+
+def test_why_the_driver_has_nothing_to_show_is_told(file: Path) -> None:
+    with serving(of_file(file)) as server:
+        file.unlink()
+        with pytest.raises(CredentialsUnavailable, match=r"in the driver: the token's file .* cannot be read: No such"):
+            ClientCredentials(server.security).data()
+
+
+def test_a_driver_that_is_gone_is_lost(file: Path) -> None:
+    with serving(of_file(file)) as server:
+        pass
+    with pytest.raises(ConnectionLost, match="does it still run, and do executors reach it"):
+        ClientCredentials(server.security).data()
+
+
+@pytest.mark.parametrize("params", ["", "{}", '{"method": "token", "host": "h", "port": "x", "key": "hidden"}', "[]"])
+def test_the_plugin_is_for_tasks_alone(file: Path, params: str) -> None:
+    with serving(of_file(file)) as server:
+        plugin = server.security.auth_plugin
+    with pytest.raises(InvalidConfig, match="this plugin is for tasks of Spark functions") as failed:
+        ClientCredentials(ClientSecurity(auth_plugin=plugin, auth_params=params or " "))
+    assert "hidden" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("master", "method", "asks"),
+    [
+        ("local[*]", "token", False),
+        ("local[2,4]", "token", False),
+        ("local-cluster[1,1,1024]", "token", True),
+        ("spark://h:7077", "token", True),
+        ("spark://h:7077", "basic", True),
+        ("spark://h:7077", "tls", False),
+        ("spark://h:7077", "", False),
+    ],
+)
+def test_tasks_ask_the_driver_where_its_files_are_not(tmp_path: Path, master: str, method: str, asks: bool) -> None:
+    params = {"token": "token:hidden", "basic": "user:hidden", "tls": "tlsCertFile:/c,tlsKeyFile:/k", "": ""}[method]
+    spec = replace(make_spec(tmp_path), security=ClientSecurity(auth_plugin=method, auth_params=params))
+    function = SparkFunction.__new__(SparkFunction)  # loading it would ask a broker
+    function.spec, function._credentials, function._installed = spec, None, None
+    context: Any = SimpleNamespace(master=master, getConf=lambda: {"spark.driver.host": "127.0.0.1"})
+    given = function.spec_for_tasks(context)
+    try:
+        assert (given.security != spec.security) == asks
+        assert ("hidden" in str(given.security.to_dict())) == (not asks and method == "token")
+        assert function.spec_for_tasks(context).to_json() == given.to_json()
+        if asks:
+            assert ClientCredentials(given.security).data() == ClientCredentials(spec.security).data()
+    finally:
+        function.close()
+    assert cast(Any, function)._credentials is None
+
+
+def test_settings_become_the_options_that_mean_them() -> None:
+    security = ClientSecurity(
+        auth_plugin="token", auth_params="x", tls_trust_certs_file="/ca.pem", tls_hostname_verification=False
+    )
+    for url in ("pulsar+ssl://h", "pulsar://h"):
+        options = as_options(security, url)
+        found = read_options({"service.url": url, "topic": "t", **options}).security
+        assert found == (security if "ssl" in url else ClientSecurity(auth_plugin="token", auth_params="x"))
