@@ -164,7 +164,7 @@ class SparkFunction:
             MagnetarError: the broker does not answer.
         """
         source = self.spec.details.source
-        routes = Routes(self.spec.service_url, self.spec.security)
+        routes = Routes(self.spec.service_url, self.spec.client_security)
         name = subscription_of(self.spec)
         found: dict[str, Subscription] = {}
         for text in source.inputSpecs:

@@ -48,7 +48,7 @@ class Planner:
         self._store = store
         self._say = say
         self._check = check
-        self._routes = Routes(spec.service_url, spec.security)
+        self._routes = Routes(spec.service_url, spec.client_security)
 
     def unfinished(self, plan: Plan) -> Plan:
         """Return a plan that an earlier run left, for the output topic that there is now.

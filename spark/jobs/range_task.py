@@ -148,7 +148,7 @@ class _RunningTask:
         # the state store is older than the topics, and new outputs would be dropped as duplicates.
         start = task.wanted.start if is_first else None
         self._publisher = TaskPublisher(
-            self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start, security=spec.security
+            self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start, security=spec.client_security
         )
 
     def result(self, failure: TaskFailure | None) -> TaskResult:
@@ -162,7 +162,7 @@ class _RunningTask:
         upcoming = loop.run_in_executor(thread, next, pieces, None)
         try:
             spec = self.function.spec
-            config = ClientConfig(description="spark", **spec.security.to_dict())
+            config = ClientConfig(description="spark", **spec.client_security.to_dict())
             async with AsyncClient(spec.service_url, config, admin_url=spec.admin_url or None) as client:
                 while (piece := await upcoming) is not None:
                     upcoming = loop.run_in_executor(thread, next, pieces, None)
@@ -184,7 +184,7 @@ class _RunningTask:
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
         """Yield output entries in small lists, as they are made; runs on the function's thread."""
         options = ReadOptions(
-            service_url=self.function.spec.service_url, security=self.function.spec.security, remedy=RESET_REMEDY
+            service_url=self.function.spec.service_url, security=self.function.spec.client_security, remedy=RESET_REMEDY
         )
         reader = RangeReader(self.task.wanted, options)
         piece: list[SealedEntry] = []
