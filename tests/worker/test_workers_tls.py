@@ -75,6 +75,8 @@ async def view(broker: Broker, authority: Authority) -> AsyncIterator[Callable[[
     """Makes the view that clients of one worker have."""
     trusting = ssl.create_default_context(cafile=str(authority.file))
     trusting.check_hostname = False  # some tests have certificates of another host
+    shown = authority.issue("viewer", [])
+    trusting.load_cert_chain(shown.file, shown.key_file)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(AsyncClient(broker.service_url))
         https = []
@@ -162,6 +164,11 @@ async def test_worker_without_tls_that_joins_later_is_named_where_it_would_be_as
 ) -> None:
     alone = view(await start(make("alone", tls=True, worker_port=None)))
     await start(make("plain", tls=False))
+
+    async def leads() -> bool:
+        return (await alone.http.get("/admin/v2/worker/cluster/leader/ready")).text == "true"
+
+    await eventually(leads, "a leader")
     assert (await alone.create("f", EXCLAIM, inputs=[alone.topic("f")], parallelism=2)).status_code == 204
 
     async def is_named() -> bool:
@@ -191,8 +198,7 @@ async def test_leader_whose_certificate_does_not_count_is_given_no_request(
     trusted = Authority(tmp_path / "other", "Other CA") if "trusted" in settings else None
     common = {"tls": True, "worker_port": None, "trusted": trusted, "request_timeout_s": 8.0, **host}
     views = {name: view(await start(make(name, **common))) for name in ("first", "second")}
-    leader = (await views["first"].http.get("/admin/v2/worker/cluster/leader")).json()["workerId"]
-    (follower,) = [one for name, one in views.items() if name != leader]
+    follower = await follower_of(views)
     answer = await follower.create("f", EXCLAIM, inputs=[follower.topic("f")])
     assert answer.status_code == 503
     assert reason in answer.json()["reason"]
@@ -208,21 +214,35 @@ async def test_worker_that_asks_for_certificates_is_asked_by_workers_that_have_o
     authority: Authority,
 ) -> None:
     def mutual(worker_id: str) -> WorkerConfig:
-        config = make(worker_id, tls=True, worker_port=None, request_timeout_s=4.0)
-        tls = replace(config.tls, trust_certs_file=str(authority.file), requires_client_certificate=True)
-        return replace(config, tls=tls)
+        config = make(worker_id, tls=True, worker_port=None)
+        tls, security = config.tls, config.client_security
+        if is_shown:
+            security = replace(security, tls_certificate_file=tls.certificate_file, tls_key_file=tls.key_file)
+        else:
+            config = replace(config, request_timeout_s=8.0)
+        tls = replace(tls, trust_certs_file=str(authority.file), requires_client_certificate=True)
+        return replace(config, tls=tls, client_security=security)
 
-    def showing(config: WorkerConfig) -> WorkerConfig:
-        tls, trusting = config.tls, config.client_security
-        shown = replace(trusting, tls_certificate_file=tls.certificate_file, tls_key_file=tls.key_file)
-        return replace(config, client_security=shown)
-
-    await start(showing(mutual("leader")))  # the first to come
-    config = make("follower", tls=True, worker_port=None, request_timeout_s=4.0)
-    follower = view(await start(showing(config) if is_shown else config))
+    names = ("first", "second")
+    follower = await follower_of({name: view(await start(mutual(name))) for name in names})
     answer = await follower.create("f", EXCLAIM, inputs=[follower.topic("f")])
     assert answer.status_code == (204 if is_shown else 503), answer.text
     assert is_shown or "certificate" in answer.json()["reason"]
+
+
+async def follower_of(views: dict[str, Cluster]) -> Cluster:
+    """The one of two workers that does not lead, once both agree on that."""
+    leaders: set[str] = set()
+
+    async def is_agreed() -> bool:
+        answers = [await one.http.get("/admin/v2/worker/cluster/leader") for one in views.values()]
+        leaders.clear()
+        leaders.update(answer.json().get("workerId", "") if answer.is_success else "" for answer in answers)
+        return len(leaders) == 1 and "" not in leaders
+
+    await eventually(is_agreed, "one leader")
+    (follower,) = [one for name, one in views.items() if name not in leaders]
+    return follower
 
 
 async def test_membership_tells_the_port_with_tls_and_the_name_the_one_without(
