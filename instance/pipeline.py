@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from threading import get_ident
+from typing import TYPE_CHECKING, cast
 
 from ..client.client import AsyncClient
 from ..errors import MagnetarError
@@ -29,9 +30,6 @@ from .acks.at_least_once import AtLeastOnce, AtMostOnce, Manual
 from .arrangement import arrange
 from .async_calls import AsyncCall
 from .call_context import CallContext
-from .connectors.exact_sink import ExactSinkSettlement
-from .connectors.sink_settlement import AtMostOnceSinkSettlement, SinkSettlement
-from .connectors.source_settlement import SourceSettlement
 from .core import InstanceCore
 from .endpoint_settings import acks_first, compression_of
 from .exact.effectively_once import EffectivelyOnce
@@ -52,6 +50,13 @@ from .stats import reason_of
 from .tracing.opening import OpenTracing, open_tracing, tell_untraced
 from .values.endpoints import SchemaEndpoints, has_schemas
 from .values.loading import Values, load_values
+
+if TYPE_CHECKING:
+    from .connectors.exact_sink import ExactSinkSettlement
+    from .connectors.sink_settlement import SinkSettlement
+    from .connectors.source_settlement import SourceSettlement
+
+    ConnectorSettlement = SourceSettlement | SinkSettlement | ExactSinkSettlement
 
 FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
 SETTLE_S = 3.0  # for what is on its way when the instance is stopped
@@ -246,9 +251,9 @@ class Pipeline:
         self.core.thread_id = get_ident()
         self._home.enter_thread()
         self.core.encryption.load(self._home)
-        if isinstance(settlement, SourceSettlement | SinkSettlement | ExactSinkSettlement):
+        if has_connector(spec.details):
             tell_untraced(self.core.log.write)
-            return settlement.load(self._home)
+            return cast("ConnectorSettlement", settlement).load(self._home)
         loaded = load_function(spec, self._home)
         try:
             return self._calls_of(loaded)
@@ -315,14 +320,32 @@ class Pipeline:
         self.core.end(reason)
 
 
+def has_connector(details: FunctionDetails) -> bool:
+    """Return whether an instance is a source or a sink."""
+    return details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK)
+
+
+def import_connectors() -> None:
+    """Import what sources and sinks are made of: 0.8 MB that an instance of a function, and a server, do without.
+
+    A process in which an event loop serves others does so on a thread, before it makes the first of them.
+    """
+    from .connectors import exact_sink, sink_settlement, source_settlement  # noqa: F401
+
+
 def settlement_of(core: InstanceCore) -> Settlement:
     """Return the settlement of a function's processing guarantee."""
     details = core.spec.details
     if details.componentType == FunctionDetails.SINK:
+        from .connectors.exact_sink import ExactSinkSettlement
+        from .connectors.sink_settlement import AtMostOnceSinkSettlement, SinkSettlement
+
         if details.processingGuarantees == EFFECTIVELY_ONCE:
             return ExactSinkSettlement(core)
         return AtMostOnceSinkSettlement(core) if acks_first(core.spec) else SinkSettlement(core)
     if details.componentType == FunctionDetails.SOURCE:
+        from .connectors.source_settlement import SourceSettlement
+
         return SourceSettlement(core)
     if details.processingGuarantees == EFFECTIVELY_ONCE:
         return EffectivelyOnce(core)

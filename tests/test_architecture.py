@@ -504,7 +504,8 @@ WHEN_NEEDED = {
     "socketserver", "sysconfig", "zipfile", "zoneinfo",
     "google.protobuf.internal.python_message", "google.protobuf.text_format",
     "magnetar.client.encryption.encryption", "magnetar.client.schemas.avro_schema",
-    "magnetar.client.schemas.primitives", "magnetar.security.authentication.authenticator",
+    "magnetar.client.schemas.primitives", "magnetar.instance.connectors.sink_settlement",
+    "magnetar.security.authentication.authenticator",
     "magnetar.security.credentials.authentication_oauth2", "magnetar.security.credentials.plugins",
     "magnetar.security.server_tls", "magnetar.security.tls",
 }  # fmt: skip

@@ -22,7 +22,7 @@ from ...instance.function_context import instance_logger
 from ...instance.loading.import_space import ImportSpace, SpacePickleSerDe
 from ...instance.loading.loader import Loading
 from ...instance.logs.file import InstanceLog, LogHandler, LogStream
-from ...instance.pipeline import Pipeline
+from ...instance.pipeline import Pipeline, has_connector, import_connectors
 from ...instance.spec import InstanceSpec
 from ...instance.stats import reason_of
 from ...security.credentials.client_security import ClientSecurity
@@ -154,6 +154,8 @@ class ThreadRuntime:
         """Do nothing: a thread needs no preparation."""
 
     async def start(self, spec: InstanceSpec) -> ThreadInstance:  # noqa: D102  documented in interface.Runtime
+        if has_connector(spec.details):
+            await asyncio.to_thread(import_connectors)
         if self._is_closed:
             raise ClosedError("the worker is stopping")
         if not self._is_installed:
