@@ -15,6 +15,7 @@ import binascii
 import hmac
 import logging
 import re
+import threading
 from collections.abc import Mapping
 
 from ...errors import AuthenticationError, InvalidConfig
@@ -29,6 +30,7 @@ _NOBODY = "$apr1$........$......................"
 """What the password of an unknown name is compared with; no password has this hash."""
 
 log = logging.getLogger(__name__)
+_loading = threading.Lock()
 
 
 def read_users(content: bytes) -> dict[str, str]:
@@ -55,8 +57,10 @@ def read_users(content: bytes) -> dict[str, str]:
 
 def is_password(password: str, hashed: str) -> bool:
     """Return whether a password has a hash, in a time that does not tell how far they agree."""
-    # Here: only where passwords are configured.
-    from passlib.hash import apr_md5_crypt, des_crypt  # type: ignore[import-untyped]
+    # Here: only where passwords are configured. One thread at a time: passlib makes these names when they are asked
+    # for, and says to a second thread meanwhile that it has none.
+    with _loading:
+        from passlib.hash import apr_md5_crypt, des_crypt  # type: ignore[import-untyped]
 
     try:
         if match := APR1.fullmatch(hashed):

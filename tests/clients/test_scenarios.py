@@ -8,30 +8,21 @@ not differ in any of them.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients import programs
 from tests.clients.scenarios import EXPECTED
-from tests.connectors.servers import maven
 from tests.support.pulsar import BROKERS, ApachePulsar, Broker
 from tests.support.servers import running
 
 pytestmark = pytest.mark.clients
-HERE = Path(__file__).parent
-PULSAR_VERSION = "4.0.7"
-GROUP = "org.apache.pulsar"
 PROGRAM_TIMEOUT_S = 240.0
-BUILD_TIMEOUT_S = 600.0
-CLIENTS = ("java", "go", "python")
 
 NO_ADMIN = "the Python client has no admin library"
 ABSENT: Mapping[str, Mapping[str, str]] = {
@@ -60,39 +51,11 @@ DIFFERENT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
 """What a client observes on either broker in the place of what is expected, and why."""
 
 
-@cache
-def _java() -> tuple[str, ...]:
-    artifacts = (
-        f"{GROUP}:pulsar-client-original:{PULSAR_VERSION}",
-        f"{GROUP}:pulsar-client-admin-original:{PULSAR_VERSION}",
-        "com.google.protobuf:protobuf-java:3.25.5",
-        "org.slf4j:slf4j-simple:2.0.13",
-    )
-    jars = maven.jars("pulsar-java-client", artifacts, versions_of=f"{GROUP}:pulsar:{PULSAR_VERSION}")
-    return ("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{jars}/*",
-            str(HERE / "java" / "Scenarios.java"))  # fmt: skip
-
-
-@cache
-def _go() -> tuple[str, ...]:
-    built = maven.CACHE / "go-scenarios" / uuid.uuid4().hex[:8]
-    done = subprocess.run(
-        ["go", "build", "-o", str(built), "."], cwd=HERE / "go", capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
-    )
-    assert done.returncode == 0, f"go build ended with {done.returncode}:\n{done.stderr[-2000:]}"
-    return (str(built),)
-
-
 def _program(client: str) -> tuple[str, ...]:
     """Return the command of a client's program; skip where its language is not here, fail where it must be."""
     if client == "python":
-        return (sys.executable, str(HERE / "python_scenarios.py"))
-    if client == "java":
-        maven.require()
-        return _java()
-    if shutil.which("go") is None:
-        pytest.fail("no go on this machine") if os.environ.get("CI") else pytest.skip("no go on this machine")
-    return _go()
+        return (sys.executable, str(programs.HERE / "python_scenarios.py"))
+    return programs.java("Scenarios") if client == "java" else programs.go(".")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +81,7 @@ def _play(client: str, broker: Broker) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scenario", EXPECTED)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", programs.CLIENTS)
 @pytest.mark.parametrize("kind", BROKERS)
 def test_an_official_client_observes_what_it_must(
     kind: str,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -111,3 +113,25 @@ def test_the_role_of_a_certificate_is_its_common_name() -> None:
 def test_no_certificate_or_one_without_a_name_is_refused(certificate: dict[str, Any] | None) -> None:
     with pytest.raises(AuthenticationError):
         TlsProvider(ServerSecurity()).authenticate(b"", Peer("", certificate), 0)
+
+
+FIRST_AT_ONCE = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from magnetar.security.authentication.basic import is_password
+sys.setswitchinterval(1e-6)
+barrier = threading.Barrier(8)
+def judge(_):
+    barrier.wait()
+    return is_password("myPassword", "$apr1$r31.....$HqJZimcKQFAMYayBlzkrA/")
+with ThreadPoolExecutor(8) as pool:
+    assert all(pool.map(judge, range(8)))
+"""
+
+
+@pytest.mark.slow
+def test_the_first_passwords_may_come_at_the_same_moment() -> None:
+    """In processes of their own, as the library is loaded once in each."""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", FIRST_AT_ONCE], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr

@@ -80,6 +80,18 @@ async def test_half_a_request_is_given_up(sent: bytes, status: bytes) -> None:
         assert "0 bytes" in await it.ask()
 
 
+async def test_a_head_that_comes_byte_by_byte_is_given_up_however_long_it_goes_on() -> None:
+    async with site(HttpLimits(head_timeout_s=0.1)) as it, asyncio.timeout(WAIT_S):
+        reader = await it.connect(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        answer = asyncio.create_task(reader.read())
+        while not answer.done():
+            it.writers[-1].write(b"a")
+            await asyncio.wait((answer,), timeout=0.01)
+        with contextlib.suppress(ConnectionError):
+            assert (await answer).startswith(b"HTTP/1.1 408 ")
+        assert "0 bytes" in await it.ask()
+
+
 async def test_blank_lines_are_no_request() -> None:
     async with site(HttpLimits(head_timeout_s=0.05)) as it, asyncio.timeout(WAIT_S):
         for sent in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):

@@ -1,0 +1,28 @@
+"""The closed brokers of all tests of clients: one of each kind of key for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.secured_brokers import open_site
+from tests.clients.secured_site import Site
+from tests.support.pulsar import BROKERS
+
+
+@pytest.fixture(scope="package", params=BROKERS)
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="package")
+def secret_site(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_site(broker_kind, tmp_path_factory.mktemp("secret"), is_public=False) as site:
+        yield site
+
+
+@pytest.fixture(scope="package")
+def public_site(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with open_site(broker_kind, tmp_path_factory.mktemp("public"), is_public=True) as site:
+        yield site
