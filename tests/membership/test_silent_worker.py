@@ -83,6 +83,10 @@ def test_silent_worker_delays_nobody(cluster: Cluster, stop: signal.Signals) -> 
 
 @pytest.mark.crash
 def test_a_function_that_a_frozen_worker_runs_is_deleted_and_created_again(cluster: Cluster) -> None:
+    cluster.revive()  # whom another test has killed
+    cluster.assemble()
+    cluster.settle()
+    cluster.even_out()
     leader = cluster.leader()
     silent, other = (name for name in cluster.living() if name != leader)
     assert len(cluster.assignments()[silent]) == 2
