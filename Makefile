@@ -96,7 +96,9 @@ SPARK_VERSIONS ?= 4.0 4.1 4.2 4.3
 SPARK_MAIN := $(addprefix tests/spark/test_,spark_version.py session.py source.py dataframes.py header_columns.py \
   entry_boundaries.py function_run.py function_run_dataframe.py python_workers.py class_archive.py)
 SPARK_VERSION_S := 2400
-WARNS_4.1 := -W 'ignore:unclosed <socket:ResourceWarning'   # PySpark 4.1 leaves the sockets of results to the collector
+# PySpark 4.0 and 4.1 leave the sockets of results to the garbage collector.
+WARNS_4.0 := -W 'ignore:unclosed <socket:ResourceWarning'
+WARNS_4.1 := $(WARNS_4.0)
 test-spark-versions: export MAGNETAR_SPARK_SEED := $(or $(MAGNETAR_SPARK_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
 test-spark-versions: $(SPARK_VERSIONS:%=$(VENV)/spark-%/tested)
 
