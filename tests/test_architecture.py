@@ -99,6 +99,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "spark": (
         ("source",),
+        ("spark_version",),
         ("java", "cluster", "task_killer", "class_archive"),
         ("session_config",),
         ("session",),

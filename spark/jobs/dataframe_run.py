@@ -30,6 +30,7 @@ from ..source.options import read_options
 from ..source.ranges import Span, TopicRange
 from ..source.security_options import as_options
 from ..source.source import MagnetarSource, TopicPartition, TopicReader
+from ..spark_version import register
 from .function_contexts import DataFrameContext
 from .plans import RESET_REMEDY, Plan, Task
 
@@ -82,7 +83,7 @@ class DataFrameRun:
         """
         activate(self._spark)
         for source in (MagnetarSource, PlannedSource):
-            self._spark.dataSource.register(source)
+            register(self._spark, source)
         # How many tasks a shuffle has must not follow from what this run meets.
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))

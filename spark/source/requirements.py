@@ -9,7 +9,7 @@ from ...errors import InvalidConfig
 
 READS_AND_WRITES = ("pyarrow", "pandas")
 """Beside pyspark, which does not need them itself for all that it does."""
-VERSIONS = {"pyspark": ((4, 3), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
+VERSIONS = {"pyspark": ((4, 0), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
 """From which version on, and before which: the bounds of the extra."""
 
 
