@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -38,7 +39,17 @@ if TYPE_CHECKING:
     from .policies.namespaces import Namespaces
     from .storage.store import Storage
 
+MAX_UNKNOWN = 1024
+"""Connections without CONNECT; the oldest gives way to the next one. Fewer where the process may open few files."""
+_FILES_SHARE = 4
+
 log = logging.getLogger(__name__)
+
+
+def _unknown_connections() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_UNKNOWN if files == resource.RLIM_INFINITY else max(16, min(MAX_UNKNOWN, files // _FILES_SHARE))
+
 
 _PORT = re.compile(r"[0-9]{1,5}")
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
@@ -88,6 +99,8 @@ class BrokerService:
         self.topics: dict[str, Topic] = {}
         self.topic_watches = TopicWatches(self.topic_names)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self._unknown: dict[Connection, None] = {}  # those without CONNECT, likewise
+        self._max_unknown = _unknown_connections()
         self.rates = Rates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)
         self.is_started = False
@@ -214,6 +227,11 @@ class BrokerService:
         """Note a connection."""
         self.connections[connection] = None
         self._all_gone.clear()
+        self._unknown[connection] = None
+        if len(self._unknown) > self._max_unknown:
+            oldest = next(iter(self._unknown))
+            log.info("%r gives way: %d connections have sent no CONNECT", oldest, self._max_unknown)
+            oldest.abort()
         if self.config.max_connections or self.config.max_connections_per_ip:
             address = connection.address.rpartition(":")[0]
             from_there = sum(one.address.rpartition(":")[0] == address for one in self.connections)
@@ -222,8 +240,13 @@ class BrokerService:
                 connection.fail(NO_REQUEST, NotAllowed(refusal))
                 connection.close()
 
+    def connection_known(self, connection: Connection) -> None:
+        """Note that a connection is past CONNECT."""
+        self._unknown.pop(connection, None)
+
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""
+        self._unknown.pop(connection, None)
         self.connections.pop(connection, None)
         if not self.connections:
             self._all_gone.set()

@@ -55,6 +55,8 @@ NAME_OF_ERROR = "magnetar-error"
 """Trailing metadata: the class of an error that the service raised; without it the way to the service failed."""
 TOKEN = "magnetar-token"  # noqa: S105 (a name)
 """Metadata of a call: the token of the table that it is about, see `access`."""
+TABLE = "magnetar-table-bin"
+"""Metadata of a call with a token: that table, so that the service need not wait for the request to refuse it."""
 KEY_OF_ERROR = "key-bin"
 """Trailing metadata: the key that a refusal is about."""
 ERRORS: dict[str, type[MagnetarError]] = {
@@ -87,7 +89,7 @@ class TableClient:
         host, port = address_of(url)
         self._url = without_token(url)
         token = token_in(url)
-        self._credentials = ((TOKEN, token),) if token else None
+        self._token = token
         self._channel = grpc.insecure_channel(f"{host}:{port}", options=CHANNEL_OPTIONS)
         self._is_closed = False
         self._read = self._unary("Read", pb.ReadResponse.FromString)
@@ -356,13 +358,19 @@ class TableClient:
 
     def _call(self, method: Callable[..., _Answer], request: _Request, timeout_s: float) -> _Answer:
         try:
-            return method(request, timeout=timeout_s, metadata=self._credentials)
+            return method(request, timeout=timeout_s, metadata=self._credentials(request))
         except grpc.RpcError as error:
             raise self._translate(error, timeout_s) from error
         except ValueError as error:
             if self._is_closed:
                 raise ClosedError(f"the client of the state store at {self._url} was closed") from error
             raise
+
+    def _credentials(self, request: Message) -> tuple[tuple[str, str | bytes], ...] | None:
+        if not self._token:
+            return None
+        table: str = getattr(request, "table", "")
+        return (TOKEN, self._token), (TABLE, table.encode())
 
     def _translate(self, error: Any, timeout_s: float) -> MagnetarError:
         code, details = error.code(), error.details() or ""

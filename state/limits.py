@@ -31,6 +31,7 @@ MESSAGE_BYTES_MAX = CALL_BYTES_MAX + 4 * 1024 * 1024
 WRITER_BYTES = 16
 
 DEFAULT_PORT = 4181
+TABLE_CHARACTERS_MAX = 1024
 SCHEME = "bk://"
 
 
@@ -107,7 +108,7 @@ def check_keys(keys: Sequence[bytes]) -> None:
 def check_table(table: str) -> None:
     """Refuse a table name that is not ``tenant/namespace/name``."""
     parts = table.split("/")
-    if len(parts) != 3 or not all(parts) or len(table) > 1024 or is_copy(table):
+    if len(parts) != 3 or not all(parts) or len(table) > TABLE_CHARACTERS_MAX or is_copy(table):
         raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
 
 

@@ -16,9 +16,9 @@ import grpc
 from ..errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
 from ..wire import state_pb2 as pb
 from .access import KEY_SETTING, TableKey
-from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE, TOKEN
+from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE, TABLE, TOKEN
 from .codec import encode_outbox, encode_position, encode_values
-from .limits import MESSAGE_BYTES_MAX, SCHEME, check_table
+from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, check_table
 from .store import TableStore
 
 THREADS = 32
@@ -79,6 +79,7 @@ class TableServer:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
+            interceptors=None if key is None else [_Doorkeeper(key)],
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store, key)),))
         try:
@@ -96,6 +97,36 @@ class TableServer:
         """Take no more calls, finish those under way for two seconds, and close the tables."""
         self._server.stop(STOP_S).wait()
         self._store.close()
+
+
+class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]
+    """Refuses calls by their metadata, before a thread waits for a request that may never come.
+
+    What the request says is looked at once it is there (`_check_token`).
+    """
+
+    def __init__(self, key: TableKey) -> None:
+        self._key = key
+        self._refuse = grpc.stream_stream_rpc_method_handler(_refuse)
+
+    def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
+        """Return the handler of a call."""
+        shown = dict(call.invocation_metadata)
+        token, table = str(shown.get(TOKEN, "")), shown.get(TABLE, b"")
+        name = bytes(table).decode("utf-8", "replace") if isinstance(table, bytes) else ""
+        known = len(name) <= TABLE_CHARACTERS_MAX and self._key.allows(token, name or None)
+        return continuation(call) if known else self._refuse
+
+
+def _refuse(_: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+    shown = next((str(value) for name, value in context.invocation_metadata() if name == TOKEN), "")
+    _abort(context, _token_refusal("this call of the state store", is_shown=bool(shown)))
+    yield
+
+
+def _token_refusal(what: str, *, is_shown: bool) -> StateRefused:
+    how = "another one" if is_shown else "none"
+    return StateRefused(f"{what} needs a token, and the caller has {how}; give its worker the service's {KEY_SETTING}")
 
 
 def _handlers(store: TableStore, key: TableKey | None) -> dict[str, Any]:
@@ -165,8 +196,7 @@ def _check_token(key: TableKey, context: grpc.ServicerContext, table: str | None
     if key.allows(shown, table):
         return
     what = "this call of the state store" if table is None else f"the state table {table[:100]!r}"
-    how = "another one" if shown else "none"
-    raise StateRefused(f"{what} needs a token, and the caller has {how}; give its worker the service's {KEY_SETTING}")
+    raise _token_refusal(what, is_shown=bool(shown))
 
 
 def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:

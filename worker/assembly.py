@@ -34,6 +34,7 @@ from ..runtime.spark.runtime import SparkRuntime
 from ..runtime.thread.runtime import ThreadRuntime
 from ..scheduler.assignments import InstanceKey
 from ..scheduler.manager import SchedulerManager
+from ..security.authorization.operations import TopicOperation
 from ..tasks import TaskSet
 from ..wire.functions_pb2 import FunctionMetaData, PackageLocationMetaData
 from .admission import MARK
@@ -58,7 +59,7 @@ from .functions.package_index import PackageIndex
 from .functions.package_intake import PACKAGE_PREFIX, PackageIntake
 from .functions.package_topics import PackageTopics
 from .functions.package_urls import PackageUrls
-from .functions.prerequisites import Prerequisites
+from .functions.prerequisites import Prerequisites, subscription_of
 from .functions.runs import Runs
 from .functions.service import FunctionName, Functions
 from .functions.state_changes import InstancesEnded, StateChanges
@@ -175,7 +176,7 @@ class Parts:
         self._runtime: RuntimeManager | None = None
         self._instances: Instances | None = None
         self._incarnation = uuid.uuid4().hex
-        self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all())
+        self.cleanup = SubscriptionCleanup(admin, lambda: self.metadata.all(), self._may_consume)
         tailer = f"{me.worker_id}-function"
         functions = TopicLog(client, config.topic(config.metadata_topic), f"{tailer}-metadata-tailer")
         assignments = TopicLog(client, config.topic(config.assignments_topic), f"{tailer}-assignment-tailer")
@@ -213,12 +214,20 @@ class Parts:
         self.tables = StateTables(config.state_url, config.state_key())
         self._grants = BrokerGrants(admin)
         self.owners = owners
+        self.rights = OwnerRights(config.authorization, self._grants)
         prerequisites = Prerequisites(config, me.worker_id, client, admin)
         self.functions = Functions(
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,
-            StatePlan(self.tables), self.owners, OwnerRights(config.authorization, self._grants),
+            StatePlan(self.tables), self.owners, self.rights,
         )  # fmt: skip
         self.state_changes = StateChanges(self.metadata, self._what_runs, self.tables)
+
+    async def _may_consume(self, metadata: FunctionMetaData, topic: str) -> bool:
+        """Return whether the owner of a function may still use its subscription of a topic."""
+        if not self.owners.is_enabled:
+            return True
+        subscription = subscription_of(metadata.functionDetails)
+        return await self.rights.may(self.owners.owner_of(metadata), topic, TopicOperation.CONSUME, subscription)
 
     def _package_named(self, package_ids: Iterable[str]) -> None:
         self.package_cleanup.notice(package_ids)
@@ -355,10 +364,10 @@ class Parts:
             self.functions,
             instances,
             self.packages,
-            Trigger(self._client, self._admin, self._config.trigger_timeout_s),
+            Trigger(self._client, self._admin, self.rights, self._config.trigger_timeout_s),
             self.tables,
             Runs(instances),
-            CursorReset(self.functions, instances, self._admin),
+            CursorReset(self.functions, instances, self._admin, self._may_consume),
         )
         states = DeploymentStates(self.metadata, instances, self.state_changes.waits_for)
         deployments = DeploymentRoutes(self.functions, instances, states, self.tables)

@@ -58,6 +58,9 @@ log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 5.0
 """How long a closing connection may take to hand over what was written to it."""
 
+MAX_FIRST_FRAME_BYTES = 128 * 1024
+"""What a peer may send before it is known who it is; a CONNECT with credentials is smaller."""
+
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 """What the requests in progress of one connection may ask with, in bytes; what one read brings may pass it."""
 
@@ -101,7 +104,7 @@ class Connection(asyncio.Protocol):
         self.protocol_version = 0
         self.address = ""
         self._transport: asyncio.Transport | None = None
-        self._decoder = FrameDecoder(self.config.max_frame_bytes)
+        self._decoder = FrameDecoder(min(self.config.max_frame_bytes, MAX_FIRST_FRAME_BYTES))
         self._outbox = Outbox(self.loop, self.config.write_buffer_bytes, self.publishes_answered)
         # Looked up for each command, and for each message to a consumer: no method of ours stands between.
         self.write = self._outbox.write
@@ -297,6 +300,11 @@ class Connection(asyncio.Protocol):
         """Take from now on what is legal in a state of the session."""
         self.state = state
         self._legal = LEGAL[Role.CLIENT][state]  # looked up here and not for each command
+
+    def is_known(self) -> None:
+        """Take from now on what a client may send that has said who it is."""
+        self._decoder.max_frame_bytes = self.config.max_frame_bytes
+        self.broker.connection_known(self)
 
     def reply(self, command: Message) -> None:
         """Send one command."""

@@ -34,6 +34,9 @@ class ServicePort(BrokerPort, Protocol):
     def connection_made(self, connection: Connection) -> None:
         """Note a connection."""
 
+    def connection_known(self, connection: Connection) -> None:
+        """Note that a connection is past CONNECT."""
+
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""
 

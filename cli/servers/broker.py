@@ -13,7 +13,7 @@ import click
 
 from .config_file import BROKER_KEYS, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
-from .exposure import check_exposure, insecure_option, tell_exposure
+from .exposure import check_exposure, insecure_option, is_guarded, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run
 from .server_file import read_server_file
 
@@ -102,8 +102,10 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
     """Run a broker alone; workers elsewhere find it by --service-url and --admin-url."""
     die_with_parent()
     log_to_stderr("broker")
-    config, storage_config = broker_configs(flags, read_server_file(config_file, BROKER_KEYS, "broker"))
-    check_exposure(config.host, insecure or config.security.enabled)
+    in_file = read_server_file(config_file, BROKER_KEYS, "broker")
+    config, storage_config = broker_configs(flags, in_file)
+    guarded = is_guarded(in_file["security"], in_file["authorization"])
+    check_exposure(config.host, insecure or guarded)
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 
@@ -111,7 +113,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
         process = BrokerProcess(config, storage_config, directory)
         try:
             await process.start(lambda: None)
-            tell_exposure(config.host, is_guarded=config.security.enabled)
+            tell_exposure(config.host, is_guarded=guarded)
             announce({**process.addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -45,6 +47,18 @@ def tell_exposure(host: str, *, is_guarded: bool) -> None:
         _log.info("open to every user of this machine: nobody is asked who they are; other machines do not reach it")
     else:
         _log.warning("--insecure: whoever reaches %s may do everything, and run code here; nobody is asked", host)
+
+
+def is_guarded(security: Mapping[str, Any], authorization: Mapping[str, Any]) -> bool:
+    """Return whether settings keep out who shows nothing.
+
+    Args:
+        security: fields of `ServerSecurity`.
+        authorization: fields of `AuthorizationSettings`.
+    """
+    anonymous = security.get("anonymous_role")
+    is_decided = authorization.get("is_enabled") and anonymous not in authorization.get("super_user_roles", ())
+    return bool(security.get("enabled")) and bool(not anonymous or is_decided)
 
 
 def is_loopback(host: str) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
-from ...security.local_token import TOKEN_FILE
+from ...security.local_token import ADDRESSES_FILE, TOKEN_FILE
 from ..failure import Failure
 from .server_file import Settings
 
@@ -42,11 +43,20 @@ def write_token(data_dir: Path, token: str) -> None:
     Raises:
         Failure: it cannot be written.
     """
-    file = data_dir / TOKEN_FILE
-    temporary = file.with_name(f"{TOKEN_FILE}.{os.getpid()}")
+    _write(data_dir / ADDRESSES_FILE, "")  # of an earlier life
+    _write(data_dir / TOKEN_FILE, token)
+
+
+def write_addresses(data_dir: Path, addresses: Iterable[str]) -> None:
+    """Write to which addresses the token is shown; raises as `write_token`."""
+    _write(data_dir / ADDRESSES_FILE, "".join(f"{address}\n" for address in addresses))
+
+
+def _write(file: Path, text: str) -> None:
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
-            out.write(token)
+            out.write(text)
         temporary.replace(file)
     except OSError as error:
         raise Failure(f"--local-token: {file} cannot be written: {error.strerror}") from error

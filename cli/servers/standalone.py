@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...security.local_token import TOKEN_FILE
+from ...security.local_token import ADDRESSES_FILE, TOKEN_FILE
 from .broker import broker_configs, broker_options, open_directory
 from .config_file import STANDALONE_KEYS, process_users_option
 from .data_directory import DataDirectory
-from .exposure import check_exposure, tell_exposure
+from .exposure import check_exposure, is_guarded, tell_exposure
 from .isolation import isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run, until_stopped
-from .local_token import close_with_token, write_token
+from .local_token import close_with_token, write_addresses, write_token
 from .server_file import Settings, read_server_file
 from .state_store import DEFAULT_STATE_PORT
 from .supervisor import Addresses, Child, ChildSpec
@@ -60,7 +60,7 @@ def standalone(
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     token = close_with_token(in_file) if flags["local_token"] else None
     config, storage_config = broker_configs(flags, in_file)
-    check_exposure(config.host, flags["insecure"] or config.security.enabled)
+    guarded = checked_exposure(config.host, in_file, is_insecure=flags["insecure"])
     has_state = not (no_functions_worker or no_stream_storage)
     port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
     if process_users:
@@ -73,7 +73,7 @@ def standalone(
     worker = state = None
     forward_key = secrets.token_hex(FORWARD_KEY_BYTES) if config.security.enabled else ""
     if has_state:
-        state = Child(state_spec(config.host, state_port, str(directory.path / STATE_FOLDER), state_key))
+        state = Child(state_spec(state_host(config), state_port, str(directory.path / STATE_FOLDER), state_key))
     if not no_functions_worker:
         own = worker_values(config, in_file, port, state_key, forward_key)
         worker = Child(worker_spec(own, str(directory.path / WORKER_FOLDER), urls))
@@ -98,7 +98,9 @@ def standalone(
                 await until_stopped(stop, worker.ready())
                 addresses["workerUrl"] = worker.url() or ""
             if not stop.is_set():
-                tell_exposure(config.host, is_guarded=config.security.enabled)
+                if token is not None:
+                    write_addresses(directory.path, map(str, process.addresses.values()))
+                tell_exposure(config.host, is_guarded=guarded)
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
@@ -111,7 +113,7 @@ def standalone(
 
 def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, token: str | None) -> DataDirectory:
     """Lock the data directory, empty it if asked to, and write the token for its owner, if there is one."""
-    more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE)
+    more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE, ADDRESSES_FILE)
     directory = open_directory(config, wipe=wipe, more_names=more, way_to=WORKER_FOLDER if is_isolated else "")
     if token is not None:
         write_token(directory.path, token)
@@ -152,6 +154,18 @@ def ports_of(
     if has_state:
         check_port(host, state_port, "--state-port")
     return port, state_port
+
+
+def checked_exposure(host: str, in_file: Settings, *, is_insecure: bool) -> bool:
+    """Return whether who connects is asked who they are; refuse an address that others reach if not."""
+    guarded = is_guarded(in_file["security"], in_file["authorization"])
+    check_exposure(host, is_insecure or guarded)
+    return guarded
+
+
+def state_host(config: BrokerConfig) -> str:
+    """Return where the state store listens: where who connects is asked who they are, it is the worker's alone."""
+    return "127.0.0.1" if config.security.enabled else config.host
 
 
 def first_given(*ports: int | None) -> int:

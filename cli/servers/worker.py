@@ -17,7 +17,7 @@ from ..failure import Failure
 from ..settings import current
 from .config_file import WORKER_KEYS, allowed_hosts_option, process_users_option
 from .data_directory import DataDirectory
-from .exposure import check_exposure, insecure_option, tell_exposure
+from .exposure import check_exposure, insecure_option, is_guarded, tell_exposure
 from .isolation import check_reach, isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, port_failure, run, until_stopped
 from .server_file import Settings, read_server_file
@@ -93,11 +93,11 @@ def worker(
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     in_file = read_server_file(config_file, WORKER_KEYS, "worker")
     values |= in_file["worker"]
-    is_guarded = bool(in_file["security"].get("enabled"))
+    guarded = is_guarded(in_file["security"], in_file["authorization"])
     values |= {name: value for name, value in flags.items() if value is not None}
     host = values.get("host", "127.0.0.1")
     if not is_supervised:  # else standalone has looked
-        check_exposure(host, insecure or is_guarded)
+        check_exposure(host, insecure or guarded)
     check_port(host, values.get("worker_port", 6750), "--worker-port")
     if "worker_tls_port" in values:
         check_port(host, values["worker_tls_port"], "workerPortTls")
@@ -132,7 +132,7 @@ def worker(
             except OSError as exc:
                 raise port_failure(exc, config.host, config.worker_port, "--worker-port") from exc
             if not is_supervised:
-                tell_exposure(config.host, is_guarded=is_guarded)
+                tell_exposure(config.host, is_guarded=guarded)
             tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}
             announce({"workerUrl": service.worker_url, **tls, "pid": os.getpid()}, ready_file)
             await until_stopped(stop, service.wait_failed())

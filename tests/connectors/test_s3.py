@@ -112,13 +112,13 @@ def test_an_object_older_than_the_window_is_known(tmp_path: Path, monkeypatch: p
     ("kind", "content", "expected"),
     [
         ("lines", b"a\r\nb\n\n\xff", [b"a", b"b", b"\xff"]),
-        ("lines", gzip.compress(b"a\nb"), [b"a", b"b"]),
+        ("lines", gzip.compress(b"a\nb", mtime=0), [b"a", b"b"]),
         ("lines", b"", []),
         ("json", b'{"a":1}\n{no\n[2]', [b'{"a":1}', b"[2]"]),
         ("csv", "\ufeffa,ü\n1,\"x\ny\"\n2\n".encode(), ['{"a":"1","ü":"x\ny"}', '{"a":"2","ü":null}']),
         ("csv", b"a\n1\n\xff\n", None),
         ("parquet", b"no parquet", []),
-        ("lines", gzip.compress(b"a\n" * 100)[:-10], None),
+        ("lines", gzip.compress(b"a\n" * 100, mtime=0)[:-10], None),
     ],
 )  # fmt: skip
 def test_formats(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, content: bytes, expected: Any) -> None:

@@ -60,13 +60,16 @@ def test_worker_that_is_not_root_does_not_start_with_users(
     assert f"this one runs as user {users[0].uid}" in said
 
 
-@root_only
-def test_data_directory_that_a_user_cannot_come_to_is_named(tmp_path: Path) -> None:
+def test_data_directory_that_a_user_cannot_come_to_is_named(
+    tmp_path: Path, users: tuple[SystemUser, SystemUser]
+) -> None:
     closed = tmp_path / "closed"
     (closed / "data").mkdir(parents=True)
     closed.chmod(0o700)
-    with pytest.raises(InvalidConfig, match=r"user games cannot come to .*: .* has the mode 0700; give --data-dir"):
-        check_reach([SystemUser("games", 5, 60)], closed / "data")
+    with pytest.raises(
+        InvalidConfig, match=rf"user {users[0].name} cannot come to .*: .* has the mode 0700; give --data-dir"
+    ):
+        check_reach([users[0]], closed / "data")
 
 
 @root_only

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
-import pyarrow as pa
 import pytest
 from magnetar.errors import InvalidConfig, MagnetarError, ProtocolError
 from magnetar.spark.source.options import read_options, write_options
@@ -15,6 +14,8 @@ from magnetar.spark.source.writer import pinned, write_rows
 from tests.spark.conftest import SmallLedgers
 from tests.spark.topics import fill, numbered, options_for, planned, read_all, values
 from tests.support.keys import Pair, write_pair
+
+pa = pytest.importorskip("pyarrow")
 
 pytestmark = pytest.mark.spark
 

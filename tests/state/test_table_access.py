@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, StateRefused, StateStoreUnavailable
 from magnetar.state.access import TableKey, token_in, with_token, without_token
-from magnetar.state.client import Increment, Position, TableClient
+from magnetar.state.client import TABLE, TOKEN, Increment, Position, TableClient
 from magnetar.state.limits import address_of
 from magnetar.state.names import with_epoch
-from magnetar.state.server import TableServer
+from magnetar.state.server import THREADS, TableServer
 from magnetar.wire import state_pb2 as pb
 
 KEY = TableKey(bytes(range(32)))
@@ -138,6 +141,40 @@ def test_token_opens_one_name(name: str, other: str) -> None:
 def test_no_other_text_opens_anything(text: str, table: str) -> None:
     assert not KEY.allows(text, table)
     assert not KEY.allows(text, None)
+
+
+def test_calls_that_never_send_their_request_stop_nobody(
+    guarded: TableServer, connect: Callable[[str], TableClient]
+) -> None:
+    release = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        release.wait(30)
+        yield from ()
+
+    with grpc.insecure_channel(guarded.url.removeprefix("bk://")) as channel:
+        begin = channel.stream_unary("/magnetar.state.TableService/Read", bytes, bytes)
+        calls = [begin.future(nothing(), timeout=30) for _ in range(THREADS + 8)]
+        try:
+            for call in calls:
+                refusal = cast(Any, call).exception(10)
+                assert isinstance(refusal, grpc.RpcError)
+                assert "needs a token" in str(refusal)
+            assert connect(KEY.full_token()).read(OWN, [b"k"]) == [None]
+        finally:
+            release.set()
+
+
+def test_token_of_one_table_does_not_open_another_that_the_request_names(
+    connect: Callable[[str], TableClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = connect(KEY.table_token(OWN))
+    own.put(OWN, b"k", b"v")
+    monkeypatch.setattr(own, "_credentials", lambda _: ((TOKEN, KEY.table_token(OWN)), (TABLE, OWN.encode())))
+    with pytest.raises(StateRefused, match="needs a token, and the caller has another one"):
+        own.put(OTHER, b"k", b"v")
+    with pytest.raises(StateRefused, match="needs a token, and the caller has another one"):
+        own.drop(OWN)
 
 
 def test_url_with_a_token_is_shown_without_it(connect: Callable[[str], TableClient]) -> None:

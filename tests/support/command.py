@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .servers import COMMAND
@@ -41,7 +42,11 @@ class Answer:
 
 
 def call(
-    *arguments: str, admin_url: str | None = None, service_url: str | None = None, timeout_s: float = TIMEOUT_S
+    *arguments: str,
+    admin_url: str | None = None,
+    service_url: str | None = None,
+    data_dir: Path | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> Answer:
     """Run `magnetar ARGUMENTS` to its end."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAGNETAR_")}
@@ -49,6 +54,8 @@ def call(
         environment["MAGNETAR_ADMIN_URL"] = admin_url
     if service_url is not None:
         environment["MAGNETAR_SERVICE_URL"] = service_url
+    if data_dir is not None:
+        environment["MAGNETAR_DATA_DIR"] = str(data_dir)
     done = subprocess.run(
         [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,

@@ -131,7 +131,8 @@ def test_function_works_as_who_deployed_it(secured: Secured, runtime: str) -> No
     answer = secured.deploy(name, "alice", COUNT, runtimeEnv=runtime)
     assert answer.status_code == 204, answer.text
     assert secured.answers(name, "a", "b") == ["a1", "b2"]
-    assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}/state/n", "alice").json()["numberValue"] == 2
+    kept = partial(secured.call, "GET", f"/admin/v3/functions/acme/x/{name}/state/n", "alice")
+    wait_for(lambda: kept().json()["numberValue"] == 2, "the state of both messages")
     assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}/state/n", "carol").status_code == 401
     assert secured.call("GET", f"/admin/v3/functions/acme/x/{name}", None).status_code == 401
 
@@ -168,6 +169,77 @@ def test_function_is_refused_where_its_owner_may_not_use_its_topics(secured: Sec
     assert secured.deploy("refused", "carol", COPY).status_code == 401
     assert secured.deploy("refused", "stranger", COPY).status_code == 401
     assert secured.call("GET", "/admin/v3/functions/acme/x/refused").status_code == 404
+
+
+def test_pattern_in_no_spelling_takes_topics_of_others(secured: Secured) -> None:
+    for pattern in ("[^/]*", ".*", "(a|b/c)", "x/y"):
+        for namespace in ("public/default", "public/functions"):
+            answer = secured.deploy(
+                "patterned", "alice", COPY, inputs=[], topicsPattern=f"persistent://{namespace}/{pattern}"
+            )
+            assert answer.status_code in (400, 403), (namespace, pattern, answer.text)
+    # Who may only produce there may list topics, but gets no subscription by the worker's hand.
+    path = "/admin/v2/namespaces/acme/y"
+    assert secured.call("PUT", path).status_code == 204
+    assert secured.call("POST", f"{path}/permissions/alice", json=["produce"]).status_code == 204
+    answer = secured.deploy("patterned", "alice", COPY, inputs=[], topicsPattern="persistent://acme/y/.*")
+    assert (answer.status_code, "may not consume from" in answer.text) == (403, True), answer.text
+
+
+def test_trigger_and_reset_do_nothing_that_the_sender_may_not(secured: Secured) -> None:
+    assert secured.deploy("guarded", "alice", COPY).status_code == 204
+    assert secured.answers("guarded", "a") == ["a"]
+    path = "/admin/v3/functions/acme/x/guarded"
+    message = {"data": (None, b"forged", "application/octet-stream")}
+    refused = secured.call("POST", f"{path}/trigger", "bob", files=message)
+    assert (refused.status_code, "you may not produce to" in refused.text) == (403, True), refused.text
+    answer = secured.call("POST", f"{path}/trigger", "alice", files=message)
+    assert (answer.status_code, answer.text) == (200, "forged")
+    permissions = "/admin/v2/namespaces/acme/x/permissions/alice"
+    assert secured.call("POST", permissions, json=["functions"]).status_code == 204
+    try:
+        # A worker hears of a right that is taken away within two seconds.
+        reset = partial(secured.call, "POST", f"{path}/reset-cursor", "alice", json={"timestamp": 0})
+        wait_for(lambda: reset().status_code == 403, "the refusal")
+        assert "may not consume from" in reset().text
+        assert secured.call("DELETE", path, "alice").status_code == 204
+        stats = secured.call("GET", "/admin/v2/persistent/acme/x/guarded-in/stats").json()
+        assert "acme/x/guarded" in stats["subscriptions"]  # its role could not have removed it
+    finally:
+        assert secured.call("POST", permissions, json=GRANTS["alice"]).status_code == 204
+
+
+def test_packages_of_others_are_not_taken_by_name(secured: Secured) -> None:
+    assert secured.call("PUT", "/admin/v2/namespaces/acme/z").status_code == 204
+    files: Any = {"metadata": (None, json.dumps({"description": "d"}), "application/json"), "file": ("f.py", COPY)}
+    sent = secured.call("POST", "/admin/v3/packages/function/acme/z/secret/v1", files=files)
+    assert sent.status_code in (200, 204), sent.text
+    config = {"tenant": "acme", "namespace": "x", "name": "thief", "runtime": "PYTHON", "className": "f", "py": "f.py"}
+    full: dict[str, Any] = {
+        **config,
+        "inputs": ["persistent://acme/x/thief-in"],
+        "output": "persistent://acme/x/thief-out",
+    }
+    parts = {
+        "functionConfig": (None, json.dumps(full), "application/json"),
+        "url": (None, "function://acme/z/secret@v1", "text/plain"),
+    }
+    answer = secured.call("POST", "/admin/v3/functions/acme/x/thief", "alice", files=parts)
+    assert (answer.status_code, "you may not take packages of acme/z" in answer.text) == (403, True), answer.text
+    assert secured.call("POST", "/admin/v3/functions/acme/x/thief", "boss", files=parts).status_code == 204
+
+
+def test_nobody_deploys_in_the_name_of_others(secured: Secured) -> None:
+    headers = {"Authorization": f"Bearer {token('alice')}", "X-Original-Principal": "admin"}
+    config = {"tenant": "acme", "namespace": "x", "name": "posed", "runtime": "PYTHON", "className": "f", "py": "f.py"}
+    full: dict[str, Any] = {
+        **config,
+        "inputs": ["persistent://acme/x/posed-in"],
+        "output": "persistent://acme/x/posed-out",
+    }
+    files: Any = {"functionConfig": (None, json.dumps(full), "application/json"), "data": ("f.py", COPY)}
+    url = f"{secured.server.web_url}/admin/v3/functions/acme/x/posed"
+    assert httpx.post(url, headers=headers, files=files, timeout=60).status_code == 401
 
 
 def test_code_of_one_role_never_runs_as_another(secured: Secured) -> None:

@@ -17,6 +17,7 @@ from ...errors import MagnetarError, RequestRefused
 from ...wire.functions_pb2 import STOPPED, FunctionMetaData, FunctionState
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
+from .deletion import MayConsume, everybody_may
 from .inputs import inputs_of
 from .instances import Instances
 from .prerequisites import subscription_of
@@ -79,10 +80,14 @@ def _whole(values: Mapping[str, Any], name: str) -> int:
 class CursorReset:
     """Resets the cursors of functions."""
 
-    def __init__(self, functions: Functions, instances: Instances, admin: BrokerAdmin) -> None:
+    def __init__(
+        self, functions: Functions, instances: Instances, admin: BrokerAdmin, may_consume: MayConsume = everybody_may
+    ) -> None:
+        """Prepare; ``may_consume`` says whether the owner of a function may use its subscription of a topic."""
         self._functions = functions
         self._instances = instances
         self._admin = admin
+        self._may_consume = may_consume
 
     async def run(self, name: FunctionName, target: Target) -> None:
         """Have a function begin again at a target; returns when its instances are to start.
@@ -94,6 +99,9 @@ class CursorReset:
         """
         before = self._functions.find(name)
         topics = await self._topics(before, target)
+        for topic in topics:
+            if not await self._may_consume(before, topic):
+                raise RequestRefused(403, f"the role that {name} runs as may not consume from {topic}")
         states = states_of(before)
         self._check_unchanged(name, before)
         if any(state != STOPPED for state in states.values()):

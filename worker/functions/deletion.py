@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ...client.consumers.topic_pattern import TopicPattern
 from ...config.batch_source import is_batch, task_topic
@@ -32,7 +32,15 @@ from .service import FunctionName
 _ATTEMPTS = 10
 """The one who lost the lock asks for it again, and may be faster; rarely twice."""
 
+MayConsume = Callable[[FunctionMetaData, str], Awaitable[bool]]
+"""Returns whether the owner of a function may use its subscription of a topic."""
+
 _log = logging.getLogger(__name__)
+
+
+async def everybody_may(_: FunctionMetaData, __: str) -> bool:
+    """Return True: nobody asks who deployed a function."""
+    return True
 
 
 class Termination:
@@ -79,10 +87,22 @@ class Termination:
 class SubscriptionCleanup:
     """Removes subscriptions of functions."""
 
-    def __init__(self, admin: BrokerAdmin, functions: Callable[[], Iterable[FunctionMetaData]]) -> None:
-        """Remove by `admin`; `functions` returns all that there are, some of which may share a subscription."""
+    def __init__(
+        self,
+        admin: BrokerAdmin,
+        functions: Callable[[], Iterable[FunctionMetaData]],
+        may_consume: MayConsume = everybody_may,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            admin: removes, with the worker's rights.
+            functions: returns all that there are, some of which may share a subscription.
+            may_consume: says whether the owner of a function may use its subscription of a topic.
+        """
         self._admin = admin
         self._functions = functions
+        self._may_consume = may_consume
 
     async def remove(self, metadata: FunctionMetaData) -> None:
         """Remove the subscriptions of a function whose instances have ended, unless it keeps them.
@@ -109,7 +129,7 @@ class SubscriptionCleanup:
             for topic in inputs
             if parse_topic_name(topic).text not in shared and not any(takes(one, topic) for one in patterns)
         ]
-        await asyncio.gather(*(self._remove(topic, subscription, name) for topic in topics))
+        await asyncio.gather(*(self._remove(topic, subscription, metadata) for topic in topics))
 
     def _shared_topics(self, name: str, subscription: str) -> set[str]:
         """Return the topics on which another function has the same subscription."""
@@ -130,7 +150,16 @@ class SubscriptionCleanup:
             for pattern in patterns_of(other.functionDetails).values()
         ]
 
-    async def _remove(self, topic: str, subscription: str, name: str) -> None:
+    async def _remove(self, topic: str, subscription: str, metadata: FunctionMetaData) -> None:
+        name = fqfn(metadata)
+        if not await self._may_consume(metadata, topic):
+            _log.warning(
+                "subscription %s of %s stays after %s is gone: its role may not consume there",
+                subscription,
+                topic,
+                name,
+            )
+            return
         if await self._admin.delete_subscription(topic, subscription):
             return
         if subscription != name:

@@ -7,8 +7,11 @@ own, which must not serve somebody who has none, and a function that could never
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from ...errors import InvalidTopicName, RequestRefused
+from ...config.batch_source import is_batch, task_subscription, task_topic
+from ...errors import InvalidConfig, InvalidTopicName, RequestRefused
+from ...instance.topic_patterns import topic_pattern
 from ...security.authorization.deciding import decide
 from ...security.authorization.grants import GrantsReader
 from ...security.authorization.operations import NamespaceOperation, Operation, TopicOperation
@@ -42,36 +45,90 @@ class OwnerRights:
             subscription: the name of its subscriptions.
 
         Raises:
-            RequestRefused: 403, it may not; names the topic.
+            RequestRefused: 403, it may not, and names the topic; 400, an input or output is none.
             MagnetarError: what is granted cannot be read; ask again.
         """
         if not self._settings.is_enabled or self._settings.is_super_user(role):
             return
-        for topic, operation, name in _uses(details, subscription):
-            try:
-                parsed = parse_topic_name(topic)
-            except InvalidTopicName:
-                continue  # a pattern whose namespace is none; the broker has the last word
-            if operation is NamespaceOperation.GET_TOPICS:
-                rule, resource = Rule(Who.NAMESPACE, operation), Resource.of_namespace(parsed.namespace_name)
-            else:
-                rule, resource = Rule(Who.TOPIC, operation), Resource.of_topic(parsed, name)
-            # Whether a proxy brought the request was judged with it; the function runs as one role.
-            refusal = await decide(self._settings, self._grants, Roles(role), rule, resource)
+        for use in _uses(details, subscription):
+            refusal = await self._judge(role, use)
             if refusal is not None:
                 raise RequestRefused(
                     403,
-                    f"the function would run as {role[:_SHOWN_CHARACTERS]!r}, which may not {_MEANING[operation]}"
-                    f" {topic[:_SHOWN_CHARACTERS]} ({refusal.why.value}); grant it there first",
+                    f"the function would run as {role[:_SHOWN_CHARACTERS]!r}, which may not {_MEANING[use.operation]}"
+                    f" {use.named[:_SHOWN_CHARACTERS]} ({refusal}); grant it there first",
                 )
 
+    async def may(self, role: str | None, topic: str, operation: TopicOperation, subscription: str = "") -> bool:
+        """Return whether a role may use a topic now.
 
-def _uses(details: FunctionDetails, subscription: str) -> Iterator[tuple[str, Operation, str | None]]:
-    """Yield the topics of a function with what it does to them, and by which subscription."""
-    for topic, consumer in details.source.inputSpecs.items():
-        if consumer.isRegexPattern:
-            yield topic, NamespaceOperation.GET_TOPICS, None
-        else:
-            yield topic, TopicOperation.CONSUME, subscription
-    outputs = (details.sink.topic, details.logTopic, details.retryDetails.deadLetterTopic)
-    yield from ((topic, TopicOperation.PRODUCE, None) for topic in outputs if topic)
+        Raises:
+            MagnetarError: what is granted cannot be read.
+        """
+        if not self._settings.is_enabled:
+            return True
+        resource = Resource.of_topic(parse_topic_name(topic), subscription or None)
+        return await self._judge(role, _Use(topic, operation, resource)) is None
+
+    async def may_use_packages(self, role: str | None, namespace: str) -> bool:
+        """Return whether a role may take packages of a namespace."""
+        if not self._settings.is_enabled:
+            return True
+        use = _Use(namespace, NamespaceOperation.PACKAGES, Resource.of_namespace(namespace), Who.PACKAGES)
+        return await self._judge(role, use) is None
+
+    async def _judge(self, role: str | None, use: _Use) -> str | None:
+        # Whether a proxy brought the request was judged with it; what is done here is done for one role.
+        roles, rule = Roles(role), Rule(use.who, use.operation)
+        settings = replace(self._settings, proxy_roles=())
+        refusal = await decide(settings, self._grants, roles, rule, use.resource)
+        return None if refusal is None else refusal.why.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a function does to a topic, or to those of a namespace.
+
+    Attributes:
+        named: as the config has it.
+        operation: what it does.
+        resource: to what.
+        who: the kind of rule by which that is decided.
+    """
+
+    named: str
+    operation: Operation
+    resource: Resource
+    who: Who = Who.TOPIC
+
+
+def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
+    """Yield what a function does to topics.
+
+    Raises:
+        RequestRefused: 400, one of them is no topic.
+    """
+    try:
+        yield from _uses_of_inputs(details, subscription)
+        outputs = [details.sink.topic, details.logTopic, details.retryDetails.deadLetterTopic]
+        if is_batch(details):
+            tasks = parse_topic_name(task_topic(details))
+            yield _Use(str(tasks), TopicOperation.CONSUME, Resource.of_topic(tasks, task_subscription(details)))
+            outputs.append(str(tasks))
+        for topic in outputs:
+            if topic:
+                yield _Use(topic, TopicOperation.PRODUCE, Resource.of_topic(parse_topic_name(topic)))
+    except (InvalidTopicName, InvalidConfig) as error:
+        raise RequestRefused(400, str(error)) from error
+
+
+def _uses_of_inputs(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
+    for text, given in details.source.inputSpecs.items():
+        if not given.isRegexPattern:
+            yield _Use(text, TopicOperation.CONSUME, Resource.of_topic(parse_topic_name(text), subscription))
+            continue
+        # Topics that come later count, too, so nothing less than the namespace will do.
+        namespace = topic_pattern(text).namespace
+        whole = Resource.of_namespace(namespace)
+        yield _Use(text, NamespaceOperation.GET_TOPICS, whole, Who.NAMESPACE)
+        yield _Use(text, TopicOperation.CONSUME, replace(whole, subscription=subscription))

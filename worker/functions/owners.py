@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ...errors import InvalidConfig, RequestRefused
 from ...instance.system_user import SystemUser
+from ...security.authentication.proxies import fault_of_pair
 from ...security.authentication.settings import ServerSecurity
 from ...security.credentials.client_security import ClientSecurity
 from ...security.roles import Roles
@@ -48,19 +49,11 @@ class Deployer:
 
     Attributes:
         role: as which the function is to run; None for a credential that names nobody.
-        token: with which the request came; empty if it came with something else.
+        token: by which it authenticated; empty if that was something else, or a proxy's.
     """
 
     role: str | None
     token: str = field(default="", repr=False)
-
-    @classmethod
-    def of(cls, roles: Roles | None, authorization: str) -> Deployer | None:
-        """Return who sends a request with these roles and this header; None while authentication is off."""
-        if roles is None:
-            return None
-        scheme, _, value = authorization.partition(" ")
-        return cls(roles.original or roles.role, value.strip() if scheme == "Bearer" else "")
 
 
 class Owners:
@@ -104,6 +97,25 @@ class Owners:
     @property
     def _signs(self) -> bool:
         return bool(self._server.token_secret_key)
+
+    def deployer(self, roles: Roles | None, method: str, authorization: str) -> Deployer | None:
+        """Return who sends a request; None while authentication is off.
+
+        Args:
+            roles: of the request.
+            method: by which those were found out; whatever else the request shows was not looked at.
+            authorization: its header.
+
+        Raises:
+            RequestRefused: 401, it names an original role that it may not speak for.
+        """
+        if roles is None:
+            return None
+        if fault_of_pair(roles, self._server.proxy_roles, own_name_passes=True) is not None:
+            raise RequestRefused(401, "the request names a role that it may not speak for (X-Original-Principal)")
+        scheme, _, value = authorization.partition(" ")
+        is_own = method == "token" and roles.original is None and scheme == "Bearer"
+        return Deployer(roles.original or roles.role, value.strip() if is_own else "")
 
     def own_security(self) -> ClientSecurity:
         """Return what the worker itself shows: what its settings say, or else a token that it signs. Blocking.
@@ -178,8 +190,11 @@ class Owners:
         spec = metadata.functionAuthSpec
         if spec.provider != OF_TOKEN:
             return self.signed_role(metadata)
+        # It was verified with the request that brought it.
         role = _claims(spec.data).get(self._server.token_auth_claim or "sub")
-        return role if isinstance(role, str) else None
+        if isinstance(role, list) and role:
+            role = role[0]
+        return role if isinstance(role, str) and role.strip() else None
 
     @staticmethod
     def signed_role(metadata: FunctionMetaData) -> str | None:

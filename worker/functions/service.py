@@ -23,6 +23,7 @@ from .components import FUNCTION, Component
 from .history import begin, code_location, fallback_of, replace_version, restored
 from .owner_rights import OwnerRights
 from .owners import Deployer, Owners
+from .package_index import TYPES, parse_package_url
 from .package_intake import PackageIntake, built_in_location
 from .prerequisites import Prerequisites, subscription_of
 from .state_plan import StatePlan
@@ -157,6 +158,7 @@ class Functions:
         deadline = Deadline(self.hand_over.timeout_s)
         if deployment.url is None:
             return await self._deploy_upload(name, deployment, make_record, deadline)
+        await self._check_package(deployment, deadline)
         upload, file_name = await self.packages.fetch_url(deployment.url, self.component.title)
         try:
             deployment = replace(deployment, upload=upload, file_name=file_name)
@@ -271,6 +273,18 @@ class Functions:
         if owner is not None:
             details = metadata.functionDetails
             await deadline.ask(lambda: self.rights.check(details, owner, subscription_of(details)))
+        elif self.owners.is_enabled:
+            raise RequestRefused(400, "the function would run as nobody: its credentials name no role")
+
+    async def _check_package(self, deployment: Deployment, deadline: Deadline) -> None:
+        """Make sure that who deploys may take the package that a url names, if it names one of ours."""
+        url, sender = deployment.url or "", deployment.deployer
+        if sender is None or not url.startswith(tuple(f"{kind}://" for kind in TYPES)):
+            return
+        package = parse_package_url(url)
+        namespace = f"{package.tenant}/{package.namespace}"
+        if not await deadline.ask(lambda: self.rights.may_use_packages(sender.role, namespace)):
+            raise RequestRefused(403, f"you may not take packages of {namespace}; have `packages` granted there")
 
     async def restore(self, name: FunctionName, version: int, *, with_state: bool = False) -> int:
         """Deploy an earlier version again, as a new version, which is returned; perhaps with the state kept of it.

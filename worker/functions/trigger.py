@@ -21,11 +21,14 @@ from ...client.consumers.received import Message
 from ...errors import InvalidTopicName, MagnetarError, ProtocolError, RequestRefused
 from ...instance.output_headers import INPUT_MESSAGE_ID, INPUT_TOPIC, TRIGGER_PROPERTY
 from ...instance.topic_patterns import patterns_of, takes
+from ...security.authorization.operations import TopicOperation
 from ...tasks import race
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionDetails, FunctionMetaData
 from ...wire.message_id import LATEST, MessageId, deserialize
 from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
+from .owner_rights import OwnerRights
+from .owners import Deployer
 from .service import states_of
 from .trigger_outcome import NO_OUTPUT_TOPIC, Outcome
 
@@ -49,37 +52,42 @@ class Trigger:
     Attributes:
         client: to send and read with.
         admin: the broker, which says what was acknowledged.
+        rights: what roles may do.
         timeout_s: how long to wait for an output.
     """
 
     client: AsyncClient
     admin: BrokerAdmin
+    rights: OwnerRights
     timeout_s: float
 
     async def run(
         self,
         metadata: FunctionMetaData,
-        data: bytes,
-        topic: str | None,
+        message: tuple[bytes, str | None],
         read_status: Callable[[], Awaitable[Mapping[str, Any]]],
+        sender: Deployer | None = None,
     ) -> Answer:
-        """Return what the function made of `data`, or why that is nothing.
+        """Return what the function made of a message, or why that is nothing.
 
         Args:
             metadata: of the function.
-            data: the message.
-            topic: which input; None if there is one only.
+            message: its data, and the input that it is for; None if there is one only.
             read_status: returns the status of the function's instances.
+            sender: who asks, and must be allowed to produce to the input and to consume the output; None while
+                authentication is off.
 
         Raises:
-            RequestRefused: 400, the function raised or has failed; 408, it is stopped, or nothing was to be seen of it
-                in time.
+            RequestRefused: 403, the sender may not; 400, the function raised or has failed; 408, it is stopped, or
+                nothing was to be seen of it in time.
 
         Cancellation: the input may have been sent.
         """
         details = metadata.functionDetails
+        data, topic = message
         chosen = _input_topic(metadata, topic)
         _check_readable(details, chosen)
+        await self._check_rights(details, chosen, sender)
         if STOPPED in (states := states_of(metadata).values()) and RUNNING not in states:
             await self._send(chosen, data)
             raise RequestRefused(
@@ -104,6 +112,17 @@ class Trigger:
                     f"Request Timed Out: no output within {self.timeout_s:g} s, and no error: the function is still at"
                     " it, has a backlog to do first, or sends its outputs elsewhere",
                 ) from None
+
+    async def _check_rights(self, details: FunctionDetails, chosen: str, sender: Deployer | None) -> None:
+        """Refuse a sender who could not do by itself what is done for it here, with the worker's rights."""
+        if sender is None:
+            return
+        uses = [(chosen, TopicOperation.PRODUCE, "produce to")]
+        if details.sink.topic:
+            uses.append((details.sink.topic, TopicOperation.CONSUME, "consume from"))
+        for name, operation, what in uses:
+            if not await self.rights.may(sender.role, name, operation):
+                raise RequestRefused(403, f"a trigger is a message of yours, and you may not {what} {name[:100]}")
 
     @asynccontextmanager
     async def _outputs(self, output: str) -> AsyncIterator[list[Reader]]:

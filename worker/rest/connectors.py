@@ -104,7 +104,9 @@ class ConnectorRoutes:
             takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
             deployment = deployment_of(form, f"{self.kind}Config", self.functions.component.title)
             rolls_back = has_options and ROLLBACK.of(call)
-            deployment = replace(deployment, rolls_back=rolls_back, **deployer_of(call, takes_over))
+            deployment = replace(
+                deployment, rolls_back=rolls_back, **deployer_of(call, self.functions.owners, takes_over)
+            )
             version = await deploy(name, deployment)
         finally:
             upload = form.get("data", Part()).upload

@@ -17,6 +17,7 @@ from ...instance.identity import table_of
 from ...metadata.functions import FunctionRequest
 from ...metadata.packages import PackageStore
 from ...web.answers import as_json
+from ...web.authenticated import METHOD
 from ...web.call import Query, takes
 from ...web.deployments import ROLLBACK_PARAMETER, VERSION_HEADER
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
@@ -27,7 +28,7 @@ from ..functions.cursor_reset import CursorReset, read_target
 from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
 from ..functions.overview import overview
-from ..functions.owners import Deployer
+from ..functions.owners import Deployer, Owners
 from ..functions.package_intake import package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
@@ -118,7 +119,10 @@ class FunctionsRoutes:
         form = await read_form(call.request, "data", self.packages)
         try:
             takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
-            deployment = replace(deployment_of(form, "functionConfig", "Function"), **deployer_of(call, takes_over))
+            deployment = replace(
+                deployment_of(form, "functionConfig", "Function"),
+                **deployer_of(call, self.functions.owners, takes_over),
+            )
             if has_options:
                 deployment = replace(deployment, rolls_back=ROLLBACK.of(call), keeps_state=_KEEP_STATE.of(call))
             version = await deploy(function, deployment)
@@ -238,7 +242,9 @@ class FunctionsRoutes:
         if part is None:
             raise RequestRefused(400, "Trigger Data is not provided")
         topic = form["topic"].content.decode("utf-8", "replace") if "topic" in form else None
-        answer = await self.triggers.run(metadata, part.content, topic, partial(self.instances.status, function))
+        sender = sender_of(call, self.functions.owners)
+        read_status = partial(self.instances.status, function)
+        answer = await self.triggers.run(metadata, (part.content, topic), read_status, sender)
         if answer.output is None:
             return Response(status_code=204, headers={NO_OUTPUT_HEADER: answer.reason})
         return Response(answer.output, media_type="application/json")
@@ -342,10 +348,15 @@ def updates_auth(call: WorkerCall, options: Mapping[str, Any]) -> bool:
     return bool(options.get("updateAuthData"))
 
 
-def deployer_of(call: WorkerCall, takes_over: bool) -> dict[str, Any]:
+def deployer_of(call: WorkerCall, owners: Owners, takes_over: bool) -> dict[str, Any]:
     """Return what a deployment says of who sends it."""
-    deployer = Deployer.of(call.roles, call.request.headers.get("authorization", ""))
-    return {"deployer": deployer, "updates_auth": takes_over}
+    return {"deployer": sender_of(call, owners), "updates_auth": takes_over}
+
+
+def sender_of(call: WorkerCall, owners: Owners) -> Deployer | None:
+    """Return who sends a request; None while authentication is off."""
+    method: str = call.request.scope.get(METHOD, "")
+    return owners.deployer(call.roles, method, call.request.headers.get("authorization", ""))
 
 
 def auth_data(functions: Functions, name: FunctionName) -> dict[str, int]:
