@@ -160,6 +160,19 @@ def test_a_run_over_what_is_available_ends_there(broker: SmallLedgers, topic: st
     assert query.batch() == [b"25", b"26", b"27", b"28", b"29"]
 
 
+def test_a_partition_that_nobody_has_published_to_is_waited_for(
+    broker: SmallLedgers, topic: str, begin: Queries
+) -> None:
+    broker.create_partitioned(topic, 2)
+    put(broker, f"{topic}-partition-1", 0, 3)
+    query = begin(topic=topic, predefinedSubscription="spark")
+    query.stream.fix_end()
+    assert query.batches() == [numbered(3)]
+    query.restart()
+    put(broker, f"{topic}-partition-0", 3, 1)
+    assert query.batches() == [[b"3"]]
+
+
 def test_latest_is_where_it_was_when_it_was_first_asked_for(broker: SmallLedgers, topic: str, begin: Queries) -> None:
     put(broker, topic, 0, 3)
     query = begin(topic=topic, startingOffsets="latest")

@@ -105,8 +105,16 @@ class TopicStream:
     def fix_end(self) -> None:
         """Have `latest` never go beyond what is there now; raises as `latest`."""
         self._asked_names_s = None
-        names = self._persist(self._topics)
-        self._fixed = self._persist(lambda: {topic: place for topic in names if (place := self._end_of(topic))})
+        self._fixed = self._persist(self._ends)
+
+    def _ends(self) -> dict[str, Place]:
+        ends = {}
+        for topic in self._topics():
+            with contextlib.suppress(TopicNotFound):  # whether that matters, `latest` knows
+                end = self._end_of(topic)
+                if end is not None:
+                    ends[topic] = end
+        return ends
 
     def newest(self) -> Places:
         """Return where the topics ended when `latest` was asked, with nothing held back."""
