@@ -88,7 +88,7 @@ def test_a_run_over_what_is_available_is_cut_by_the_limit(begin: Open, cluster: 
     assert [place.split(":")[1] for place in places] == ["10", "20", "25"]
     progress = query.lastProgress
     assert progress is not None
-    assert json.loads(json.dumps(progress["sources"][0]["latestOffset"])) == {topic: places[-1]}
+    assert json.loads(progress["sources"][0]["latestOffset"]) == {topic: places[-1]}
     fill(cluster.service_url, topic, [[b"25"]])
     again = begin(maxOffsetsPerTrigger="10")
     again.run(once=True)
