@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 from tests.support.keys import Pair, write_pair
 
@@ -25,7 +26,7 @@ def measure_encryption(plan: Plan) -> Iterator[Figure]:
 
 
 def _publish_figure(plan: Plan, pair: Pair) -> Figure:
-    encrypted = {"encryption_keys": ["k"], "crypto_key_reader": pair.reader}
+    encrypted: dict[str, Any] = {"encryption_keys": ["k"], "crypto_key_reader": pair.reader}
     rates: dict[str, list[float]] = {"ours": [], "theirs": [], "clear": []}
     with plan.server("broker") as server:
         url = server.service_url
@@ -46,7 +47,7 @@ def _consume_figure(plan: Plan, pair: Pair) -> Figure:
     count = int(CONSUMED * plan.seconds) // SHAPE.batch * SHAPE.batch
     names = [f"{whose}-{i}" for whose in ("ours", "theirs") for i in range(plan.repeats)]
     rates: dict[str, list[float]] = {"ours": [], "theirs": [], "clear": []}
-    encrypted = {"encryption_keys": ["k"], "crypto_key_reader": pair.reader}
+    encrypted: dict[str, Any] = {"encryption_keys": ["k"], "crypto_key_reader": pair.reader}
     with plan.server("broker") as server:
         url = server.service_url
         hold(url, "backlog", *names)

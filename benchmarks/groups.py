@@ -30,6 +30,7 @@ from .latency import measure_latency
 from .letter_rates import measure_letters
 from .plan import Plan
 from .produce_rates import measure_produce
+from .secured_rates import measure_secured_functions, measure_secured_publish
 from .spark_function import measure_spark_function
 from .spark_read import measure_spark
 from .spark_start import measure_spark_start
@@ -62,6 +63,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
         "topics-on-disk": measure_topics_on_disk,
     },
     "encryption": {"encryption": measure_encryption},
+    "security": {"secured-publish": measure_secured_publish, "secured-functions": measure_secured_functions},
     "spark": {"spark": measure_spark, "spark-function": measure_spark_function, "spark-start": measure_spark_start},
     "footprint": {
         "start": measure_start,

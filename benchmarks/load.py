@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,14 @@ class Shape:
     in_flight: int = IN_FLIGHT
 
 
-def publish(service_url: str, topic: str, shape: Shape, seconds: float, **settings: Any) -> tuple[int, float]:
+def publish(
+    service_url: str,
+    topic: str,
+    shape: Shape,
+    seconds: float,
+    client_settings: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> tuple[int, float]:
     """Publish for some seconds with our client; return messages receipted and the seconds until the last receipt.
 
     Args:
@@ -59,13 +67,15 @@ def publish(service_url: str, topic: str, shape: Shape, seconds: float, **settin
         topic: where to.
         shape: of the load.
         seconds: for how long.
+        client_settings: of the client; None for those of everybody.
         settings: more of the producer's.
     """
-    return uvloop.run(_publish(service_url, topic, shape, seconds, settings))
+    client_config = ClientConfig(**(client_settings or {}))
+    return uvloop.run(_publish(service_url, topic, shape, seconds, client_config, settings))
 
 
 async def _publish(
-    service_url: str, topic: str, shape: Shape, seconds: float, settings: dict[str, Any]
+    service_url: str, topic: str, shape: Shape, seconds: float, client_config: ClientConfig, settings: dict[str, Any]
 ) -> tuple[int, float]:
     batch, size_bytes = shape.batch, shape.size_bytes
     payloads = payloads_of(size_bytes, max(batch, 1000))
@@ -76,7 +86,7 @@ async def _publish(
         if done.exception() is not None:
             failures.append(done.exception())  # type: ignore[arg-type]
 
-    async with AsyncClient(service_url, ClientConfig()) as client:
+    async with AsyncClient(service_url, client_config) as client:
         producer = await client.create_producer(topic, config)
         sent = 0
         began = time.perf_counter()
@@ -184,9 +194,9 @@ async def _read_outputs(service_url: str, topic: str, count: int) -> list[bytes]
     return found
 
 
-def official(service_url: str) -> pulsar.Client:
+def official(service_url: str, **settings: Any) -> pulsar.Client:
     """The official client, with its log reduced to errors."""
-    return pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    return pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **settings)
 
 
 def official_producer(client: pulsar.Client, topic: str, batch: int, **settings: Any) -> pulsar.Producer:
@@ -203,9 +213,16 @@ def official_producer(client: pulsar.Client, topic: str, batch: int, **settings:
     )
 
 
-def official_publish(service_url: str, topic: str, shape: Shape, seconds: float, **settings: Any) -> tuple[int, float]:
+def official_publish(
+    service_url: str,
+    topic: str,
+    shape: Shape,
+    seconds: float,
+    client_settings: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> tuple[int, float]:
     """The same load as `publish`, made with the official client."""
-    client = official(service_url)
+    client = official(service_url, **(client_settings or {}))
     try:
         producer = official_producer(client, topic, shape.batch, **settings)
         payloads = itertools.cycle(payloads_of(shape.size_bytes, 1000))

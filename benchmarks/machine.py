@@ -21,6 +21,7 @@ def describe(directory: Path) -> list[str]:
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, "
         f"magnetar {'with compiled modules' if is_compiled() else 'as pure Python'}",
         f"write and fdatasync of 4 KiB into a preallocated file: {sync_us(directory):.0f} µs (median of 200)",
+        f"load average of the minute before: {os.getloadavg()[0]:.1f}",  # of what else runs here
     ]
 
 

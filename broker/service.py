@@ -152,10 +152,15 @@ class BrokerService:
         self.schemas.start()
         self.namespaces.on_policies = self._note_policies
         self.config = self.namespaces.config  # with what was changed before a restart
-        self.port = await self._listen(self.config.broker_port)
+        self.port = await self._listen(self.config.broker_port, lambda: Connection(self))
         if self.config.broker_tls_port is not None and self.tls is not None:
+            from ..security.tls_reception import TlsReception
+
             self.tls_port = await self._listen(
-                self.config.broker_tls_port, ssl=self.tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                self.config.broker_tls_port,
+                lambda: TlsReception(Connection(self)),
+                ssl=self.tls.context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
             )
         self.is_started = True
         self._every(self.config.stats_period_s, self._take_rates, "rates")
@@ -183,11 +188,9 @@ class BrokerService:
             self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self.tasks.keep(self.tls.keep_current, "certificates")
 
-    async def _listen(self, port: int, **tls: Any) -> int:
+    async def _listen(self, port: int, protocol: Callable[[], asyncio.BaseProtocol], **tls: Any) -> int:
         """Take clients on a port, and return it, as it may be one that was free."""
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), self.config.host, port, backlog=1024, **tls
-        )
+        server = await asyncio.get_running_loop().create_server(protocol, self.config.host, port, backlog=1024, **tls)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,10 +75,19 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
 
 def _is_on(call: Callable[..., Answer], path: str) -> bool:
     answer = call("GET", f"{path}/deduplicationEnabled")
-    if answer.status in _DENIED:  # the policy is for administrators, the state of a topic for who may produce to it
-        answer = call("GET", f"{path}/stats")
-        return answer.is_success and answer.json().get("deduplicationStatus") == "Enabled"
-    return answer.is_success and answer.text.strip() == "true"
+    if answer.status not in _DENIED:
+        return answer.is_success and answer.text.strip() == "true"
+    # The policy is for administrators, the state of a topic, or of its partitions, for who may produce to it.
+    answer = call("GET", f"{path}/stats")
+    if answer.is_success:
+        return _is_enabled(answer.json())
+    answer = call("GET", f"{path}/partitioned-stats?perPartition=true")
+    partitions: dict[str, Any] = answer.json().get("partitions", {}) if answer.is_success else {}
+    return bool(partitions) and all(map(_is_enabled, partitions.values()))
+
+
+def _is_enabled(statistics: Mapping[str, Any]) -> bool:
+    return statistics.get("deduplicationStatus") == "Enabled"
 
 
 def memory_guard(

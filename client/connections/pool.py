@@ -64,9 +64,14 @@ class ConnectionPool:
         shown = await self._introduction.data()
         tls = await self._introduction.tls()
         connection = Connection(address, self._introduction, self._config, self._forget)
+        protocol: asyncio.BaseProtocol = connection
+        if tls:
+            from ...security.tls_reception import TlsReception
+
+            protocol = TlsReception(connection)
         try:
             async with asyncio.timeout(self._config.connection_timeout_s):
-                await loop.create_connection(lambda: connection, host, port, **tls)
+                await loop.create_connection(lambda: protocol, host, port, **tls)
                 if connection.is_open:
                     self._closed[connection] = asyncio.Event()
                 await connection.handshake(shown)

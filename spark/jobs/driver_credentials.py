@@ -7,37 +7,76 @@ what the driver would show at that moment. The key goes to the executors with th
 has it has what the function may do, as long as its driver runs. A driver that is gone answers nobody, but its tasks end
 with it, too.
 
+Neither key nor token crosses the network in the clear here: whoever asks sends random bytes and their HMAC, and the
+answer is sealed with AES-GCM, bound to these bytes so that an old answer is none. So this is as secret as the way on
+which Spark brings code to executors, which its settings encrypt.
+
 A client certificate cannot be handed on so: its files have to be where the tasks run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import json
 import logging
 import secrets
 import socket
 import threading
+import time
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ConnectionLost, CredentialsUnavailable, InvalidConfig, MagnetarError
 from ...security.client_credentials import ClientCredentials
 from ...security.credentials.authentication import Authentication
 from ...security.credentials.secret_file import SECRET_BYTES_MAX
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 ANSWER_S = 30.0
 """How long a driver may take: it may have to ask a server itself."""
 _ASK_S = 5.0
-"""How long one who connects may take to show the key."""
+"""How long one who connects may take to ask."""
 _THREADS = 8
-_BACKLOG = 512
-_KEY_CHARACTERS = 64
+_WAITING_MAX = 512
+"""More connections than this at a time are closed; their tasks are tried again."""
+_REST_S = 0.1
+_HALF_BYTES = 32
+_RANDOM_BYTES = 16
+_QUESTION_BYTES = _RANDOM_BYTES + hashlib.sha256().digest_size
+_IV_BYTES = 12
 _ANSWER_BYTES_MAX = 4 * SECRET_BYTES_MAX
 _log = logging.getLogger(__name__)
+
+
+class _Key(NamedTuple):
+    """What driver and tasks share, in two halves: for who asks, and for what is answered."""
+
+    asking: bytes
+    sealing: bytes
+
+    @classmethod
+    def of(cls, text: str) -> _Key:
+        """Return the key that is written so. Raises ValueError."""
+        both = bytes.fromhex(text)
+        if len(both) != 2 * _HALF_BYTES:
+            raise ValueError("no key")
+        return cls(both[:_HALF_BYTES], both[_HALF_BYTES:])
+
+    def question(self, random: bytes) -> bytes:
+        """Return what who has the key asks with."""
+        return random + hmac.digest(self.asking, random, "sha256")
+
+    def cipher(self) -> AESGCM:
+        """Return what seals and opens answers."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # for clusters only
+
+        return AESGCM(self.sealing)
 
 
 class CredentialsServer:
@@ -50,12 +89,13 @@ class CredentialsServer:
     def __init__(self, host: str, credentials: ClientCredentials) -> None:
         """Listen on an address of this machine that executors can reach."""
         self._credentials = credentials
-        self._key = secrets.token_hex(_KEY_CHARACTERS // 2)
-        self._socket = socket.create_server((host, 0), backlog=_BACKLOG)
+        key = secrets.token_hex(2 * _HALF_BYTES)
+        self._key = _Key.of(key)
+        self._socket = socket.create_server((host, 0), backlog=_WAITING_MAX)
+        self._closed = threading.Event()
+        self._places = threading.Semaphore(_WAITING_MAX)
         self._answering = ThreadPoolExecutor(_THREADS, "credentials of tasks")
-        where = {
-            "method": credentials.method, "host": host, "port": self._socket.getsockname()[1], "key": self._key,
-        }  # fmt: skip
+        where = {"method": credentials.method, "host": host, "port": self._socket.getsockname()[1], "key": key}
         self.security = replace(
             credentials.security,
             auth_plugin=f"{DriverAuthentication.__module__}:{DriverAuthentication.__name__}",
@@ -68,16 +108,32 @@ class CredentialsServer:
         while True:
             try:
                 connection, _ = self._socket.accept()
+            except OSError as error:  # closed, or for example no file descriptor is left for the moment
+                if self._closed.wait(_REST_S):
+                    return
+                _log.warning("cannot take connections of tasks that ask for credentials: %s", error)
+                continue
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                continue
+            try:
                 self._answering.submit(self._answer, connection)
-            except (OSError, RuntimeError):
+            except RuntimeError:
+                connection.close()
                 return  # closed
 
     def _answer(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:
-            connection.settimeout(_ASK_S)
-            asked = _received(connection, _KEY_CHARACTERS)
-            if hmac.compare_digest(asked, self._key.encode()):
-                connection.sendall(json.dumps(self._shown()).encode())
+        try:
+            with contextlib.suppress(OSError), connection:
+                asked = _received(connection, _QUESTION_BYTES, _ASK_S)
+                random = asked[:_RANDOM_BYTES]
+                if hmac.compare_digest(asked, self._key.question(random)):
+                    iv = secrets.token_bytes(_IV_BYTES)
+                    sealed = self._key.cipher().encrypt(iv, json.dumps(self._shown()).encode(), random)
+                    connection.settimeout(_ASK_S)
+                    connection.sendall(iv + sealed)
+        finally:
+            self._places.release()
 
     def _shown(self) -> dict[str, Any]:
         try:
@@ -89,6 +145,7 @@ class CredentialsServer:
 
     def close(self) -> None:
         """Answer nobody any more."""
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close alone does not
         self._socket.close()
@@ -111,7 +168,7 @@ class DriverAuthentication(Authentication):
         try:
             where = json.loads(params)
             self.method = str(where["method"])
-            self._address, self._key = (str(where["host"]), int(where["port"])), str(where["key"]).encode()
+            self._address, self._key = (str(where["host"]), int(where["port"])), _Key.of(str(where["key"]))
         except (ValueError, KeyError, TypeError):
             raise InvalidConfig("this plugin is for tasks of Spark functions, whose driver gives its params") from None
 
@@ -124,25 +181,41 @@ class DriverAuthentication(Authentication):
         return dict(self._ask()["headers"])
 
     def _ask(self) -> dict[str, Any]:
+        random = secrets.token_bytes(_RANDOM_BYTES)
         try:
             with socket.create_connection(self._address, _ASK_S) as connection:
-                connection.sendall(self._key)
-                connection.settimeout(ANSWER_S)
-                answer = json.loads(_received(connection, _ANSWER_BYTES_MAX))
-        except (OSError, ValueError) as error:
-            host, port = self._address
-            raise ConnectionLost(
-                f"the driver at {host}:{port} does not tell what to show ({error or type(error).__name__}); does it"
-                " still run, and do executors reach it?"
-            ) from error
+                connection.sendall(self._key.question(random))
+                sealed = _received(connection, _ANSWER_BYTES_MAX, ANSWER_S)
+        except OSError as error:
+            raise self._lost(error or type(error).__name__) from error
+        answer = self._opened(sealed, random)
         if "error" in answer:
             raise CredentialsUnavailable(f"in the driver: {answer['error']}")
-        return dict(answer)
+        return answer
+
+    def _opened(self, sealed: bytes, random: bytes) -> dict[str, Any]:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return dict(json.loads(self._key.cipher().decrypt(sealed[:_IV_BYTES], sealed[_IV_BYTES:], random)))
+        except (InvalidTag, ValueError) as error:
+            raise self._lost("its answer is not for this question" if sealed else "it ended the connection") from error
+
+    def _lost(self, why: object) -> ConnectionLost:
+        host, port = self._address
+        return ConnectionLost(
+            f"the driver at {host}:{port} does not tell what to show ({why}); does it still run, and do executors reach"
+            " it?"
+        )
 
 
-def _received(connection: socket.socket, bytes_max: int) -> bytes:
-    """Return what comes until the other side ends or ``bytes_max`` are there."""
+def _received(connection: socket.socket, bytes_max: int, timeout_s: float) -> bytes:
+    """Return what comes until the other side ends or ``bytes_max`` are there. Raises TimeoutError, OSError."""
+    deadline = time.monotonic() + timeout_s
     received = b""
-    while len(received) < bytes_max and (data := connection.recv(bytes_max - len(received))):
+    while len(received) < bytes_max:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        if not (data := connection.recv(bytes_max - len(received))):
+            break
         received += data
     return received

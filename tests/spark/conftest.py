@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 HERE = Path(__file__).parent
 LEDGER_ENTRIES = 10
 FEW_SHUFFLES = {"spark.sql.shuffle.partitions": "2"}
+EVENT_LOG = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+"""What Spark keeps of plans and settings, for a test to look into."""
 IN_SESSION_S = 600
 """The time of a test in the shared session: any may be the first, which starts it, and one that is broken off in the
 middle of a call leaves it useless to all others."""
@@ -210,12 +212,14 @@ def session(master: Master, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     from magnetar.spark.session import SessionConfig, open_session
 
     directory = tmp_path_factory.mktemp("spark")
+    events = directory / "events"
+    events.mkdir()
     config = SessionConfig(
         directory=directory,
         master=master.url,
         heap="768m",
         log_file=directory / "jvm.log",
-        settings={**FEW_SHUFFLES, **master.settings},
+        settings={**FEW_SHUFFLES, **EVENT_LOG, "spark.eventLog.dir": events.as_uri(), **master.settings},
     )
     with open_session(config, master.environment) as it:
         yield it

@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from magnetar.spark.source.options import read_options
 from magnetar.spark.source.security_options import as_options
 
 from tests.spark.specs import make_spec
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -56,20 +58,87 @@ def test_tasks_show_what_the_driver_has_by_then(file: Path) -> None:
         assert json.loads(given.auth_params)["key"] not in repr(given)
 
 
-def test_nobody_else_is_answered(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_credentials, "_ASK_S", 0.1)
+def test_nobody_else_is_answered(file: Path) -> None:
     with serving(of_file(file)) as server:
         where = json.loads(server.security.auth_params)
-        for key in ("", "0" * 64, "short", "x" * 1000):
-            wrong = replace(server.security, auth_params=json.dumps(where | {"key": key}))
-            with pytest.raises(
-                ConnectionLost, match=r"the driver at 127.0.0.1:\d+ does not tell what to show"
-            ) as failed:
-                ClientCredentials(wrong).data()
-            assert "first" not in str(failed.value)
-        with socket.create_connection((where["host"], where["port"])) as silent:
-            assert silent.recv(1) == b""
+        wrong = replace(server.security, auth_params=json.dumps(where | {"key": "0" * 128}))
+        with pytest.raises(ConnectionLost, match=r"the driver at 127.0.0.1:\d+ does not tell what to show") as failed:
+            ClientCredentials(wrong).data()
+        assert "first" not in str(failed.value)
+        for asked in (b"x" * 48, b"x" * 1000, where["key"].encode()):
+            with socket.create_connection((where["host"], where["port"])) as stranger, contextlib.suppress(OSError):
+                stranger.sendall(asked)
+                assert stranger.recv(1) == b""
         assert ClientCredentials(server.security).data() == b"first"
+
+
+def test_who_asks_too_slowly_is_not_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_credentials, "_ASK_S", 0.1)
+    with serving(of_file(file)) as server, contextlib.ExitStack() as stack:
+        where = json.loads(server.security.auth_params)
+        slow = [
+            stack.enter_context(socket.create_connection((where["host"], where["port"])))
+            for _ in range(2 * driver_credentials._THREADS)
+        ]
+        assert ClientCredentials(server.security).data() == b"first"
+        assert [connection.recv(1) for connection in slow] == [b""] * len(slow)
+
+
+def test_more_connections_than_there_are_places_are_closed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_credentials, "_WAITING_MAX", 1)
+    with serving(of_file(file)) as server:
+        where = json.loads(server.security.auth_params)
+        with socket.create_connection((where["host"], where["port"])):
+            with socket.create_connection((where["host"], where["port"])) as second:
+                assert second.recv(1) == b""
+            with pytest.raises(ConnectionLost, match="does not tell what to show"):
+                ClientCredentials(server.security).data()
+        wait_for(lambda: shown_by(server) == b"first", "a free place", 10)
+
+
+def shown_by(server: CredentialsServer) -> bytes | None:
+    with contextlib.suppress(ConnectionLost):
+        return ClientCredentials(server.security).data()
+    return None
+
+
+def test_neither_key_nor_token_crosses_the_network_and_an_old_answer_is_none(file: Path) -> None:
+    with serving(of_file(file)) as server:
+        where = json.loads(server.security.auth_params)
+        with relay(where["host"], where["port"]) as (port, seen):
+            watched = replace(server.security, auth_params=json.dumps(where | {"port": port}))
+            assert ClientCredentials(watched).data() == b"first"
+            [(asked, answered)] = seen
+        key = bytes.fromhex(where["key"])
+        assert answered
+        for secret in (b"first", where["key"].encode(), key[:32], key[32:]):
+            assert secret not in asked + answered
+        with relay(where["host"], where["port"], answer=answered) as (port, _):
+            watched = replace(server.security, auth_params=json.dumps(where | {"port": port}))
+            with pytest.raises(ConnectionLost, match="its answer is not for this question"):
+                ClientCredentials(watched).data()
+
+
+@contextlib.contextmanager
+def relay(host: str, port: int, answer: bytes = b"") -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+    """What lies between a task and its driver, once: its port, and what it saw; it may answer by itself."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    def carry(listener: socket.socket) -> None:
+        task, _ = listener.accept()
+        with task:
+            asked = task.recv(1000)
+            with socket.create_connection((host, port)) as driver:
+                driver.sendall(asked)
+                answered = answer or b"".join(iter(lambda: driver.recv(1000), b""))
+            seen.append((asked, answered))
+            task.sendall(answered)
+
+    with socket.create_server((host, 0)) as listener:
+        thread = threading.Thread(target=carry, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1], seen
+        thread.join()
 
 
 def test_why_the_driver_has_nothing_to_show_is_told(file: Path) -> None:

@@ -116,3 +116,11 @@ def test_a_run_reads_and_writes_as_who_deployed_it(secured: Secured, source: str
 def test_a_function_whose_owner_may_not_is_refused(secured: Secured) -> None:
     answer = secured.deploy("bobs", "bob", EACH)
     assert answer.status_code in (401, 403), answer.text
+
+
+def test_outputs_go_to_a_topic_with_partitions_too(secured: Secured) -> None:
+    answer = secured.call("PUT", "/admin/v2/persistent/acme/x/parted-out/partitions", json=2)
+    assert answer.status_code == 204, answer.text
+    answer = secured.deploy("parted", "alice", EACH)
+    assert answer.status_code == 204, answer.text
+    assert secured.exchange("parted", [b"a", b"b"], lambda: secured.run("parted")) == [b"a!", b"b!"]

@@ -43,6 +43,7 @@ from tests.client.clusters import OurBroker
 from tests.spark.topics import numbered, options_for, values
 from tests.support.certificates import Authority, Certificate, server_context
 from tests.support.tokens import PROVIDER_TLS, PROVIDER_TOKEN, SECRET, data_url, token
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,3 +351,17 @@ def test_plans_and_explanations_show_no_secret(spark: SparkSession, site: Site, 
     assert "auth.params -> *********(redacted)" in shown
     assert "hidden" not in shown
     assert given["auth.params"].removeprefix("token:") not in shown
+
+
+def test_the_event_log_holds_no_secret_of_a_read_or_a_write(spark: SparkSession, site: Site, topic: str) -> None:
+    site.fill(topic, 3)
+    given = {"service.url": site.tls_url, "topic": topic} | bearer() | site.trusting
+    frame = spark.read.format("magnetar").options(**given).load()
+    frame.select("value").write.format("magnetar").mode("append").options(**given).save()
+    directory = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file://"))
+
+    def logged() -> str:
+        return "".join(path.read_text() for path in directory.rglob("*") if path.is_file())
+
+    wait_for(lambda: "BatchScan magnetar" in logged() and "SQLExecutionEnd" in logged(), "the plan in the log", 30)
+    assert given["auth.params"].removeprefix("token:") not in logged()

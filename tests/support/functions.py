@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import httpx
 class Functions:
     """The functions of public/default behind one web address."""
 
-    def __init__(self, web_url: str) -> None:
+    def __init__(self, web_url: str, headers: Mapping[str, str] | None = None) -> None:
         self.url = f"{web_url}/admin/v3/functions/public/default/"
-        self._http = httpx.Client(base_url=self.url, timeout=60)  # 30 s is what an answer may take
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=60)  # 30 s is what an answer may take
 
     def close(self) -> None:
         self._http.close()

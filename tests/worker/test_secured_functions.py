@@ -154,6 +154,14 @@ def test_each_kind_of_function_works_with_the_rights_of_its_owner(secured: Secur
     assert secured.answers(name, "a") == ["a"]
 
 
+def test_outputs_are_once_on_a_topic_with_partitions_of_who_is_no_administrator(secured: Secured) -> None:
+    answer = secured.call("PUT", "/admin/v2/persistent/acme/x/parts-out/partitions", json=2)
+    assert answer.status_code == 204, answer.text
+    answer = secured.deploy("parts", "alice", COPY, processingGuarantees="EFFECTIVELY_ONCE")
+    assert answer.status_code == 204, answer.text
+    assert sorted(secured.answers("parts", "a", "b")) == ["a", "b"]
+
+
 def test_function_is_refused_where_its_owner_may_not_use_its_topics(secured: Secured) -> None:
     for config, text in (
         ({"inputs": ["persistent://public/default/in"]}, "which may not consume from persistent://public/default/in"),
