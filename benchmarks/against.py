@@ -116,7 +116,8 @@ def shim(directory: Path, tree: Path) -> Path:
     path = directory / "path"
     path.mkdir(parents=True)
     (path / "magnetar").symlink_to(tree)
-    (path / "pyspark_magnetar").symlink_to(tree / "pyspark_magnetar")
+    for package in tree.glob("pyspark_magnetar*"):
+        (path / package.name).symlink_to(package)
     (path / "sitecustomize.py").write_text(WITHOUT_EDITABLE)
     packages = [str(child) for child in tree.iterdir() if (child / "__init__.py").is_file()]
     subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], check=False, stdout=subprocess.DEVNULL)

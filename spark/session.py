@@ -84,7 +84,7 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """The session for SQL, with the data source ``magnetar`` registered; made when it is first asked for.
+        """The session for SQL, with the data source ``magnetar``, alias ``pulsar``; made when it is first asked for.
 
         It takes the JVM seconds to load what SQL needs, and functions of messages never ask.
 
@@ -94,13 +94,14 @@ class Session:
         from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
 
-        from .source.source import MagnetarSource
+        from .source.source import MagnetarSource, PulsarSource
 
         with self._making:
             if self._spark is None:
                 try:
                     spark = SparkSession(self.context)
-                    register(spark, MagnetarSource)
+                    for source in (MagnetarSource, PulsarSource):
+                        register(spark, source)
                 except (Py4JError, OSError) as error:
                     raise SparkFailed(
                         f"no session with master {self.context.master}: {first_line(error)}; the JVM's log says why"

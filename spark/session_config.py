@@ -26,7 +26,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark's own, and the options of the source that may hold a secret themselves.
-    "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]params|private[.]key",
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]?params|private[.]key",
 }
 """What differs from Spark's defaults, and why; beside it `version_settings`."""
 CLUSTER_SETTINGS = {

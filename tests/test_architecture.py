@@ -18,7 +18,8 @@ import magnetar
 import pytest
 
 ROOT = Path(magnetar.__file__).parent
-NOT_THE_PACKAGE = {"pyspark_magnetar", "tests", "examples", "benchmarks", "docs", "build", "dist", "setup.py"}
+BESIDE_IT = {"pyspark_magnetar", "pyspark_magnetar_pulsar"}
+NOT_THE_PACKAGE = BESIDE_IT | {"tests", "examples", "benchmarks", "docs", "build", "dist", "setup.py"}
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("compiled", "errors", "tasks", "wire"),

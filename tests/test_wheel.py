@@ -17,9 +17,9 @@ import pytest
 from magnetar.compiled import MODULES
 
 ROOT = Path(magnetar.__file__).parent
-NOT_THE_PACKAGE = {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info", "pyspark_magnetar"}
-TOP_LEVEL = {"pyspark_magnetar"}
-"""Packages beside ours; Spark finds this one by its name."""
+TOP_LEVEL = {"pyspark_magnetar", "pyspark_magnetar_pulsar"}
+"""Packages beside ours; Spark finds them by their names."""
+NOT_THE_PACKAGE = TOP_LEVEL | {"tests", "examples", "benchmarks", "docs", "build", "dist", "magnetar.egg-info"}
 
 
 def folders() -> set[str]:
@@ -76,7 +76,7 @@ def test_wheel_runs_in_an_empty_environment(tmp_path: Path, is_pure: bool) -> No
     assert "magnetar/wire/pulsar_api.proto" in names
     assert "magnetar/py.typed" in names
     assert not [name for name in names if name.split("/")[1:2] in [[other] for other in NOT_THE_PACKAGE]]
-    assert "pyspark_magnetar/__init__.py" in names
+    assert {f"{package}/__init__.py" for package in TOP_LEVEL} <= set(names)
     assert {"magnetar/" + module for module in MODULES} <= set(names), "their sources are there in any case"
     assert "magnetar/setup.py" not in names
     assert any(name.endswith((".so", ".pyd")) for name in names) == is_compiled

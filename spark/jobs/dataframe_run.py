@@ -27,9 +27,10 @@ from ...instance.endpoint_settings import compression_of
 from ...instance.identity import producer_name
 from ...instance.spec import InstanceSpec
 from ..source.options import read_options
+from ..source.partition import TopicPartition
 from ..source.ranges import Span, TopicRange
 from ..source.security_options import as_options
-from ..source.source import MagnetarSource, TopicPartition, TopicReader
+from ..source.source import MagnetarSource, TopicReader
 from ..spark_version import register
 from .function_contexts import DataFrameContext
 from .plans import RESET_REMEDY, Plan, Task

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...client.connections.service_url import Address, HostPort, parse_service_url
 from ...errors import (
@@ -55,6 +55,21 @@ _ANSWERS = {
 """The answers to what is asked here, by the name of their field."""
 
 
+class Timeouts(NamedTuple):
+    """How long is waited for brokers.
+
+    Attributes:
+        connect_s: for a connection, and again for the answer to CONNECT.
+        request_s: for the answer to a request.
+    """
+
+    connect_s: float
+    request_s: float
+
+
+DEFAULT_TIMEOUTS = Timeouts(CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S)
+
+
 class BlockingConnection:
     """One connection to a broker; for one thread.
 
@@ -62,13 +77,21 @@ class BlockingConnection:
         address: which broker this is.
     """
 
-    def __init__(self, address: Address, credentials: ClientCredentials, *, is_tls: bool):
+    def __init__(
+        self,
+        address: Address,
+        credentials: ClientCredentials,
+        *,
+        is_tls: bool,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ):
         """Connect, and exchange CONNECT and CONNECTED.
 
         Args:
             address: of the broker.
             credentials: that it is shown, and the settings of TLS.
             is_tls: whether it is spoken to with TLS.
+            timeouts: of this and all that follows.
 
         Raises:
             ConnectionLost, OperationTimeout: nobody answers there.
@@ -79,6 +102,7 @@ class BlockingConnection:
         self.address = address
         self._credentials = credentials
         self._is_tls = is_tls
+        self._timeouts = timeouts
         with told_where():
             shown = credentials.data()
             context = credentials.context() if is_tls else None
@@ -87,7 +111,7 @@ class BlockingConnection:
         self._next_request_id = 0
         self._is_connected = False
         try:
-            self._socket: socket.socket = socket.create_connection(address.physical, CONNECT_TIMEOUT_S)
+            self._socket: socket.socket = socket.create_connection(address.physical, timeouts.connect_s)
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {address.physical}: {error}; is the broker running?") from error
         try:
@@ -123,9 +147,10 @@ class BlockingConnection:
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
         connect = connect_command(CLIENT_VERSION, proxy_to, self._credentials.method, shown)
         self.send(encode_frame(wrap(connect)))
-        frame = self.next_frame(time.monotonic() + CONNECT_TIMEOUT_S)
+        frame = self.next_frame(time.monotonic() + self._timeouts.connect_s)
         if frame is None:
-            raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {CONNECT_TIMEOUT_S:g} s")
+            timeout_s = self._timeouts.connect_s
+            raise OperationTimeout(f"{self.address.physical} did not answer CONNECT within {timeout_s:g} s")
         command = frame.command
         if command.type == BaseCommand.ERROR:
             text = f"{self.address.physical} refused us: {command.error.message}"
@@ -155,7 +180,7 @@ class BlockingConnection:
             ConnectionLost: the connection has ended.
         """
         try:
-            self._socket.settimeout(REQUEST_TIMEOUT_S)
+            self._socket.settimeout(self._timeouts.request_s)
             self._socket.sendall(data)
         except OSError as error:
             raise self._broken("lost the connection to", error) from error
@@ -226,7 +251,7 @@ class BlockingConnection:
         self._next_request_id += 1
         request_id = command.request_id = self._next_request_id
         self.send(encode_frame(wrap(command)))
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        deadline = time.monotonic() + self._timeouts.request_s
         before: deque[Frame] = deque()
         try:
             while (frame := self.next_frame(deadline)) is not None:
@@ -240,7 +265,8 @@ class BlockingConnection:
                 before.append(frame)
         finally:
             self._frames.extendleft(reversed(before))
-        raise OperationTimeout(f"{self.address.physical} did not answer within {REQUEST_TIMEOUT_S:g} s: {what}")
+        timeout_s = self._timeouts.request_s
+        raise OperationTimeout(f"{self.address.physical} did not answer within {timeout_s:g} s: {what}")
 
 
 class Routes:
@@ -250,12 +276,13 @@ class Routes:
         credentials: that are shown to brokers, and to the REST interface.
     """
 
-    def __init__(self, service_url: str, security: ClientSecurity | None = None):
+    def __init__(self, service_url: str, security: ClientSecurity | None = None, timeouts: Timeouts = DEFAULT_TIMEOUTS):
         """Prepare; nothing is connected yet, and no file is read.
 
         Args:
             service_url: of the cluster.
             security: what brokers are shown, and how they are checked; None for nothing.
+            timeouts: of all connections.
 
         Raises:
             InvalidConfig: the URL is none, or there are no such credentials.
@@ -263,10 +290,11 @@ class Routes:
         service = parse_service_url(service_url)
         self._is_tls = service.is_tls
         self._hosts = service.hosts
+        self._timeouts = timeouts
         self.credentials = ClientCredentials(security)
 
     def _connect(self, address: Address) -> BlockingConnection:
-        return BlockingConnection(address, self.credentials, is_tls=self._is_tls)
+        return BlockingConnection(address, self.credentials, is_tls=self._is_tls, timeouts=self._timeouts)
 
     def service(self) -> BlockingConnection:
         """Return a connection to the first host of the service URL that answers."""

@@ -1,24 +1,33 @@
-"""What `spark.read.format("magnetar").option(...)` takes: names as the JVM connector has them, checked and typed.
-
-Options arrive as text, their names in any case. A name that means nothing is refused with the nearest one that does.
-"""
+"""What `spark.read.format("magnetar").option(...)` takes: names as the JVM connector has them, checked and typed."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, cast
+from typing import cast
 
 from ...client.config import Compression
-from ...errors import InvalidConfig, MagnetarError
+from ...errors import InvalidConfig
 from ...security.credentials.client_security import ClientSecurity
 from ...wire.compression import NAMES as COMPRESSIONS
-from ...wire.message_id import MessageId, deserialize
+from ...wire.message_id import LATEST
 from ...wire.topic_name import TopicName, parse_topic_name
-from .security_options import SECURITY_OPTIONS, security_options
+from .connection import DEFAULT_TIMEOUTS, Timeouts
+from .offsets import FROM_EARLIEST, TO_LATEST, Offsets, read_offsets, read_times
+from .option_names import (
+    READ_OPTIONS,
+    STREAM_OPTIONS,
+    TOPIC_OPTIONS,
+    WRITE_OPTIONS,
+    boolean,
+    known,
+    needed,
+    number,
+)
+from .reader import NAME_PREFIX as SUBSCRIPTION_PREFIX
+from .security_options import security_options
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
@@ -29,37 +38,8 @@ REMEDY = "set failOnDataLoss=false to go on with what there is"
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 
-_TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
-READ_OPTIONS = (
-    "service.url", "admin.url", *_TOPIC_OPTIONS, "startingOffsets", "endingOffsets", "startingTime", "endingTime",
-    "minPartitions", "failOnDataLoss", "pollTimeoutMs", "columns", "crypto.private.key", *SECURITY_OPTIONS,
-)  # fmt: skip
-WRITE_OPTIONS = (
-    "service.url",
-    "admin.url",
-    "topic",
-    "producer.name.prefix",
-    "topic.partitions",
-    "effectivelyOnce",
-    "compression",
-    "sendTimeoutMs",
-    "encryption.keys",
-    "crypto.public.key",
-    *SECURITY_OPTIONS,
-)
-# A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
-_SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
-
-
-class Offsets(NamedTuple):
-    """Where to begin or to end: for all topics alike, or by full topic name."""
-
-    everywhere: Literal["earliest", "latest"] | None
-    by_topic: Mapping[str, MessageId]
-
-
-FROM_EARLIEST = Offsets("earliest", {})
-TO_LATEST = Offsets("latest", {})
+MAX_AHEAD_MESSAGES = 50_000
+"""What the broker may send ahead of a task, in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +54,16 @@ class ReadOptions:
         starting: first message that is read.
         ending: last message that is read.
         starting_time_ms: read what was published at this time or later.
+        starting_times_ms: the same by full topic name.
         ending_time_ms: read what was published at this time or before.
+        ending_times_ms: the same by full topic name.
         min_partitions: into how many ranges the entries are cut at least, None to choose.
         fail_on_data_loss: fail when something planned is gone, rather than go on without it.
         poll_timeout_ms: longest wait for the next entry.
         columns: which of `COLUMNS`.
+        subscription_prefix: the subscriptions that tasks read by are called so, with something behind it.
+        ahead_messages: what the broker may send ahead of a task.
+        timeouts: of connections.
         private_key: where the private key of encrypted messages is, a URI; empty for nowhere.
         security: what is shown to brokers, and how they are checked.
         remedy: what the user can do about entries that are gone.
@@ -91,59 +76,111 @@ class ReadOptions:
     starting: Offsets = FROM_EARLIEST
     ending: Offsets = TO_LATEST
     starting_time_ms: int | None = None
+    starting_times_ms: Mapping[str, int] = field(default_factory=dict)
     ending_time_ms: int | None = None
+    ending_times_ms: Mapping[str, int] = field(default_factory=dict)
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     columns: tuple[str, ...] = COLUMNS
+    subscription_prefix: str = SUBSCRIPTION_PREFIX
+    ahead_messages: int = MAX_AHEAD_MESSAGES
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     private_key: str = field(default="", repr=False)  # a URI may hold the key itself
     security: ClientSecurity = field(default_factory=ClientSecurity)
     remedy: str = REMEDY
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a read.
+    """Return the options of a batch.
 
     Raises:
         InvalidConfig: says which option is unknown, missing or wrong.
     """
-    given = _known(options, READ_OPTIONS)
-    topics, pattern = _topics(given)
-    for bound, verb in (("starting", "begin"), ("ending", "end")):
-        if f"{bound}time" in given and f"{bound}offsets" in given:
-            raise InvalidConfig(f"{bound}Time and {bound}Offsets both say where to {verb}; give one of them")
-    starting = _offsets("startingOffsets", given.get("startingoffsets", "earliest"), topics)
-    if starting.everywhere == "latest":
+    given = known(options, READ_OPTIONS)
+    common = common_options(given, "earliest")
+    if common.starting.everywhere == "latest":
         raise InvalidConfig("startingOffsets=latest reads nothing in a batch; give earliest or a position per topic")
-    ending = _offsets("endingOffsets", given.get("endingoffsets", "latest"), topics)
-    if ending.everywhere == "earliest":
+    if common.ending.everywhere == "earliest":
         raise InvalidConfig("endingOffsets=earliest reads nothing; give latest or a position per topic")
-    for name, begin in starting.by_topic.items():
-        end = ending.by_topic.get(name)
-        if end is not None and begin[:2] > end[:2]:
+    for name, begin in common.starting.by_topic.items():
+        end = common.ending.by_topic.get(name)
+        if end is not None and begin[:2] > end[:2] and begin != LATEST:
             raise InvalidConfig(
                 f"startingOffsets {begin.ledger_id}:{begin.entry_id} of {name} lies behind its endingOffsets"
                 f" {end.ledger_id}:{end.entry_id}; exchange them"
             )
-    starting_time_ms = _number(given, "startingTime", 0)
-    ending_time_ms = _number(given, "endingTime", 0)
-    if starting_time_ms is not None and ending_time_ms is not None and starting_time_ms > ending_time_ms:
-        raise InvalidConfig(f"startingTime={starting_time_ms} is later than endingTime={ending_time_ms}; exchange them")
+    first, last = common.starting_time_ms, common.ending_time_ms
+    if first is not None and last is not None and first > last:
+        raise InvalidConfig(f"startingTime={first} is later than endingTime={last}; exchange them")
+    return common
+
+
+def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that a read has, before it is known whether it is a batch or a stream.
+
+    Raises:
+        InvalidConfig: an option is unknown in both, or wrong.
+    """
+    is_stream = not any(
+        name in map(str.lower, options) for name in map(str.lower, set(READ_OPTIONS) - set(STREAM_OPTIONS))
+    )
+    given = known(options, (*READ_OPTIONS, *STREAM_OPTIONS) if is_stream else READ_OPTIONS)
+    return common_options(given, "earliest").columns
+
+
+def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
+    """Return what batches and streams have in common.
+
+    Args:
+        given: all options, by our names in small letters.
+        default_start: where reading begins if no option says so.
+    """
+    topics, pattern = _topics(given)
+    times = {bound: _bound(given, bound, topics) for bound in ("starting", "ending")}
+    prefix = given.get("subscriptionprefix", SUBSCRIPTION_PREFIX)
+    if not prefix:
+        raise InvalidConfig(f"subscriptionPrefix is empty; leave it out to have {SUBSCRIPTION_PREFIX}")
     return ReadOptions(
-        service_url=_needed(given, "service.url"),
+        service_url=needed(given, "service.url"),
         admin_url=given.get("admin.url"),
         topics=topics,
         pattern=pattern,
-        starting=starting,
-        ending=ending,
-        starting_time_ms=starting_time_ms,
-        ending_time_ms=ending_time_ms,
-        min_partitions=_number(given, "minPartitions", 1),
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
-        poll_timeout_ms=_number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
+        starting=read_offsets("startingOffsets", given.get("startingoffsets", default_start), topics),
+        ending=read_offsets("endingOffsets", given.get("endingoffsets", "latest"), topics),
+        starting_time_ms=number(given, "startingTime", 0),
+        starting_times_ms=times["starting"],
+        ending_time_ms=number(given, "endingTime", 0),
+        ending_times_ms=times["ending"],
+        min_partitions=number(given, "minPartitions", 1),
+        fail_on_data_loss=boolean(given, "failOnDataLoss", True),
+        poll_timeout_ms=number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
         columns=_columns(given.get("columns")),
+        subscription_prefix=prefix,
+        ahead_messages=number(given, "magnetar.reader.receiverQueueSize", 1) or MAX_AHEAD_MESSAGES,
+        timeouts=_timeouts(given),
         private_key=given.get("crypto.private.key", ""),
         security=security_options(given),
+    )
+
+
+def _bound(given: Mapping[str, str], bound: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
+    """Return the times per topic of one end, where only one option may say where that is."""
+    options = (f"{bound}Time", f"{bound}OffsetsByTimestamp", f"{bound}Offsets")
+    said = [option for option in options if option.lower() in given]
+    if len(said) > 1:
+        verb = "begin" if bound == "starting" else "end"
+        raise InvalidConfig(f"{said[0]} and {said[1]} both say where to {verb}; give one of them")
+    text = given.get(options[1].lower())
+    return {} if text is None else read_times(options[1], text, topics)
+
+
+def _timeouts(given: Mapping[str, str]) -> Timeouts:
+    connect_ms = number(given, "magnetar.client.connectionTimeoutMs", 1)
+    request_ms = number(given, "magnetar.client.operationTimeoutMs", 1)
+    return Timeouts(
+        connect_s=DEFAULT_TIMEOUTS.connect_s if connect_ms is None else connect_ms / 1000,
+        request_s=DEFAULT_TIMEOUTS.request_s if request_ms is None else request_ms / 1000,
     )
 
 
@@ -190,9 +227,9 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
     Raises:
         InvalidConfig: says which option is unknown, missing or wrong.
     """
-    given = _known(options, WRITE_OPTIONS)
+    given = known(options, WRITE_OPTIONS)
     topic = given.get("topic")
-    effectively_once = _boolean(given, "effectivelyOnce", False)
+    effectively_once = boolean(given, "effectivelyOnce", False)
     if effectively_once and ("admin.url" not in given or topic is None):
         raise InvalidConfig(
             "effectivelyOnce=true needs option topic, and option admin.url to have the broker deduplicate it; give both"
@@ -212,51 +249,22 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
             " file:///path; give both"
         )
     return WriteOptions(
-        service_url=_needed(given, "service.url"),
+        service_url=needed(given, "service.url"),
         admin_url=given.get("admin.url"),
         topic=None if topic is None else parse_topic_name(topic).text,
         name_prefix=prefix,
-        partitions=_number(given, "topic.partitions", 0),
+        partitions=number(given, "topic.partitions", 0),
         effectively_once=effectively_once,
         compression=cast(Compression, compression),
-        send_timeout_ms=_number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
+        send_timeout_ms=number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
         encryption_keys=names,
         public_key=given.get("crypto.public.key", ""),
         security=security_options(given),
     )
 
 
-def _known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return the options by their names in small letters; a name that is not in ``names`` is refused."""
-    known = {name.lower(): name for name in names}
-    given: dict[str, str] = {}
-    for name, value in options.items():
-        small = name.lower()
-        if small == "path":
-            small = "topic"  # what load("...") and save("...") give
-        if small in known:
-            if small in given:
-                raise InvalidConfig(f"the topic is given twice: {given[small]!r} and {value!r}")
-            given[small] = str(value).strip()
-        elif not _SPARKS_OWN.fullmatch(small):
-            if small in map(str.lower, (*READ_OPTIONS, *WRITE_OPTIONS)):
-                verb = "writes" if names is WRITE_OPTIONS else "reads"
-                raise InvalidConfig(f"option {name!r} is not for {verb}; leave it out; known are {', '.join(names)}")
-            near = difflib.get_close_matches(small, known, 1, 0.5)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(names)}"
-            raise InvalidConfig(f"option {name!r} is unknown{hint}")
-    return given
-
-
-def _needed(given: Mapping[str, str], name: str) -> str:
-    value = given.get(name.lower())
-    if not value:
-        raise InvalidConfig(f"option {name} is missing; for example .option({name!r}, 'pulsar://localhost:6650')")
-    return value
-
-
 def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None]:
-    chosen = [name for name in _TOPIC_OPTIONS if name.lower() in given]
+    chosen = [name for name in TOPIC_OPTIONS if name.lower() in given]
     if len(chosen) != 1:
         what = "none is" if not chosen else f"{' and '.join(chosen)} are"
         raise InvalidConfig(f"exactly one of topic, topics and topicsPattern is needed; {what} given")
@@ -290,42 +298,6 @@ def check_pattern(text: str) -> str:
     return found[1] if found else "public/default"
 
 
-def _offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offsets:
-    if text.lower() in ("earliest", "latest"):
-        return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
-    try:
-        record = json.loads(text)
-    except ValueError as error:
-        if text.startswith("{"):
-            raise InvalidConfig(f"{option}={text!r} is no JSON: {error}") from error
-        record = None
-    if not isinstance(record, dict):
-        if len(topics) == 1:
-            return Offsets(None, {topics[0].text: _position(option, text)})
-        raise InvalidConfig(f"{option}={text!r} is neither earliest, latest nor JSON of topic -> position")
-    by_topic = {parse_topic_name(name).text: _position(option, value) for name, value in record.items()}
-    bases = {name.text for name in topics}
-    for name in by_topic:
-        if topics and name not in bases and parse_topic_name(name).base.text not in bases:
-            raise InvalidConfig(f"{option} names {name}, which is not read; read are {', '.join(sorted(bases))}")
-    return Offsets(None, by_topic)
-
-
-def _position(option: str, value: object) -> MessageId:
-    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes that clients exchange."""
-    if isinstance(value, str) and re.fullmatch(r"\d+:\d+(:\d+)?", value):
-        ledger, entry, *index = map(int, value.split(":"))
-        return MessageId(ledger, entry, batch_index=index[0] if index else -1)
-    if isinstance(value, list):
-        try:
-            return deserialize(bytes(number & 255 for number in value))  # Java writes bytes as -128 to 127
-        except (MagnetarError, TypeError) as error:
-            raise InvalidConfig(f"{option}: {value!r} is no serialised message id: {error}") from error
-    raise InvalidConfig(
-        f"{option}: {value!r} is no position; give 'ledger:entry', 'ledger:entry:index' or the bytes of a message id"
-    )
-
-
 def _columns(text: str | None) -> tuple[str, ...]:
     if text is None:
         return COLUMNS
@@ -340,21 +312,3 @@ def _columns(text: str | None) -> tuple[str, ...]:
     if not chosen:
         raise InvalidConfig(f"option columns is empty; there are {', '.join(COLUMNS)}")
     return chosen
-
-
-def _number(given: Mapping[str, str], name: str, least: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
-        raise InvalidConfig(f"{name}={text!r} is not a whole number of {least} or more")
-    return int(text)
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
-    return text.lower() == "true"

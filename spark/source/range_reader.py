@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_AHEAD_MESSAGES = 50_000
-"""What the broker may send ahead of us, in messages."""
 _FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
 _BACKOFF_S = (0.05, 2.0)
 _LOOK_AFTER_S = 2.0  # without an entry: what is planned comes at once, unless it is gone
@@ -83,7 +81,7 @@ class RangeReader:
     def __init__(self, wanted: TopicRange, options: ReadOptions):
         """Prepare; of the options those hold that say from where and how, not what."""
         self.lost_entries = 0
-        self._routes = Routes(options.service_url, options.security)
+        self._routes = Routes(options.service_url, options.security, options.timeouts)
         self._range = wanted
         self._options = options
         self._poll_timeout_s = options.poll_timeout_ms / 1000
@@ -152,8 +150,10 @@ class RangeReader:
     def _read_connected(self) -> Iterator[Entry]:
         """Yield entries for as long as one connection holds."""
         connection = self._connection = self._routes.connect_to(self._range.topic)
-        reader = BlockingReader(connection, self._range.topic, MessageId(*self._next))
-        permits = _Permits()
+        reader = BlockingReader(
+            connection, self._range.topic, MessageId(*self._next), self._options.subscription_prefix
+        )
+        permits = _Permits(self._options.ahead_messages)
         reader.flow(permits.first(self._left))
         is_first = True
         while not self._is_done:
@@ -219,7 +219,8 @@ class RangeReader:
     def _is_deleted(self, position: Position) -> bool:
         """Return whether a topic begins behind an entry now: brokers delete from the front."""
         with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
-            mark = BlockingReader(connection, self._range.topic, EARLIEST).last_message().mark_delete
+            reader = BlockingReader(connection, self._range.topic, EARLIEST, self._options.subscription_prefix)
+            mark = reader.last_message().mark_delete
         return mark is not None and position <= mark
 
     def _lose(self, what: str, entries: int) -> None:
@@ -278,7 +279,7 @@ class RangeReader:
         near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
         for start in (near, MessageId(ledger_id, 0), EARLIEST):
             with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
-                reader = BlockingReader(connection, self._range.topic, start)
+                reader = BlockingReader(connection, self._range.topic, start, self._options.subscription_prefix)
                 while (found := self._next_before(reader, last.position)) is not None:
                     entry = self._open(*found)
                     if entry.metadata.uuid == metadata.uuid and is_chunk(entry.metadata):
@@ -298,14 +299,15 @@ class RangeReader:
 class _Permits:
     """How many messages the broker may send: enough to keep busy, not many more than the range still has."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_messages: int) -> None:
+        self._ahead_messages = ahead_messages
         self._granted = 0
         self._messages = 0
         self._entries = 0
 
     def first(self, entries_left: int) -> int:
         """Return the permits to begin with."""
-        self._granted = 1 if entries_left < 2 else _FIRST_PERMITS
+        self._granted = 1 if entries_left < 2 else min(_FIRST_PERMITS, self._ahead_messages)
         return self._granted
 
     def used(self, messages: int, entries_left: int) -> int:
@@ -314,7 +316,7 @@ class _Permits:
         self._entries += 1
         self._granted -= messages
         per_entry = self._messages / self._entries
-        wanted = min(MAX_AHEAD_MESSAGES, max(1, int(per_entry * entries_left)))
+        wanted = min(self._ahead_messages, max(1, int(per_entry * entries_left)))
         if self._granted > wanted // 2:
             return 0
         more = wanted - self._granted  # a debt too: batches are sent whole, and the broker counts below zero

@@ -14,7 +14,8 @@ from .connection import BlockingConnection
 
 CONSUMER_ID = 1
 """There is one consumer on a connection."""
-_NAME_PREFIX = "magnetar-spark-"
+NAME_PREFIX = "magnetar-spark"
+"""Subscriptions of readers are called so, unless an option says otherwise."""
 
 
 class ReaderClosed(Exception):
@@ -75,13 +76,36 @@ class BlockingConsumer:
             mark = Position(signed_64(data.ledgerId), signed_64(data.entryId))
         return LastMessage(Position(last.ledger_id, last.entry_id), last.batch_index, mark)
 
+    def acknowledge(self, position: Position) -> None:
+        """Acknowledge everything up to an entry; the broker does not answer."""
+        command = pb.CommandAck(
+            consumer_id=CONSUMER_ID, ack_type=pb.CommandAck.Cumulative, message_id=[to_data(MessageId(*position))]
+        )
+        self.connection.send(encode_frame(wrap(command)))
+
+    def seek_to_id(self, message_id: MessageId) -> None:
+        """Move to an entry, or to the next one there is."""
+        place = to_data(MessageId(message_id.ledger_id, message_id.entry_id))
+        self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_id=place))
+
+    def _seek(self, command: pb.CommandSeek) -> None:
+        self.connection.request(f"seek in {self._topic}", command)
+        # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
+        # came before was sent to the closed one.
+        self.attach()
+        self.connection.forget_frames()
+
+    def close(self) -> None:
+        """Close the consumer; the connection stays open."""
+        self.connection.request(f"closing {self._topic}", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
+
 
 class BlockingReader(BlockingConsumer):
     """Reads one topic from a start position on. It never creates the topic."""
 
-    def __init__(self, connection: BlockingConnection, topic: str, start: MessageId):
-        """Subscribe; raises as `BlockingConsumer`."""
-        name = _NAME_PREFIX + secrets.token_hex(8)
+    def __init__(self, connection: BlockingConnection, topic: str, start: MessageId, prefix: str = NAME_PREFIX):
+        """Subscribe, under a new name that begins with ``prefix``; raises as `BlockingConsumer`."""
+        name = f"{prefix}-{secrets.token_hex(8)}"
         command = pb.CommandSubscribe(
             topic=topic,
             subscription=name,
@@ -114,22 +138,6 @@ class BlockingReader(BlockingConsumer):
                 raise ReaderClosed
         return None
 
-    def close(self) -> None:
-        """Close the reader; the connection stays open."""
-        self.connection.request(f"closing {self._topic}", pb.CommandCloseConsumer(consumer_id=CONSUMER_ID))
-
     def seek_to_time(self, publish_time_ms: int) -> None:
         """Move to the first entry that was published at a time or later."""
         self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_publish_time=publish_time_ms))
-
-    def seek_to_id(self, message_id: MessageId) -> None:
-        """Move to an entry, or to the next one there is."""
-        place = to_data(MessageId(message_id.ledger_id, message_id.entry_id))
-        self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_id=place))
-
-    def _seek(self, command: pb.CommandSeek) -> None:
-        self.connection.request(f"seek in {self._topic}", command)
-        # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
-        # came before was sent to the closed one.
-        self.attach()
-        self.connection.forget_frames()

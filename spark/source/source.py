@@ -38,8 +38,9 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
-from .options import NOT_NULL, ReadOptions, WriteOptions, read_options, write_options
-from .ranges import MIN_ENTRIES_PER_RANGE, TopicRange
+from .options import NOT_NULL, ReadOptions, WriteOptions, columns_of, read_options, write_options
+from .partition import RANGES_PER_CORE, TopicPartition
+from .ranges import MIN_ENTRIES_PER_RANGE
 from .requirements import READS_AND_WRITES, need
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT = "magnetar"
-RANGES_PER_CORE = 2
-"""How many ranges a read is cut into for each core of the driver's machine, where ``minPartitions`` does not say."""
+PULSAR_FORMAT = "pulsar"
+"""The name that the JVM connector has."""
 
 _TYPES: dict[str, DataType] = {
     "value": BinaryType(),
@@ -72,11 +73,23 @@ class MagnetarSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read."""
-        columns = read_options(self.options).columns
+        columns = columns_of(self.options)
         return StructType([StructField(name, _TYPES[name], name not in NOT_NULL) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
+        self._check_columns(schema)
+        return TopicReader(read_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what plans the batches of a stream, and reads them."""
+        from .streaming.options import stream_options
+        from .streaming.reader import TopicStreamReader
+
+        self._check_columns(schema)
+        return TopicStreamReader(stream_options(self.options))
+
+    def _check_columns(self, schema: StructType) -> None:
         need(*READS_AND_WRITES)
         there = self.schema()
         if _shape(schema) != _shape(there):
@@ -84,13 +97,6 @@ class MagnetarSource(DataSource):
                 f"the columns of a topic are given: {', '.join(there.names)}; leave .schema(…) out, and choose with"
                 " option columns or select"
             )
-        return TopicReader(read_options(self.options))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Refuse: only what is there can be read."""
-        raise InvalidConfig(
-            "topics cannot be read as a stream yet; use spark.read, with startingOffsets where it ended"
-        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Refuse: a stream's batches can be written one by one."""
@@ -112,17 +118,18 @@ class MagnetarSource(DataSource):
         return TopicWriter(pinned(options))
 
 
+class PulsarSource(MagnetarSource):
+    """The same under the name that programs for the JVM connector have."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return PULSAR_FORMAT
+
+
 def _shape(schema: StructType) -> list[tuple[str, str]]:
     """Return names and types; that a column may be null, Spark adds in places."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-class TopicPartition(InputPartition):
-    """The range that one task reads."""
-
-    def __init__(self, wanted: TopicRange):
-        super().__init__(str(wanted))
-        self.wanted = wanted
 
 
 class TopicReader(DataSourceReader):

@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
-from ...wire.message_id import EARLIEST, MessageId
+from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.position import Position
-from ...wire.topic_name import parse_topic_name
+from ...wire.topic_name import TopicName, parse_topic_name
 from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes, ask
-from .options import Offsets, ReadOptions, check_pattern
+from .offsets import Offsets
+from .options import ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
-from .reader import BlockingReader
+from .reader import NAME_PREFIX, BlockingReader, LastMessage
 
 BEHIND_ANY = (1 << 62) - 1
 """An entry id that no ledger reaches."""
@@ -39,7 +41,7 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
         DataLoss: a place to begin at is not in the topic any more.
         MagnetarError: the broker cannot be asked.
     """
-    routes = Routes(options.service_url, options.security)
+    routes = Routes(options.service_url, options.security, options.timeouts)
     wholes = []
     for topic, may_be_missing in topics_to_read(routes, options):
         try:
@@ -63,27 +65,35 @@ def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool
     Partitions go by their own names. One that nobody has published to may not have been made yet: it is empty.
     """
     if options.pattern is not None:
-        names = _matching(routes, options.pattern)
+        names = matching(routes, options.pattern)
+        if not names:
+            raise TopicNotFound(f"no topic matches topicsPattern={options.pattern!r}; look with: magnetar topics list")
         _check_named(names, options)
         # What is deleted between the two questions has no messages either.
         return [(name, True) for name in names]
+    return list(named_topics(routes, options.topics).items())
+
+
+def named_topics(routes: Routes, topics: Sequence[TopicName]) -> dict[str, bool]:
+    """Return the full names of topics or their partitions, and of each whether it may be missing."""
     found: dict[str, bool] = {}
-    for topic in options.topics:
+    for topic in topics:
         count = routes.partitions(topic) if topic.partition < 0 else 0
         found |= {topic.partition_name(index).text: True for index in range(count)} if count else {topic.text: False}
-    return list(found.items())
+    return found
 
 
-def _matching(routes: Routes, pattern: str) -> list[str]:
+def matching(routes: Routes, pattern: str) -> list[str]:
+    """Return the full names of the topics that a pattern matches, of partitions where there are some."""
     expression = re.compile(pattern)
+    is_local = "/" not in pattern
     found = []
     for text in routes.topics_of(check_pattern(pattern)):
         base = parse_topic_name(text).base
-        # With and without the scheme, as people write patterns both ways.
-        if expression.fullmatch(base.text) or expression.fullmatch(base.text.partition("://")[2]):
+        # With and without the scheme, as people write patterns both ways; and for a local name, as they do for Kafka.
+        spellings = [base.text, base.text.partition("://")[2], *([base.local] if is_local else [])]
+        if any(expression.fullmatch(one) for one in spellings):
             found.append(text)
-    if not found:
-        raise TopicNotFound(f"no topic matches topicsPattern={pattern!r}; look with: magnetar topics list")
     return sorted(found, key=_natural)
 
 
@@ -103,20 +113,22 @@ def _natural(text: str) -> tuple[str, int]:
 
 def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | None:
     """Return all of a topic that the options mean, None if that is nothing."""
+    prefix = options.subscription_prefix
     with contextlib.closing(routes.connect_to(topic)) as connection:
-        spans, last_index = _spans(routes, connection, topic, options.admin_url)
+        spans, last_index = _spans(routes, connection, topic, options.admin_url, prefix)
         if not spans:
             return None
-        start = _place(options.starting, topic)
-        end = _place(options.ending, topic)
+        start, end = place_of(options.starting, topic), place_of(options.ending, topic)
         begin = _checked_start(start, spans, topic, options.fail_on_data_loss)
         until = Position(end.ledger_id, end.entry_id) if end is not None else None
         first_index = max(start.batch_index, 0) if start is not None and begin == start[:2] else 0
         stop_index: int | None = end.batch_index if end is not None and end.batch_index >= 0 else None
-        if options.starting_time_ms is not None:
-            begin, first_index = _after(_time_mark(connection, topic, options.starting_time_ms)), 0
-        if options.ending_time_ms is not None:
-            until, stop_index = _time_mark(connection, topic, options.ending_time_ms + 1), None
+        from_ms = time_of(options.starting_times_ms, topic, options.starting_time_ms)
+        if from_ms is not None:
+            begin, first_index = _after(time_mark(connection, topic, from_ms, prefix)), 0
+        to_ms = time_of(options.ending_times_ms, topic, options.ending_time_ms)
+        if to_ms is not None:
+            until, stop_index = time_mark(connection, topic, to_ms + 1, prefix), None
     kept = clip(spans, begin, until)
     if not kept:
         return None
@@ -141,7 +153,13 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
     return TopicRange(topic, kept) if kept else None
 
 
-def _place(offsets: Offsets, topic: str) -> MessageId | None:
+def time_of(times_ms: Mapping[str, int], topic: str, everywhere_ms: int | None) -> int | None:
+    """Return the time of a topic or partition among times by topic; None if nothing says one."""
+    base = parse_topic_name(topic).base.text
+    return times_ms.get(topic, times_ms.get(base, everywhere_ms))
+
+
+def place_of(offsets: Offsets, topic: str) -> MessageId | None:
     """Return a place as an id; None has no bound. A place that is said of a whole topic names a partition's own id."""
     if topic in offsets.by_topic:
         return offsets.by_topic[topic]
@@ -149,6 +167,8 @@ def _place(offsets: Offsets, topic: str) -> MessageId | None:
     whole = offsets.by_topic.get(name.base.text)
     if whole is None or name.partition < 0:
         return None
+    if whole in (EARLIEST, LATEST):
+        return whole
     if whole.partition < 0:
         raise InvalidConfig(f"{name.base} has partitions, so a position needs to name one: '{name.base}-partition-N'")
     return whole if whole.partition == name.partition else None
@@ -158,7 +178,7 @@ def _checked_start(
     start: MessageId | None, spans: tuple[Span, ...], topic: str, fail_on_data_loss: bool
 ) -> Position | None:
     """Return where reading begins; a place that is gone counts as loss, one behind the end is none."""
-    if start is None:
+    if start is None or start == EARLIEST:
         return None
     position = Position(start.ledger_id, start.entry_id)
     first = Position(spans[0].ledger_id, spans[0].first)
@@ -178,9 +198,9 @@ def _after(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)
 
 
-def _time_mark(connection: BlockingConnection, topic: str, time_ms: int) -> Position:
+def time_mark(connection: BlockingConnection, topic: str, time_ms: int, prefix: str = NAME_PREFIX) -> Position:
     """Return the last entry before the first one that was published at a time or later."""
-    reader = BlockingReader(connection, topic, EARLIEST)
+    reader = BlockingReader(connection, topic, EARLIEST, prefix)
     reader.seek_to_time(time_ms)
     newest = reader.last_message()
     reader.close()
@@ -191,40 +211,67 @@ def _time_mark(connection: BlockingConnection, topic: str, time_ms: int) -> Posi
     return newest.mark_delete
 
 
+def bounds(
+    connection: BlockingConnection, topic: str, prefix: str = NAME_PREFIX
+) -> tuple[Position | None, LastMessage]:
+    """Return the first entry of a topic, None if there is none, and what is last."""
+    reader = BlockingReader(connection, topic, EARLIEST, prefix)
+    newest = reader.last_message()
+    first: Position | None = None
+    if newest.last.entry_id >= 0:
+        mark = newest.mark_delete
+        first = _after(mark) if mark is not None else _first_entry(reader, topic)
+    reader.close()
+    return first, newest
+
+
 def _spans(
-    routes: Routes, connection: BlockingConnection, topic: str, admin_url: str | None
+    routes: Routes, connection: BlockingConnection, topic: str, admin_url: str | None, prefix: str = NAME_PREFIX
 ) -> tuple[tuple[Span, ...], int]:
     """Return the entries of a topic, ledger by ledger, and the index of the newest message in its batch."""
-    reader = BlockingReader(connection, topic, EARLIEST)
-    newest = reader.last_message()
-    last, mark = newest.last, newest.mark_delete
-    if last.entry_id < 0:
-        reader.close()
+    first, newest = bounds(connection, topic, prefix)
+    if first is None:
         return (), -1
-    first = _after(mark) if mark is not None else _first_entry(reader, topic)
-    reader.close()
+    return spans_between(routes, topic, first, newest.last, admin_url, prefix), newest.last_index
+
+
+def spans_between(
+    routes: Routes, topic: str, first: Position, last: Position, admin_url: str | None, prefix: str = NAME_PREFIX
+) -> tuple[Span, ...]:
+    """Return the entries of a topic from one to another, both included, ledger by ledger.
+
+    Args:
+        routes: to its broker.
+        topic: full name.
+        first: where nothing before it in the topic is gone; it may be behind the last entry of its ledger.
+        last: an entry that is there.
+        admin_url: of the REST interface, which tells all ledgers at once; None asks for one after the other.
+        prefix: of the subscriptions that are needed for that.
+    """
+    if first.ledger_id == last.ledger_id:
+        return (Span(*first, last.entry_id),) if first <= last else ()
     if admin_url is not None:
         path = f"/admin/v2/{parse_topic_name(topic).rest_path}/internalStats"
         statistics = ask(admin_url, "GET", path, credentials=routes.credentials)
-        spans = _spans_of_statistics(statistics, last)
-        return clip(spans, first, last), newest.last_index
+        return clip(_spans_of_statistics(statistics, last), first, last)
     found: list[Span] = []
     # A reader before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
     ledger, entry = first
     while ledger < last.ledger_id:
-        end, following = _end_of_ledger(routes, topic, ledger)
+        end, following = _end_of_ledger(routes, topic, ledger, prefix)
         if entry <= end:
             found.append(Span(ledger, entry, end))
         ledger, entry = following
-    found.append(Span(ledger, entry, last.entry_id))
-    return tuple(found), newest.last_index
+    if ledger == last.ledger_id and entry <= last.entry_id:
+        found.append(Span(ledger, entry, last.entry_id))
+    return tuple(found)
 
 
-def _end_of_ledger(routes: Routes, topic: str, ledger_id: int) -> tuple[int, Position]:
+def _end_of_ledger(routes: Routes, topic: str, ledger_id: int, prefix: str) -> tuple[int, Position]:
     """Return the last entry of a ledger that others follow, and the first entry behind it."""
     # A connection of its own: what the broker sends beyond the entry that is waited for goes with it.
     with contextlib.closing(routes.connect_to(topic)) as connection:
-        reader = BlockingReader(connection, topic, EARLIEST)
+        reader = BlockingReader(connection, topic, EARLIEST, prefix)
         reader.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
         mark = reader.last_message().mark_delete
         following = _first_entry(reader, topic)

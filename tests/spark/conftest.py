@@ -85,6 +85,22 @@ class SmallLedgers(OurBroker):
 
         return self.call(trim())
 
+    def backlogs(self, topic: str) -> dict[str, int]:
+        """Messages that each subscription has not acknowledged."""
+
+        async def stats() -> dict[str, Any]:
+            return (await self.service.topic(parse_topic_name(topic))).stats()
+
+        return {name: one["msgBacklog"] for name, one in self.call(stats())["subscriptions"].items()}
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Delete a subscription that has no consumer."""
+
+        async def unsubscribe() -> None:
+            await (await self.service.topic(parse_topic_name(topic))).subscriptions[subscription].delete(force=True)
+
+        self.call(unsubscribe())
+
     def messages_out(self, topic: str) -> int:
         async def messages_out() -> int:
             return (await self.service.topic(parse_topic_name(topic))).messages_out

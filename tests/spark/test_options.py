@@ -8,7 +8,8 @@ from pathlib import Path
 import magnetar
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.spark.source.options import COLUMNS, READ_OPTIONS, WRITE_OPTIONS, read_options, write_options
+from magnetar.spark.source.option_names import READ_OPTIONS, WRITE_OPTIONS
+from magnetar.spark.source.options import COLUMNS, read_options, write_options
 from magnetar.spark.source.security_options import SECURITY_OPTIONS
 from magnetar.wire.message_id import MessageId
 

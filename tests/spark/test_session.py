@@ -168,13 +168,14 @@ def test_spark_finds_the_source_by_itself_and_without_pyarrow_it_stays_out_of_th
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import pyspark_magnetar as it\n"
+        "import pyspark_magnetar_pulsar as other; print(other.DefaultSource.name())\n"
         "source = it.DefaultSource({'service.url': 'pulsar://h', 'topic': 't'})\n"
         "print(source.name(), len(source.schema().fields))\n"
         "try: source.reader(source.schema())\n"
         "except Exception as error: print(error)\n"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert shown.splitlines() == ["magnetar 7", "pyarrow is not installed; pip install 'magnetar[spark]'"]
+    assert shown.splitlines() == ["pulsar", "magnetar 7", "pyarrow is not installed; pip install 'magnetar[spark]'"]
 
 
 def run_python(code: str, directory: Path, *arguments: str, environment: dict[str, str]) -> str:

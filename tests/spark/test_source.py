@@ -28,9 +28,24 @@ def test_the_columns_of_a_topic_cannot_be_declared(source: MagnetarSource) -> No
     source.reader(StructType().add("value", BinaryType()).add("__topic", StringType(), nullable=True))
 
 
-def test_streams_are_refused_with_what_there_is_instead(source: MagnetarSource) -> None:
-    schema = source.schema()
-    with pytest.raises(InvalidConfig, match=r"cannot be read as a stream yet; use spark\.read"):
-        source.streamReader(schema)
+def test_written_streams_are_refused_with_what_there_is_instead(source: MagnetarSource) -> None:
     with pytest.raises(InvalidConfig, match="write each batch with foreachBatch"):
-        source.streamWriter(schema, overwrite=False)
+        source.streamWriter(source.schema(), overwrite=False)
+
+
+def test_a_stream_and_a_batch_refuse_what_is_for_the_other() -> None:
+    from magnetar.spark.source.source import MagnetarSource
+
+    plain = {"service.url": "pulsar://localhost:6650", "topic": "in"}
+    batch = MagnetarSource({**plain, "maxOffsetsPerTrigger": "5"})
+    with pytest.raises(InvalidConfig, match=r"'maxOffsetsPerTrigger' is for streams; leave it out, or use spark\.read"):
+        batch.reader(batch.schema())
+    stream = MagnetarSource({**plain, "endingTimestamp": "5"})
+    with pytest.raises(InvalidConfig, match=r"'endingTimestamp' is not for streams, which have no end"):
+        stream.streamReader(stream.schema())
+
+
+def test_the_source_has_a_second_name() -> None:
+    from magnetar.spark.source.source import MagnetarSource, PulsarSource
+
+    assert (MagnetarSource.name(), PulsarSource.name()) == ("magnetar", "pulsar")

@@ -1,0 +1,122 @@
+"""Where a read begins or ends, as options say it: words, positions or times, for all topics or for each of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from ...errors import InvalidConfig, MagnetarError
+from ...wire.message_id import EARLIEST, LATEST, MessageId, deserialize
+from ...wire.topic_name import TopicName, parse_topic_name
+
+_WORDS: dict[object, MessageId] = {"earliest": EARLIEST, "latest": LATEST, -2: EARLIEST, -1: LATEST}
+"""Kafka's numbers among them."""
+_Value = TypeVar("_Value")
+
+
+class Offsets(NamedTuple):
+    """Where to begin or to end: for all topics alike, or by full topic name; ids may be `EARLIEST` and `LATEST`."""
+
+    everywhere: Literal["earliest", "latest"] | None
+    by_topic: Mapping[str, MessageId]
+
+
+FROM_EARLIEST = Offsets("earliest", {})
+TO_LATEST = Offsets("latest", {})
+
+
+def read_offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offsets:
+    """Return what an option of positions says.
+
+    Args:
+        option: its name.
+        text: ``earliest``, ``latest``, the position in a single topic, or JSON of topic -> position or
+            {partition: position}.
+        topics: that are read; empty for those that match a pattern.
+
+    Raises:
+        InvalidConfig: it says nothing of the kind.
+    """
+    if text.lower() in ("earliest", "latest"):
+        return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
+    record = _json_of(option, text)
+    if record is None:
+        if len(topics) == 1:
+            return Offsets(None, {topics[0].text: _position(option, text)})
+        raise InvalidConfig(f"{option}={text!r} is neither earliest, latest nor JSON of topic -> position")
+    return Offsets(None, _by_topic(option, record, topics, _position))
+
+
+def read_times(option: str, text: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
+    """Return what an option of times says: milliseconds by full topic name; raises as `read_offsets`."""
+    record = _json_of(option, text)
+    if record is None:
+        raise InvalidConfig(f"{option}={text!r} is no JSON of topic -> milliseconds or {{partition: milliseconds}}")
+    return _by_topic(option, record, topics, _time)
+
+
+def _json_of(option: str, text: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        if text.startswith("{"):
+            raise InvalidConfig(f"{option}={text!r} is no JSON: {error}") from error
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _by_topic(
+    option: str, record: dict[str, Any], topics: tuple[TopicName, ...], read: Callable[[str, object], _Value]
+) -> dict[str, _Value]:
+    by_topic = {name.text: read(option, value) for name, value in _named(option, record)}
+    bases = {name.text for name in topics}
+    for text in by_topic:
+        if topics and text not in bases and parse_topic_name(text).base.text not in bases | _bases_of(topics):
+            raise InvalidConfig(f"{option} names {text}, which is not read; read are {', '.join(sorted(bases))}")
+    return by_topic
+
+
+def _bases_of(topics: tuple[TopicName, ...]) -> set[str]:
+    """Return the topics of which single partitions are read."""
+    return {name.base.text for name in topics if name.partition >= 0}
+
+
+def _named(option: str, record: dict[str, Any]) -> Iterator[tuple[TopicName, object]]:
+    for topic, value in record.items():
+        name = parse_topic_name(topic)
+        if not isinstance(value, dict):
+            yield name, value
+            continue
+        for partition, place in value.items():
+            if not re.fullmatch(r"\d+", partition):
+                raise InvalidConfig(f"{option} names partition {partition!r} of {topic}; partitions are 0, 1, …")
+            yield name.partition_name(int(partition)), place
+
+
+def _time(option: str, value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\d+", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidConfig(f"{option}: {value!r} is no time in milliseconds since 1970")
+    return value
+
+
+def _position(option: str, value: object) -> MessageId:
+    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes that clients exchange."""
+    word = value.lower() if isinstance(value, str) else value
+    if isinstance(word, str | int) and word in _WORDS:
+        return _WORDS[word]
+    if isinstance(value, str) and re.fullmatch(r"\d+:\d+(:\d+)?", value):
+        ledger, entry, *index = map(int, value.split(":"))
+        return MessageId(ledger, entry, batch_index=index[0] if index else -1)
+    if isinstance(value, list):
+        try:
+            return deserialize(bytes(number & 255 for number in value))  # Java writes bytes as -128 to 127
+        except (MagnetarError, TypeError) as error:
+            raise InvalidConfig(f"{option}: {value!r} is no serialised message id: {error}") from error
+    raise InvalidConfig(
+        f"{option}: {value!r} is no position; give earliest, latest, 'ledger:entry', 'ledger:entry:index' or the bytes"
+        " of a message id"
+    )

@@ -1,0 +1,200 @@
+"""The names of the data source's options, Kafka's and Pulsar's beside ours, and how their values are read.
+
+Options arrive as text, their names in any case. A name that means nothing is refused with the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ...errors import InvalidConfig
+from ...wire.topic_name import parse_topic_name
+from .security_options import SECURITY_OPTIONS
+
+TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
+READER_OPTIONS = (
+    "magnetar.client.connectionTimeoutMs", "magnetar.client.operationTimeoutMs", "magnetar.reader.receiverQueueSize",
+)  # fmt: skip
+"""Settings of the connections that read, by the names of Pulsar's clients."""
+START_OPTIONS = ("startingOffsets", "startingTime", "startingOffsetsByTimestamp")
+END_OPTIONS = ("endingOffsets", "endingTime", "endingOffsetsByTimestamp")
+COMMON_READ_OPTIONS = (
+    "service.url", "admin.url", *TOPIC_OPTIONS, *START_OPTIONS, "minPartitions", "failOnDataLoss", "pollTimeoutMs",
+    "columns", "subscriptionPrefix", "crypto.private.key", *READER_OPTIONS, *SECURITY_OPTIONS,
+)  # fmt: skip
+STREAM_ONLY_OPTIONS = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "predefinedSubscription",
+)  # fmt: skip
+READ_OPTIONS = (*COMMON_READ_OPTIONS, *END_OPTIONS)
+STREAM_OPTIONS = (*COMMON_READ_OPTIONS, *STREAM_ONLY_OPTIONS)
+WRITE_OPTIONS = (
+    "service.url",
+    "admin.url",
+    "topic",
+    "producer.name.prefix",
+    "topic.partitions",
+    "effectivelyOnce",
+    "compression",
+    "sendTimeoutMs",
+    "encryption.keys",
+    "crypto.public.key",
+    *SECURITY_OPTIONS,
+)
+_OF_KAFKA = {
+    "subscribe": "topics",
+    "subscribePattern": "topicsPattern",
+    "assign": "topics",
+    "startingTimestamp": "startingTime",
+    "endingTimestamp": "endingTime",
+}
+"""Kafka's names for what is here, too."""
+_OF_CLIENTS = {
+    "client.authPluginClassName": "auth.plugin",
+    "client.authParams": "auth.params",
+    "client.tlsTrustCertsFilePath": "tls.trust.certs.file",
+    "client.tlsCertificateFilePath": "tls.certificate.file",
+    "client.tlsKeyFilePath": "tls.key.file",
+    "client.tlsAllowInsecureConnection": "tls.allow.insecure.connection",
+    "client.tlsHostnameVerificationEnable": "tls.hostname.verification",
+    "client.connectionTimeoutMs": "magnetar.client.connectionTimeoutMs",
+    "client.operationTimeoutMs": "magnetar.client.operationTimeoutMs",
+    "reader.receiverQueueSize": "magnetar.reader.receiverQueueSize",
+    "reader.subscriptionRolePrefix": "subscriptionPrefix",
+}
+"""What Pulsar's clients call it, behind ``magnetar.`` or, as in the JVM connector, ``pulsar.``."""
+PASSED_ON = tuple(f"magnetar.{name}" for name in _OF_CLIENTS)
+_ALIASES = {name.lower(): ours for name, ours in _OF_KAFKA.items()} | {
+    f"{owner}.{name}".lower(): ours for owner in ("magnetar", "pulsar") for name, ours in _OF_CLIENTS.items()
+}
+_INSTEAD = {
+    "kafka.bootstrap.servers": "give service.url, for example pulsar://localhost:6650",
+    "kafka.group.id": "give predefinedSubscription",
+    "groupidprefix": "give subscriptionPrefix",
+    "includeheaders": "leave it out: column __messageProperties is always there",
+    "kafkaconsumer.polltimeoutms": "give pollTimeoutMs",
+    "startingoffsetsbytimestampstrategy": "leave it out: where nothing is that late, reading begins at the end",
+    "maxentriespertrigger": "give maxOffsetsPerTrigger, which counts messages",
+}
+"""Kafka's and others' names for what is done otherwise here."""
+# A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
+_SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
+log = logging.getLogger(__name__)
+
+
+def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return the options by our names in small letters.
+
+    Raises:
+        InvalidConfig: one is not in ``names``, or is given twice.
+    """
+    by_small = {name.lower(): name for name in names}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        small = name.lower()
+        text = str(value).strip()
+        if small == "path":
+            small = "topic"  # what load("...") and save("...") give
+        if small in _ALIASES and small not in by_small:
+            if small == "assign":
+                text = _assigned(text)
+            ours = _ALIASES[small]
+            _say_ours(name, ours)
+            small = ours.lower()
+        if small in by_small:
+            if small in given:
+                what = f": {given[small]!r} and {value!r}" if small == "topic" else ""
+                raise InvalidConfig(f"the {small} is given twice{what}; leave one out")
+            given[small] = text
+        elif not _SPARKS_OWN.fullmatch(small):
+            raise InvalidConfig(_unknown(name, names))
+    return given
+
+
+@lru_cache(maxsize=64)
+def _say_ours(name: str, ours: str) -> None:
+    """Tell once in a process what an option is called here."""
+    if name.lower() != ours.lower():
+        log.warning("option %s means %s here; both are taken", name, ours)
+
+
+def _unknown(name: str, names: tuple[str, ...]) -> str:
+    small = name.lower()
+    listed = ", ".join(names)
+    ours = _ALIASES.get(small, small).lower()
+    if small in _INSTEAD:
+        return f"option {name!r} is not known here; {_INSTEAD[small]}"
+    if names is READ_OPTIONS and ours in map(str.lower, STREAM_ONLY_OPTIONS):
+        return f"option {name!r} is for streams; leave it out, or use spark.readStream"
+    if names is STREAM_OPTIONS and ours in map(str.lower, END_OPTIONS):
+        return f"option {name!r} is not for streams, which have no end; leave it out, or use spark.read"
+    if ours in map(str.lower, (*READ_OPTIONS, *STREAM_OPTIONS, *WRITE_OPTIONS)):
+        verb = "writes" if names is WRITE_OPTIONS else "reads"
+        return f"option {name!r} is not for {verb}; leave it out; known are {listed}"
+    if re.match(r"(magnetar|pulsar)\.(client|reader)\.", small):
+        return f"option {name!r} is not passed on; {', '.join(PASSED_ON)} are"
+    by_small = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(small, by_small, 1, 0.5)
+    return f"option {name!r} is unknown" + (f"; did you mean {by_small[near[0]]}?" if near else f"; known are {listed}")
+
+
+def _assigned(text: str) -> str:
+    """Return the topics that Kafka's option ``assign`` names, by partition."""
+    wanted = 'JSON of topic -> partitions, such as {"orders": [0, 1]}'
+    try:
+        record = json.loads(text)
+        names = [
+            parse_topic_name(topic).partition_name(partition).text
+            for topic, partitions in record.items()
+            for partition in partitions
+        ]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InvalidConfig(f"assign={text!r} is no {wanted}") from error
+    return ",".join(names)
+
+
+def needed(given: Mapping[str, str], name: str) -> str:
+    """Return an option that has to be there."""
+    value = given.get(name.lower())
+    if not value:
+        raise InvalidConfig(f"option {name} is missing; for example .option({name!r}, 'pulsar://localhost:6650')")
+    return value
+
+
+def number(given: Mapping[str, str], name: str, least: int) -> int | None:
+    """Return a whole number, None where the option is not given."""
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+        raise InvalidConfig(f"{name}={text!r} is not a whole number of {least} or more")
+    return int(text)
+
+
+def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return whether an option says ``true``."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{name}={text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def seconds(given: Mapping[str, str], name: str, default_s: float) -> float:
+    """Return a time as Spark writes it: ``500ms``, ``30s``, ``15m``; a number alone is milliseconds."""
+    text = given.get(name.lower())
+    if text is None:
+        return default_s
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    unit = found and (found[2] or "ms")
+    if not found or unit not in _UNITS_S:
+        raise InvalidConfig(f"{name}={text!r} is no time; give one such as 500ms, 30s or 15m")
+    return int(found[1]) * float(_UNITS_S[unit])

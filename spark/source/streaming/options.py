@@ -1,0 +1,66 @@
+"""What `spark.readStream.format("magnetar").option(...)` takes beside what a batch does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+
+from ....errors import InvalidConfig
+from ..option_names import STREAM_OPTIONS, known, number, seconds
+from ..options import ReadOptions, common_options
+from .admission import Limits
+
+MAX_TRIGGER_DELAY_S = 15 * 60.0
+"""As in Kafka's source."""
+_WITH_READ_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """How topics are read as a stream.
+
+    Attributes:
+        read: as a batch of them is.
+        limits: of a batch; none with the triggers that ask for everything.
+        subscription: shows and holds on the broker what has been read; empty for none that outlives the query.
+    """
+
+    read: ReadOptions
+    limits: Limits
+    subscription: str = ""
+
+
+def stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Return the options of a stream.
+
+    Raises:
+        InvalidConfig: says which option is unknown, missing, wrong or too new for this PySpark.
+    """
+    given = known(options, STREAM_OPTIONS)
+    for name in _WITH_READ_LIMITS:
+        if name.lower() in given and not has_read_limits():
+            found = version("pyspark") if find_spec("pyspark") else "none"
+            raise InvalidConfig(f"{name} needs pyspark 4.2 or newer, {found} is installed; leave it out")
+    least = number(given, "minOffsetsPerTrigger", 1)
+    most = number(given, "maxOffsetsPerTrigger", 1)
+    if least is not None and most is not None and least > most:
+        raise InvalidConfig(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}; exchange them")
+    if "maxtriggerdelay" in given and least is None:
+        raise InvalidConfig("maxTriggerDelay ends the waiting for minOffsetsPerTrigger; give it too, or leave both out")
+    subscription = given.get("predefinedsubscription", "")
+    if "predefinedsubscription" in given and not subscription:
+        raise InvalidConfig("predefinedSubscription is empty; leave it out to have none")
+    limits = Limits(
+        max_rows=most,
+        max_bytes=number(given, "maxBytesPerTrigger", 1),
+        min_rows=least,
+        max_delay_s=seconds(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+    )
+    return StreamOptions(read=common_options(given, "latest"), limits=limits, subscription=subscription)
+
+
+def has_read_limits() -> bool:
+    """Return whether this PySpark has read limits and ``Trigger.AvailableNow`` for Python sources."""
+    return find_spec("pyspark") is not None and find_spec("pyspark.sql.streaming.datasource") is not None

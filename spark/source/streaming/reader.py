@@ -1,0 +1,115 @@
+"""The stream reader that Spark talks to.
+
+Spark keeps one in a process of the query for offsets, plans and commits, and another, which it pickles to the tasks,
+for `read`: what tasks need travels in their partitions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ..partition import RANGES_PER_CORE, TopicPartition
+from ..ranges import MIN_ENTRIES_PER_RANGE, plan
+from .admission import NO_LIMITS
+from .options import StreamOptions, has_read_limits
+from .places import from_json, to_json
+
+if TYPE_CHECKING or has_read_limits():
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class SupportsTriggerAvailableNow:
+        """What PySpark has from 4.2 on."""
+
+
+if TYPE_CHECKING:
+    from .stream import TopicStream
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a stream, and reads them."""
+
+    def __init__(self, options: StreamOptions):
+        self._options = options
+        self._made: TopicStream | None = None
+        self._end: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_made": None, "_end": None}
+
+    @property
+    def _stream(self) -> TopicStream:
+        if self._made is None:
+            from .stream import TopicStream
+
+            self._made = TopicStream(self._options)
+        return self._made
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins."""
+        return to_json(self._stream.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that Spark shows; it asks for everything instead with some triggers."""
+        limits = self._options.limits
+        if limits.max_rows is not None:
+            return ReadMaxRows(limits.max_rows)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadMinRows(limits.min_rows) if limits.min_rows is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return where the next batch ends."""
+        if start is None:  # before PySpark 4.2
+            start = self._end if self._end is not None else self.initialOffset()
+        is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
+        return to_json(self._stream.latest(from_json(start), self._options.limits if is_limited else NO_LIMITS))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the topics end, for the progress of the query."""
+        return to_json(self._stream.newest()) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix where this run of the query ends."""
+        self._stream.fix_end()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the ranges of a batch."""
+        self._end = end
+        wholes = self._stream.ranges(from_json(start), from_json(end))
+        if not wholes:
+            return []
+        least = self._options.read.min_partitions
+        ranges = (
+            plan(wholes, RANGES_PER_CORE * (os.cpu_count() or 1), MIN_ENTRIES_PER_RANGE)
+            if least is None
+            else plan(wholes, least)
+        )
+        return [TopicPartition(wanted) for wanted in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the messages of a range as record batches."""
+        assert isinstance(partition, TopicPartition)
+        from ..columns import read_range
+
+        return read_range(partition.wanted, self._options.read)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Show on the broker what Spark has committed."""
+        self._stream.acknowledge(from_json(end))
+
+    def stop(self) -> None:
+        """End the connections."""
+        if self._made is not None:
+            self._made.close()
