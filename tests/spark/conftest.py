@@ -45,6 +45,7 @@ NEEDS_THE_EXTRA = (
     "test_range_task.py",
     "test_repeated_frames.py",
     "test_repeated_writes.py",
+    "test_security.py",
     "test_task_segments.py",
     "test_task_publisher.py",
 )
