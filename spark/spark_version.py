@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ _CHECKPOINT_MANAGERS = "org.apache.spark.sql.execution.streaming"
 @cache
 def installed_spark() -> tuple[int, int] | None:
     """Return major and minor version of the installed pyspark; None if pip installed none."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and workers need it for Spark only
+
     try:
         found = re.match(r"(\d+)\.(\d+)", version("pyspark"))
     except PackageNotFoundError:

@@ -69,7 +69,7 @@ def test_a_java_that_is_too_new_for_the_spark_is_refused_with_the_one_that_fits(
 )
 def test_another_major_version_is_refused(version: str, is_taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda _: object())
-    monkeypatch.setattr(requirements, "version", lambda _: version)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
     if is_taken:
         need("pyspark")
         return

@@ -59,7 +59,9 @@ class Other:
         async def read_roster() -> Any:
             return roster
 
-        membership: Any = SimpleNamespace(me=SimpleNamespace(worker_id="me"), roster=read_roster)
+        membership: Any = SimpleNamespace(
+            me=SimpleNamespace(worker_id="me"), roster=read_roster, url_of=lambda member: member.url
+        )
         scheduler: Any = SimpleNamespace(
             of_function=lambda _: [(SimpleNamespace(instance_id=0), SimpleNamespace(workerId=self.owner))]
         )
