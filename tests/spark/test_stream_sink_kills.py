@@ -77,6 +77,10 @@ def planned(directory: Path) -> int:
     )
 
 
+def await_batches(directory: Path, driver: Driver, count: int) -> None:
+    wait_for(lambda: planned(directory) >= count or driver.process.poll() is not None, f"{count} batches", 300)
+
+
 def test_topics_of_streams_whose_drivers_were_killed_hold_each_row_once(tmp_path: Path) -> None:
     seed = int(os.environ.get("MAGNETAR_CRASH_SEED") or random.randrange(1 << 32))
     print(f"seed {seed}")
@@ -94,14 +98,7 @@ def test_topics_of_streams_whose_drivers_were_killed_hold_each_row_once(tmp_path
         for _ in range(KILLS):
             driver = Driver(directory, broker)
             try:
-                further = planned(directory) + chance.randint(1, BATCHES // KILLS)
-                wait_for(
-                    lambda wanted=further, driver=driver: (
-                        planned(directory) >= wanted or driver.process.poll() is not None
-                    ),
-                    "batches",
-                    300,
-                )
+                await_batches(directory, driver, planned(directory) + chance.randint(1, BATCHES // KILLS))
                 # At a moment of the batch that the offsets of the newest one do not determine.
                 with pytest.raises(subprocess.TimeoutExpired):
                     driver.process.wait(chance.uniform(0, 0.5))
