@@ -36,6 +36,7 @@ before                                                number, which is below tho
 What cannot be seen, and is documented: a name that the broker has forgotten (six hours without a producer), a digest
 that is the same by chance (1 in 16,384), and an epoch that is run again with fewer tasks of which none had stored
 anything. So this does not replace that the order is certain (`sink_options`); it shows when it was not.
+By then entries may be stored that went to other partitions before the one that differs.
 
 Rejected: numbers by row (nothing would tell that rows differ); names by epoch (brokers would keep thousands of them); a
 topic of our own that says which epochs are done (a second state, and a round trip for each epoch); to leave out what
