@@ -219,7 +219,9 @@ class Encoder:
         """Return the SEND of an entry that was encoded elsewhere; ``first`` is the sequence id of its first message."""
         metadata = self.metadata(first)
         metadata.num_messages_in_batch = entry.num_messages
-        if entry.num_messages > 1:
+        if entry.highest_sequence_id is not None:
+            metadata.highest_sequence_id = entry.highest_sequence_id
+        elif entry.num_messages > 1:
             metadata.highest_sequence_id = first + entry.num_messages - 1
         if entry.compression:
             metadata.compression = entry.compression  # type: ignore[assignment]  # the protocol's number itself

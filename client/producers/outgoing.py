@@ -28,6 +28,8 @@ class OutgoingEntry(NamedTuple):
         compression: a CompressionType of the protocol.
         sequence_id: of the first message; the others follow. None continues after the producer's last.
         key: partition key of the entry; routes it and is what Key_Shared looks at.
+        highest_sequence_id: what the broker keeps of the entry, and tells the next producer of that name, where that
+            is not the sequence id of its last message. Brokers drop entries by the first id alone.
     """
 
     body: bytes
@@ -36,6 +38,7 @@ class OutgoingEntry(NamedTuple):
     compression: int = 0
     sequence_id: int | None = None
     key: str | None = None
+    highest_sequence_id: int | None = None
 
 
 def encode_entry(
@@ -45,6 +48,7 @@ def encode_entry(
     compression: Compression = "NONE",
     sequence_id: int | None = None,
     key: str | None = None,
+    highest_sequence_id: int | None = None,
 ) -> OutgoingEntry:
     """Return an entry of many messages.
 
@@ -58,9 +62,12 @@ def encode_entry(
         compression: of the whole entry.
         sequence_id: of the first message; None continues.
         key: partition key of the entry.
+        highest_sequence_id: what the broker keeps of the entry; None for the id of its last message.
     """
     if not payloads:
         raise ValueError("an entry needs at least one message")
+    if highest_sequence_id is not None and (sequence_id is None or highest_sequence_id < sequence_id):
+        raise ValueError(f"highest_sequence_id={highest_sequence_id} is below sequence_id={sequence_id}")
     if headers is None:
         body = encode_plain_batch(payloads)
     else:
@@ -69,7 +76,7 @@ def encode_entry(
         )
     kind = NAMES[compression]
     packed = compress(kind, body) if kind else body
-    return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key)
+    return OutgoingEntry(packed, len(payloads), len(body), kind, sequence_id, key, highest_sequence_id)
 
 
 def seal_entry(  # noqa: PLR0913  each is a field of the metadata

@@ -237,7 +237,11 @@ class Producer(Attachable, Closing):
         self._encoder.check_size("entry", len(entry.body))
         if self._batch.payloads:
             self._close_batch()
-        first = self._ids.assign(entry.sequence_id, entry.num_messages)
+        highest = entry.highest_sequence_id
+        if highest is None or entry.sequence_id is None:
+            first = self._ids.assign(entry.sequence_id, entry.num_messages)
+        else:
+            first = self._ids.assign(entry.sequence_id, highest - entry.sequence_id + 1)
         future: asyncio.Future[MessageId] = self._loop.create_future()
         self._enqueue(self._encoder.entry(entry, first, future))
         return future

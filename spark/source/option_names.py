@@ -45,6 +45,8 @@ WRITE_OPTIONS = (
     "crypto.public.key",
     *SECURITY_OPTIONS,
 )
+STREAM_ONLY_WRITE_OPTIONS = ("unshuffled", "sortBy")
+STREAM_WRITE_OPTIONS = (*WRITE_OPTIONS, *STREAM_ONLY_WRITE_OPTIONS)
 _OF_KAFKA = {
     "subscribe": "topics",
     "subscribePattern": "topicsPattern",
@@ -81,8 +83,8 @@ _INSTEAD = {
     "maxentriespertrigger": "give maxOffsetsPerTrigger, which counts messages",
 }
 """Kafka's and others' names for what is done otherwise here."""
-# A table made by SQL carries copies of its options, and who made it; a stream has a place for its checkpoint.
-_SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation")
+# A table made by SQL carries copies of its options, and who made it; a stream a place for its checkpoint, and a name.
+_SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation|queryname")
 log = logging.getLogger(__name__)
 
 
@@ -132,8 +134,10 @@ def _unknown(name: str, names: tuple[str, ...]) -> str:
         return f"option {name!r} is for streams; leave it out, or use spark.readStream"
     if names is STREAM_OPTIONS and ours in map(str.lower, END_OPTIONS):
         return f"option {name!r} is not for streams, which have no end; leave it out, or use spark.read"
-    if ours in map(str.lower, (*READ_OPTIONS, *STREAM_OPTIONS, *WRITE_OPTIONS)):
-        verb = "writes" if names is WRITE_OPTIONS else "reads"
+    if names is WRITE_OPTIONS and ours in map(str.lower, STREAM_ONLY_WRITE_OPTIONS):
+        return f"option {name!r} is for streams; leave it out, or use df.writeStream"
+    if ours in map(str.lower, (*READ_OPTIONS, *STREAM_OPTIONS, *STREAM_WRITE_OPTIONS)):
+        verb = "writes" if names in (WRITE_OPTIONS, STREAM_WRITE_OPTIONS) else "reads"
         return f"option {name!r} is not for {verb}; leave it out; known are {listed}"
     if re.match(r"(magnetar|pulsar)\.(client|reader)\.", small):
         return f"option {name!r} is not passed on; {', '.join(PASSED_ON)} are"

@@ -228,15 +228,26 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
         InvalidConfig: says which option is unknown, missing or wrong.
     """
     given = known(options, WRITE_OPTIONS)
-    topic = given.get("topic")
     effectively_once = boolean(given, "effectivelyOnce", False)
-    if effectively_once and ("admin.url" not in given or topic is None):
+    if effectively_once and ("admin.url" not in given or "topic" not in given):
         raise InvalidConfig(
             "effectivelyOnce=true needs option topic, and option admin.url to have the broker deduplicate it; give both"
         )
+    return common_write_options(given, f"spark-{run_id}", effectively_once=effectively_once)
+
+
+def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectively_once: bool) -> WriteOptions:
+    """Return what batches and streams have in common.
+
+    Args:
+        given: all options, by our names in small letters.
+        name_prefix: of the producers, where the options have none.
+        effectively_once: what the options say of it.
+    """
+    topic = given.get("topic")
     if "topic.partitions" in given and topic is None:
         raise InvalidConfig("topic.partitions says of option topic how many there are; give it too, or leave both out")
-    prefix = given.get("producer.name.prefix", f"spark-{run_id}")
+    prefix = given.get("producer.name.prefix", name_prefix)
     if not prefix:
         raise InvalidConfig("producer.name.prefix is empty; leave it out to have a new one for each write")
     compression = given.get("compression", "NONE").upper()

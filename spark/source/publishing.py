@@ -120,6 +120,14 @@ class TaskPublisher:
         receipt = self._newest[topic] = send(producer)
         receipt.add_done_callback(lambda done: self._take(done, messages))
 
+    async def open(self, client: AsyncClient, topic: str) -> int:
+        """Open the producer of a topic, and return the last sequence id that the broker has of its name, -1 for none.
+
+        Raises:
+            MagnetarError: it cannot be opened.
+        """
+        return (await self._open(client, topic, FIRST_SEGMENT)).producer.last_sequence_id
+
     async def finish(self) -> None:
         """Wait until everything is stored, and close the producers; raises as `send`."""
         for producer, _ in self._opened.values():

@@ -99,8 +99,21 @@ class MagnetarSource(DataSource):
             )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Refuse: a stream's batches can be written one by one."""
-        raise InvalidConfig("streams cannot be written to topics yet; write each batch with foreachBatch and df.write")
+        """Return what writes the batches of a stream."""
+        need(*READS_AND_WRITES)
+        from .rows import GIVEN_BY_BROKER, WRITABLE, check_columns
+        from .streaming.sink_options import stream_write_options
+        from .streaming.sort_rows import check_sort_columns
+        from .streaming.writer import TopicStreamWriter
+
+        if overwrite:
+            raise InvalidConfig("a topic cannot be overwritten, only be written to; use .outputMode('append')")
+        options = stream_write_options(self.options)
+        columns = _shape(schema)
+        check_sort_columns(columns, options.sort_by)
+        dropped = tuple(name for name in options.sort_by if name not in WRITABLE and name not in GIVEN_BY_BROKER)
+        check_columns([column for column in columns if column[0] not in dropped], options.write.topic)
+        return TopicStreamWriter(options, dropped)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what writes rows."""

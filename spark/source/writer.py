@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import uvloop
@@ -63,20 +63,59 @@ def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatc
     Raises:
         MagnetarError: a row cannot be written, or the broker does not take it in time.
     """
+    return run_task(TaskWriter(options, task, f"{options.name_prefix}-{task}", RowNumbers()), batches)
+
+
+def run_task(writer: TaskWriter, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Have an attempt write its rows; as `write_rows`."""
     with told_where(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_TaskWriter(options, task).write(iter(batches)))
+        return runner.run(writer.write(iter(batches)))
 
 
-class _TaskWriter:
-    """One attempt of one task."""
+class Numbering(Protocol):
+    """Gives the entries of an attempt their sequence ids."""
 
-    def __init__(self, options: WriteOptions, task: int) -> None:
+    async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
+        """Prepare, before any row is asked for."""
+
+    def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
+        """Return the lowest and the highest sequence id of the next entry; None for what follows from its rows."""
+
+    def end(self) -> None:
+        """Check, when all entries are sent."""
+
+
+class RowNumbers:
+    """The number of its first row is the sequence id of an entry."""
+
+    async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
+        """Nothing."""
+
+    def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
+        """Return the number of the first row."""
+        return rows.first_row, None
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class TaskWriter:
+    """One attempt of one task.
+
+    Attributes:
+        options: of the write.
+        task: number of the task in its job.
+        publisher: its producers.
+    """
+
+    def __init__(self, options: WriteOptions, task: int, name: str, numbering: Numbering) -> None:
+        """Prepare; ``name`` is that of the producers."""
         self.options = options
         self.task = task
         self._partitions: dict[str, list[str]] = {}
         self._builders: defaultdict[str, EntryBuilder] = defaultdict(EntryBuilder)
-        name = f"{options.name_prefix}-{task}"
-        self._publisher = TaskPublisher(
+        self._numbering = numbering
+        self.publisher = TaskPublisher(
             name,
             options.send_timeout_ms,
             options.admin_url or "",
@@ -85,6 +124,10 @@ class _TaskWriter:
         )
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows; returns when they are stored.
+
+        Cancellation: leaves the rows that were sent.
+        """
         loop = asyncio.get_running_loop()
         # Waiting for Spark's rows in another thread keeps the connections alive and receipts coming.
         executor = ThreadPoolExecutor(1, "rows")
@@ -92,6 +135,7 @@ class _TaskWriter:
         try:
             config = ClientConfig(description="spark", **self.options.security.to_dict())
             async with AsyncClient(self.options.service_url, config) as client:
+                await self._numbering.begin(self, client)
                 while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
                     await self._take(client, batch, first_row)
                     first_row += batch.num_rows
@@ -99,15 +143,16 @@ class _TaskWriter:
                     rest = builder.rest()
                     if rest is not None:
                         await self._send(client, topic, rest)
-                await self._publisher.finish()
+                self._numbering.end()
+                await self.publisher.finish()
         finally:
             executor.shutdown(wait=False)
-        duplicates = self._publisher.duplicates
+        duplicates = self.publisher.duplicates
         return Written(first_row - duplicates, duplicates)
 
     async def _take(self, client: AsyncClient, batch: pa.RecordBatch, first_row: int) -> None:
         topic = self.options.topic
-        if topic is not None and is_plain(batch, topic) and len(await self._names(client, topic)) == 1:
+        if topic is not None and is_plain(batch, topic) and len(await self.names(client, topic)) == 1:
             [name] = self._partitions[topic]
             for entry in self._builders[name].add_plain(first_row, payloads_of(batch)):
                 await self._send(client, name, entry)
@@ -116,13 +161,14 @@ class _TaskWriter:
             target = topic if topic is not None else outgoing.topic
             if not target:
                 raise InvalidConfig(f"row {row} of task {self.task} has no __topic; fill it, or give option topic")
-            names = self._partitions.get(target) or await self._names(client, target)
+            names = self._partitions.get(target) or await self.names(client, target)
             name = names[partition_of(row, outgoing.key, len(names))]
             full = self._builders[name].add(row, outgoing.payload, outgoing.header)
             if full is not None:
                 await self._send(client, name, full)
 
-    async def _names(self, client: AsyncClient, topic: str) -> list[str]:
+    async def names(self, client: AsyncClient, topic: str) -> list[str]:
+        """Return the full names of the partitions that rows for a topic go to; its own if it has none."""
         names = self._partitions.get(topic)
         if names is None:
             count = self.options.partitions if topic == self.options.topic else None
@@ -131,10 +177,15 @@ class _TaskWriter:
         return names
 
     async def _send(self, client: AsyncClient, name: str, rows: RowEntry) -> None:
+        lowest, highest = self._numbering.numbers(name, rows)
         entry = encode_entry(
-            rows.payloads, rows.headers, compression=self.options.compression, sequence_id=rows.first_row
+            rows.payloads,
+            rows.headers,
+            compression=self.options.compression,
+            sequence_id=lowest,
+            highest_sequence_id=highest,
         )
-        await self._publisher.send(client, name, len(rows.payloads), lambda producer: producer.send_entry(entry))
+        await self.publisher.send(client, name, len(rows.payloads), lambda producer: producer.send_entry(entry))
         await asyncio.sleep(0)  # let it leave, and receipts come in
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import magnetar
 import pytest
 from magnetar.errors import InvalidConfig
-from magnetar.spark.source.option_names import READ_OPTIONS, WRITE_OPTIONS
+from magnetar.spark.source.option_names import READ_OPTIONS, STREAM_ONLY_WRITE_OPTIONS, WRITE_OPTIONS
 from magnetar.spark.source.options import COLUMNS, read_options, write_options
 from magnetar.spark.source.security_options import SECURITY_OPTIONS
 from magnetar.wire.message_id import MessageId
@@ -126,5 +126,7 @@ def test_the_documentation_lists_every_option() -> None:
         section = page.split(heading)[1].split("\n## ")[0]
         own = [name for name in names if name not in SECURITY_OPTIONS or names is SECURITY_OPTIONS]
         assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == own
+    sink = page.split("## Streams to topics")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `([^`]+)` \|", sink, re.MULTILINE)) == STREAM_ONLY_WRITE_OPTIONS
     columns = page.split("## Read and write")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", columns, re.MULTILINE)) == COLUMNS

@@ -22,7 +22,7 @@ from magnetar.spark.source.options import write_options
 from magnetar.spark.source.publishing import _Opened
 from magnetar.spark.source.range_reader import Entry
 from magnetar.spark.source.ranges import Span, TopicRange
-from magnetar.spark.source.writer import _TaskWriter
+from magnetar.spark.source.writer import RowNumbers, TaskWriter
 from magnetar.wire.position import Position
 from magnetar.wire.position_sequence import FIRST_SEGMENT, SequenceOverflow
 from magnetar.wire.pulsar_api_pb2 import MessageMetadata
@@ -184,7 +184,7 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
     [task] = bench.tasks(1)
     running = _RunningTask(worker_function(bench.shipment, bench.directory), task, 0, is_first=False)
     options = write_options({"service.url": bench.broker.service_url, "topic": bench.output}, "run")
-    writer = _TaskWriter(options, 0)
+    writer = TaskWriter(options, 0, "run-0", RowNumbers())
 
     async def send_two(send: Callable[[int], Any], stopped: Callable[[], Any], broken: Broken) -> None:
         await send(1)
@@ -198,7 +198,8 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
 
     for sender in (running, writer):
         broken = Broken()
-        sender._publisher._opened[bench.output] = _Opened(cast(Producer, broken), FIRST_SEGMENT)
+        publisher = running._publisher if sender is running else writer.publisher
+        publisher._opened[bench.output] = _Opened(cast(Producer, broken), FIRST_SEGMENT)
 
         async def send(number: int, sender: Any = sender) -> None:
             if sender is running:
@@ -206,4 +207,4 @@ def test_nothing_is_sent_behind_an_entry_that_has_just_failed(bench: Bench) -> N
             else:
                 await sender._send(cast(AsyncClient, None), bench.output, RowEntry(number, [b""], None))
 
-        asyncio.run(send_two(send, sender._publisher.check, broken))
+        asyncio.run(send_two(send, publisher.check, broken))

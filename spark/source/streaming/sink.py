@@ -1,0 +1,101 @@
+"""Writes the rows that one task has of one batch of a stream; `epochs` says why each of them is stored once."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ....client import AsyncClient
+from ....client.deduplication import DeduplicationOff, switch_on
+from ....errors import InvalidConfig
+from ....security.client_credentials import ClientCredentials
+from ..entry_boundaries import RowEntry
+from ..writer import RowNumbers, TaskWriter, Written, run_task
+from .epochs import EpochChain
+from .sink_options import StreamWriteOptions
+from .sort_rows import sorted_rows
+
+
+class EpochTask(NamedTuple):
+    """Which rows of a stream these are.
+
+    Attributes:
+        query: id of the query, from its checkpoint.
+        epoch: number of the batch.
+        task: number of the task in its job.
+    """
+
+    query: str
+    epoch: int
+    task: int
+
+
+def write_epoch(
+    options: StreamWriteOptions, at: EpochTask, batches: Iterable[pa.RecordBatch], dropped: tuple[str, ...] = ()
+) -> Written:
+    """Write the rows of one task, and return when the broker has all of them on disk.
+
+    Args:
+        options: of the sink.
+        at: which rows these are.
+        batches: the rows; in the same order in every attempt, unless the options sort them.
+        dropped: columns that are for sorting alone.
+
+    Raises:
+        RowsDiffer: an earlier attempt has stored others.
+        CheckpointBehind: the topic holds later batches of the query.
+        MagnetarError: a row cannot be written, or the broker does not take it in time.
+    """
+    if options.sort_by:
+        batches = sorted_rows(batches, options.sort_by, dropped)
+    name = f"{options.prefix(at.query)}-stream-{at.task}"
+    if options.write.effectively_once:
+        return run_task(TaskWriter(options.write, at.task, name, EpochNumbers(name, at.epoch)), batches)
+    # A name that is used again would have a broker that deduplicates take other rows for repetitions, and drop them.
+    name = f"{name}-{uuid.uuid4().hex}"
+    return run_task(TaskWriter(options.write, at.task, name, RowNumbers()), batches)
+
+
+class EpochNumbers:
+    """The sequence ids of one attempt, by epoch."""
+
+    def __init__(self, name: str, epoch: int) -> None:
+        self._name = name
+        self._epoch = epoch
+        self._chain: EpochChain | None = None
+
+    async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
+        """Open the producers of all partitions, and learn what earlier attempts have stored.
+
+        Raises:
+            InvalidConfig: the broker does not deduplicate the topic.
+            MagnetarError: a producer cannot be opened, or `EpochChain`'s reasons.
+        """
+        options = writer.options
+        topic, url = options.topic, options.admin_url
+        assert topic is not None  # `stream_write_options` has refused the options without both
+        assert url is not None
+        try:
+            await asyncio.to_thread(switch_on, url, topic, ClientCredentials(options.security))
+        except DeduplicationOff as error:
+            raise InvalidConfig(
+                f"{url} does not deduplicate {topic}, which exactly once needs; have it switched on for the namespace,"
+                f" or give effectivelyOnce=false: {error}"
+            ) from error
+        names = await writer.names(client, topic)
+        told = await asyncio.gather(*(writer.publisher.open(client, name) for name in names))
+        self._chain = EpochChain(self._name, self._epoch, len(names), dict(zip(names, told, strict=True)))
+
+    def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
+        """Return the sequence ids of the next entry; raises as `EpochChain.add`."""
+        assert self._chain is not None
+        return self._chain.add(topic, rows)
+
+    def end(self) -> None:
+        """Check that all was made that is stored; raises as `EpochChain.end`."""
+        assert self._chain is not None
+        self._chain.end()

@@ -1,0 +1,83 @@
+"""The stream writer that Spark talks to: one for the plan of each batch, and another for its commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark.sql.datasource
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from ....errors import InvalidConfig
+from .sink_options import StreamWriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+    from ..writer import Written
+elif hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+        """What PySpark has from 4.1 on: 4.0 gives record batches to whatever is an Arrow writer."""
+
+
+BATCH = "streaming.sql.batchId"
+QUERY = "sql.streaming.queryId"
+"""Properties that Spark gives to the tasks of a stream."""
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class EpochWritten(WriterCommitMessage):
+    """The outcome of a task, sent to the driver."""
+
+    written: Written
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream."""
+
+    def __init__(self, options: StreamWriteOptions, dropped: tuple[str, ...] = ()):
+        self._options = options
+        self._dropped = dropped
+
+    def write(self, iterator: Iterator[Any]) -> EpochWritten:
+        """Write the rows of one task; returns when they are stored."""
+        from .sink import EpochTask, write_epoch
+
+        context = TaskContext.get()
+        assert context is not None
+        query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
+        if not query or epoch is None:
+            raise InvalidConfig(
+                f"Spark does not say which batch of which query this is: {QUERY}={query}, {BATCH}={epoch}"
+            )
+        at = EpochTask(query, int(epoch), context.partitionId())
+        return EpochWritten(write_epoch(self._options, at, iterator, self._dropped))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Report what was written; it is visible already, and a commit that is lost is made again."""
+        parts = [message.written for message in messages if message is not None]
+        log.info(
+            "batch %d: %d rows written to %s by %d tasks, %d more were there already",
+            batchId,
+            sum(part.rows for part in parts),
+            self._options.write.topic or "the topics of its rows",
+            len(messages),
+            sum(part.duplicates for part in parts),
+        )
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Report how many rows of a failed batch are stored; they stay, and are not stored again."""
+        log.warning(
+            "batch %d failed; at least %d rows of it stay in %s%s",
+            batchId,
+            sum(message.written.rows for message in messages if message is not None),
+            self._options.write.topic or "the topics of its rows",
+            ", and are left out when it is run again" if self._options.write.effectively_once else "",
+        )
