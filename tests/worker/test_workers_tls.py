@@ -163,13 +163,20 @@ async def test_worker_without_tls_that_joins_later_is_named_where_it_would_be_as
     make: Callable[..., WorkerConfig], start: Start, view: Callable[[WorkerService], Cluster]
 ) -> None:
     alone = view(await start(make("alone", tls=True, worker_port=None)))
-    await start(make("plain", tls=False))
+    plain = view(await start(make("plain", tls=False)))
+    follower = await follower_of({"alone": alone, "plain": plain})  # which of them leads is decided by their ports
 
     async def leads() -> bool:
-        return (await alone.http.get("/admin/v2/worker/cluster/leader/ready")).text == "true"
+        leader = plain if follower is alone else alone
+        return (await leader.http.get("/admin/v2/worker/cluster/leader/ready")).text == "true"
 
     await eventually(leads, "a leader")
-    assert (await alone.create("f", EXCLAIM, inputs=[alone.topic("f")], parallelism=2)).status_code == 204
+    made = await alone.create("f", EXCLAIM, inputs=[alone.topic("f")], parallelism=2)
+    if follower is alone:
+        assert made.status_code == 503
+        assert "worker plain on http://" in made.json()["reason"]
+        return
+    assert made.status_code == 204
 
     async def is_named() -> bool:
         status = await alone.get("f/status")
