@@ -33,7 +33,7 @@ class Verdict:
 
 
 def report(run: Callable[[Settings, Path, random.Random], Verdict], seconds: float) -> int:
-    """Run a soak and print its verdict; what it leaves on the disk stays only if something was missed.
+    """Run a soak of some time, as `conclude` does.
 
     Args:
         run: is given the settings, an empty directory and chance.
@@ -47,11 +47,23 @@ def report(run: Callable[[Settings, Path, random.Random], Verdict], seconds: flo
     except ValueError as error:
         print(f"soak: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.ERROR)  # that a connection was lost is no news
     print(f"soak of {settings.seconds:g} s, seed {settings.seed}", flush=True)
+    return conclude(lambda directory: run(settings, directory, random.Random(settings.seed)))
+
+
+def conclude(run: Callable[[Path], Verdict]) -> int:
+    """Run a soak and print its verdict; what it leaves on the disk stays only if something was missed.
+
+    Args:
+        run: is given an empty directory.
+
+    Returns:
+        The exit code: 0 if all was met, 1 if something was missed.
+    """
+    logging.basicConfig(level=logging.ERROR)  # that a connection was lost is no news
     directory = Path(tempfile.mkdtemp(prefix="magnetar-soak-"))
     try:
-        verdict = run(settings, directory, random.Random(settings.seed))
+        verdict = run(directory)
     except Exception as error:  # noqa: BLE001  whatever ends it is the cause
         print(f"missed: {str(error).splitlines()[0] or type(error).__name__}; data and logs are in {directory}")
         return 1

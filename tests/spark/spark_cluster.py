@@ -119,11 +119,14 @@ class SparkCluster:
         """Start all; returns when the workers are registered."""
         log = self._start_master("0")
         for number in range(WORKERS):
-            self._start(
-                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--webui-port", "0",
-                "--cores", "1", "--memory", "600m", self.master,
-            )  # fmt: skip
+            self._start_worker(number)
         self._wait_for_workers(log)
+
+    def _start_worker(self, number: int) -> None:
+        self._start(
+            f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--webui-port", "0",
+            "--cores", "1", "--memory", "600m", self.master,
+        )  # fmt: skip
 
     def _start_master(self, port: str) -> Path:
         log = self._start("master", "org.apache.spark.deploy.master.Master", "--port", port, "--webui-port", "0")
@@ -143,6 +146,18 @@ class SparkCluster:
         log = self._start_master(self.master.rpartition(":")[2])
         self._processes.insert(0, self._processes.pop())
         self._wait_for_workers(log)
+
+    def restart_worker(self, number: int) -> None:
+        """Kill a worker with its executors, as when its machine goes down, and start another in its place."""
+        worker = self._processes.pop(1 + number)
+        below = descendants(worker.pid)
+        worker.kill()
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        worker.wait()
+        self._start_worker(number)
+        self._processes.insert(1 + number, self._processes.pop())
 
     def _start(self, name: str, main: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"

@@ -1,0 +1,122 @@
+"""The streams of the soak, in a process that is killed and started again; ``python -m benchmarks.soak_stream.program``.
+
+Its only argument is a `Task` as JSON. It ends when the streams have worked off what was there when it began.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magnetar.spark.session import SessionConfig, open_session
+
+from .rows import KEYS, WATERMARK_S, WINDOW_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+IN, TOTALS, COPIES, LAKE = "in", "totals", "copies", "lake"
+LAKE_ROWS = "lake-rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What the program does.
+
+    Attributes:
+        directory: of checkpoints, the table and Spark's files.
+        master: of Spark.
+        settings: of Spark.
+        service_url: of the broker.
+        web_url: of its REST interface.
+        rows_per_batch: of each stream.
+        has_lake: whether one of the streams writes to a table of Delta.
+    """
+
+    directory: str
+    master: str
+    settings: Mapping[str, str]
+    service_url: str
+    web_url: str
+    rows_per_batch: int
+    has_lake: bool
+
+    def to_json(self) -> str:
+        """Return it as the program takes it."""
+        return json.dumps(asdict(self))
+
+    def checkpoint(self, name: str) -> Path:
+        """Return where a stream keeps how far it is."""
+        return Path(self.directory) / f"{name}-checkpoint"
+
+    def streams(self) -> tuple[str, ...]:
+        """Return their names."""
+        return (TOTALS, COPIES, *((LAKE,) if self.has_lake else ()))
+
+
+def rows_of(spark: SparkSession, task: Task) -> DataFrame:
+    """Return the rows of the topic as a stream."""
+    return (
+        spark.readStream.format("magnetar")
+        .option("service.url", task.service_url)
+        .option("topic", IN)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", task.rows_per_batch)
+        .option("minPartitions", 4)
+        .load()
+        .select("value")
+    )
+
+
+def totals(rows: DataFrame) -> DataFrame:
+    """Return count and sum by window and key, once a window is complete."""
+    from pyspark.sql import functions as sf
+
+    field = sf.split(sf.col("value").cast("string"), ",")
+    parsed = rows.select(
+        field[0].cast("bigint").alias("number"),
+        field[1].cast("bigint").alias("amount"),
+        sf.timestamp_millis(field[2].cast("bigint")).alias("at"),
+    )
+    counted = (
+        parsed.withWatermark("at", f"{WATERMARK_S} seconds")
+        .groupBy(sf.window("at", f"{WINDOW_S} seconds").alias("window"), (sf.col("number") % KEYS).alias("key"))
+        .agg(sf.count("*").alias("count"), sf.sum("amount").alias("sum"))
+    )
+    return counted.selectExpr(
+        "concat(unix_seconds(window.start), '/', key) AS __key",
+        "to_json(named_struct('count', count, 'sum', sum)) AS value",
+    )
+
+
+def run(task: Task) -> None:
+    """Run all streams to the end of what is there."""
+    directory = Path(task.directory)
+    config = SessionConfig(directory=directory / "spark", master=task.master, heap="1g", settings=task.settings)
+    with open_session(config) as session:
+        rows = rows_of(session.spark, task)
+
+        def begun(name: str, frame: DataFrame, form: str, place: str | None = None, **options: str) -> Any:
+            writer = frame.writeStream.queryName(name).format(form).options(**options).trigger(availableNow=True)
+            return writer.option("checkpointLocation", str(task.checkpoint(name))).start(place)
+
+        to_topic = {"service.url": task.service_url, "admin.url": task.web_url}
+        queries = [
+            begun(TOTALS, totals(rows), "magnetar", topic=TOTALS, sortBy="__key", **to_topic),
+            begun(COPIES, rows, "magnetar", topic=COPIES, unshuffled="true", **to_topic),
+        ]
+        if task.has_lake:
+            queries.append(begun(LAKE, rows, "delta", str(directory / LAKE)))
+        for query in queries:
+            query.awaitTermination()
+        if task.has_lake:
+            table = session.spark.read.format("delta").load(str(directory / LAKE))
+            table.write.mode("overwrite").parquet(str(directory / LAKE_ROWS))
+
+
+if __name__ == "__main__":
+    run(Task(**json.loads(sys.argv[1])))
