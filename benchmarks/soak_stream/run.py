@@ -194,7 +194,7 @@ class Course:
                     self._driver.process.wait(self._chance.uniform(0, PAUSE_S_MAX))
                 if self._driver.has_ended():
                     break
-                print(f"{time.monotonic() - begun_s:.0f} s, {batches(self._task)} batches: kill a {what}", flush=True)
+                print(f"{time.monotonic() - begun_s:.0f} s, {batches(self._task)} batches: kill {what}", flush=True)
                 self._kill(what)
                 self._killed.append(what)
             while not self._driver.has_ended():
