@@ -16,7 +16,7 @@ from magnetar.spark.source.streaming.sort_rows import check_sort_columns, sorted
 from magnetar.spark.source.writer import Written
 
 from tests.spark.topics import numbered, options_for, values
-from tests.support.pulsar import own_name
+from tests.support.pulsar import BROKERS, Broker, own_name
 from tests.support.servers import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -26,14 +26,20 @@ class Crash(Exception):
     """The end of an attempt."""
 
 
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, cluster: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else cluster
+
+
 @pytest.fixture
-def topic(cluster: Server) -> str:
+def topic(cluster: Broker) -> str:
     name = own_name("sink")
     httpx.put(f"{cluster.web_url}/admin/v2/persistent/public/default/{name}/partitions", json=2).raise_for_status()
     return f"persistent://public/default/{name}"
 
 
-def options_of(cluster: Server, topic: str, **more: str) -> StreamWriteOptions:
+def options_of(cluster: Broker, topic: str, **more: str) -> StreamWriteOptions:
     order = {} if "sortBy" in more or "effectivelyOnce" in more else {"unshuffled": "true"}
     given = {"service.url": cluster.service_url, "admin.url": cluster.web_url, "topic": topic, **order, **more}
     return stream_write_options(given)
@@ -54,11 +60,11 @@ def write(options: StreamWriteOptions, epoch: int, rows: Sequence[bytes], *, cra
     return write_epoch(options, EpochTask("query", epoch, 0), batches())
 
 
-def stored(cluster: Server, topic: str) -> list[bytes]:
+def stored(cluster: Broker, topic: str) -> list[bytes]:
     return values(options_for(cluster.service_url, topic))
 
 
-def test_an_epoch_that_is_written_again_is_stored_once(cluster: Server, topic: str) -> None:
+def test_an_epoch_that_is_written_again_is_stored_once(cluster: Broker, topic: str) -> None:
     options = options_of(cluster, topic)
     rows = numbered(12_000)
     with pytest.raises(Crash):
@@ -70,7 +76,7 @@ def test_an_epoch_that_is_written_again_is_stored_once(cluster: Server, topic: s
     assert Counter(stored(cluster, topic)) == Counter(rows + rows[:5])
 
 
-def test_rows_that_differ_and_old_checkpoints_are_refused_with_nothing_stored(cluster: Server, topic: str) -> None:
+def test_rows_that_differ_and_old_checkpoints_are_refused_with_nothing_stored(cluster: Broker, topic: str) -> None:
     options = options_of(cluster, topic)
     rows = numbered(50)
     write(options, 3, rows)
@@ -82,7 +88,7 @@ def test_rows_that_differ_and_old_checkpoints_are_refused_with_nothing_stored(cl
     assert Counter(stored(cluster, topic)) == Counter(rows)
 
 
-def test_partitions_that_are_added_before_an_epoch_is_repeated_are_noticed(cluster: Server, topic: str) -> None:
+def test_partitions_that_are_added_before_an_epoch_is_repeated_are_noticed(cluster: Broker, topic: str) -> None:
     rows = numbered(50)
     write(options_of(cluster, topic), 0, rows)
     url = f"{cluster.web_url}/admin/v2/{topic.replace('://', '/')}/partitions"
@@ -95,7 +101,7 @@ def test_partitions_that_are_added_before_an_epoch_is_repeated_are_noticed(clust
     assert Counter(stored(cluster, topic)) == Counter(rows + rows[:9])
 
 
-def test_at_least_once_drops_nothing_on_a_topic_that_is_deduplicated(cluster: Server, topic: str) -> None:
+def test_at_least_once_drops_nothing_on_a_topic_that_is_deduplicated(cluster: Broker, topic: str) -> None:
     rows = numbered(50)
     write(options_of(cluster, topic), 0, [])  # switches it on
     loose = options_of(cluster, topic, effectivelyOnce="false")
@@ -104,7 +110,7 @@ def test_at_least_once_drops_nothing_on_a_topic_that_is_deduplicated(cluster: Se
     assert Counter(stored(cluster, topic)) == Counter(rows + rows)
 
 
-def test_rows_that_are_sorted_by_a_key_may_come_in_any_order(cluster: Server, topic: str) -> None:
+def test_rows_that_are_sorted_by_a_key_may_come_in_any_order(cluster: Broker, topic: str) -> None:
     rows = numbered(3_000)
     options = options_of(cluster, topic, sortBy="value")
     assert write(options, 0, rows) == Written(3_000, 0)
