@@ -187,7 +187,7 @@ class DriverAuthentication(Authentication):
                 connection.sendall(self._key.question(random))
                 sealed = _received(connection, _ANSWER_BYTES_MAX, ANSWER_S)
         except OSError as error:
-            raise self._lost(error or type(error).__name__) from error
+            raise self._lost(str(error) or type(error).__name__) from error
         answer = self._opened(sealed, random)
         if "error" in answer:
             raise CredentialsUnavailable(f"in the driver: {answer['error']}")
