@@ -17,6 +17,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from ...errors import AuthenticationError, InvalidConfig
 from .keys import key_bytes
@@ -31,6 +32,7 @@ _NOBODY = "$apr1$........$......................"
 
 log = logging.getLogger(__name__)
 _loading = threading.Lock()
+_loaded: dict[str, Any] = {}
 
 
 def read_users(content: bytes) -> dict[str, str]:
@@ -57,21 +59,32 @@ def read_users(content: bytes) -> dict[str, str]:
 
 def is_password(password: str, hashed: str) -> bool:
     """Return whether a password has a hash, in a time that does not tell how far they agree."""
-    # Here: only where passwords are configured. One thread at a time: passlib makes these names when they are asked
-    # for, and says to a second thread meanwhile that it has none.
-    with _loading:
-        from passlib.hash import apr_md5_crypt, des_crypt  # type: ignore[import-untyped]
-
     try:
         if match := APR1.fullmatch(hashed):
-            made = apr_md5_crypt.using(salt=match[1], relaxed=True).hash(password)
+            made = _scheme("apr_md5_crypt").using(salt=match[1], relaxed=True).hash(password)
         elif CRYPT.fullmatch(hashed):
-            made = des_crypt.using(salt=hashed[:2], relaxed=True).hash(password)
+            made = _scheme("des_crypt").using(salt=hashed[:2], relaxed=True).hash(password)
         else:
             return False
     except (ValueError, TypeError):  # a password that the hash does not know, such as one with a NUL
         return False
     return hmac.compare_digest(made.encode(), hashed.encode())
+
+
+def _scheme(name: str) -> Any:
+    """Return one of passlib's schemes.
+
+    It is loaded where passwords are configured, and used once by the thread that loads it: passlib makes names and
+    tables when they are needed first, and a second thread meanwhile finds them half made.
+    """
+    with _loading:
+        if name not in _loaded:
+            import passlib.hash  # type: ignore[import-untyped]
+
+            scheme = getattr(passlib.hash, name)
+            scheme.hash("")
+            _loaded[name] = scheme
+        return _loaded[name]
 
 
 class BasicProvider(AuthenticationProvider):

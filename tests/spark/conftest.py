@@ -46,6 +46,7 @@ NEEDS_THE_EXTRA = (
     "test_repeated_frames.py",
     "test_repeated_writes.py",
     "test_security.py",
+    "test_stream_sink.py",
     "test_task_segments.py",
     "test_task_publisher.py",
 )
