@@ -254,12 +254,13 @@ _NUMBERS: dict[pa.DataType, Any] = {
 }
 
 
-def definition_of(fields: Sequence[pa.Field], name: str = "Row") -> dict[str, Any]:
+def definition_of(fields: Sequence[pa.Field], name: str = "Row", namespace: str = "") -> dict[str, Any]:
     """Return the Avro definition of rows with such columns.
 
     Args:
         fields: the columns. One that may be null is so by default.
         name: of the record; of records in it the path is added.
+        namespace: of the record, which those in it have, too.
 
     Raises:
         SchemaSerializationError: names a column that Avro cannot have.
@@ -275,7 +276,7 @@ def definition_of(fields: Sequence[pa.Field], name: str = "Row") -> dict[str, An
             found.append({"name": field.name, "type": ["null", kind], "default": None})
         else:
             found.append({"name": field.name, "type": kind})
-    return {"type": "record", "name": name, "fields": found}
+    return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": found}
 
 
 def _definition(type_: pa.DataType, name: str) -> Any:

@@ -94,6 +94,14 @@ def fit(values: pa.Array, wanted: pa.DataType, path: str = "") -> pa.Array:
         raise SchemaSerializationError(f"{_called(path)} is {have}, and cannot be {wanted}: {why}") from error
 
 
+def reads_of(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """Return a struct with those of its fields that another one takes; any other type as it is."""
+    if not pa.types.is_struct(have) or not pa.types.is_struct(wanted):
+        return have
+    places = {_place(have, field) for field in wanted}
+    return pa.struct([field for place, field in enumerate(have) if place in places])
+
+
 def can_fit(have: pa.DataType, wanted: pa.DataType, path: str) -> None:
     """Raise as `fit` where no value of a type could be one of another."""
     fit(pa.array([], have), wanted, path)
