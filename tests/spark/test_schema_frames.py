@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
+import math
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import magnetar
 import pulsar
 import pytest
+from magnetar.client import AsyncClient
+from magnetar.client.schemas.schema import SchemaInfo
+from magnetar.wire import pulsar_api_pb2 as pb
 from pulsar.schema import AvroSchema, Integer, Long, Map, Record, String
 
 from tests.support.pulsar import Broker, own_name
@@ -80,6 +90,71 @@ def test_columns_of_a_schema_are_read_and_written(
     back = load(spark.read, cluster, written).select(*totals.columns)
     assert back.dtypes == totals.dtypes
     assert sorted(back.collect()) == sorted(totals.collect())
+
+
+EVERY: dict[str, tuple[Any, Any, str]] = {
+    "nothing": ("null", None, "void"),
+    "whole": ({"type": "int", "logicalType": "date"}, date(1, 2, 3), "date"),
+    "clock": ({"type": "int", "logicalType": "time-millis"}, time(23, 59, 59, 999000), "interval day to second"),
+    "at": ({"type": "long", "logicalType": "timestamp-micros"}, datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "timestamp"),
+    "here": ({"type": "long", "logicalType": "local-timestamp-millis"}, datetime(2026, 1, 2, 3), "timestamp_ntz"),  # noqa: DTZ001
+    "price": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
+        Decimal("-0.01"),
+        "decimal(38,2)",
+    ),
+    "kind": ({"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, "B", "string"),
+    "raw": ({"type": "fixed", "name": "Raw", "size": 2}, b"\x00\xff", "binary"),
+    "choice": (["null", "string", "boolean"], True, "struct<member0:string,member1:boolean>"),
+    "wide": (["int", "double"], 0.5, "double"),
+    "odd": ("float", math.nan, "float"),
+    "inner": (
+        {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": "int", "default": 5}]},
+        {"n": 2**31 - 1},
+        "struct<n:int>",
+    ),
+    "many": (
+        {"type": "array", "items": {"type": "map", "values": "long"}},
+        [{"a": -(2**63)}, {}],
+        "array<map<string,bigint>>",
+    ),
+}
+"""Field -> type in a schema, a value, type in Spark."""
+
+
+def test_every_type_of_a_schema_comes_through_spark(spark: SparkSession, cluster: Broker) -> None:
+    fields = [{"name": name, "type": type_} for name, (type_, _, _) in EVERY.items()]
+    definition = {"type": "record", "name": "Every", "fields": fields}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(
+        stream, fastavro.parse_schema(definition), {name: value for name, (_, value, _) in EVERY.items()}
+    )
+    name = own_name("every")
+    produce(cluster.service_url, name, SchemaInfo(pb.Schema.Avro, json.dumps(definition).encode()), stream.getvalue())
+    frame = load(spark.read, cluster, name)
+    assert dict(frame.dtypes) | {name: type_ for name, (_, _, type_) in EVERY.items()} == dict(frame.dtypes)
+    [row] = frame.select(*EVERY).collect()
+    found = row.asDict(recursive=True)
+    assert math.isnan(found.pop("odd"))
+    assert found.pop("clock") == timedelta(days=1, milliseconds=-1)
+    assert found.pop("choice") == {"member0": None, "member1": True}
+    assert found.pop("at").astimezone(UTC) == EVERY["at"][1]
+    assert bytes(found.pop("raw")) == b"\x00\xff"
+    assert found == {name: EVERY[name][1] for name in found}
+
+
+def produce(service_url: str, topic: str, schema: Any, payload: bytes) -> None:
+    """Publish bytes that are encoded by a schema already."""
+    from magnetar.spark.source.schemas.writing import Encoded
+
+    async def produce() -> None:
+        async with AsyncClient(service_url) as client:
+            await (await client.subscribe(topic, "keep")).close()
+            producer = await client.create_producer(topic, schema=Encoded(schema))
+            await producer.send(payload)
+            await producer.close()
+
+    asyncio.run(produce())
 
 
 def test_the_example_of_the_documentation_runs(

@@ -8,7 +8,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -223,6 +223,11 @@ def test_what_cannot_be_written_is_refused_by_name(broker: SmallLedgers, topic: 
         plain.writer(SHOWN, overwrite=False)
     with pytest.raises(SchemaSerializationError, match="column share is nan, and JSON has neither NaN nor Infinity"):
         write(broker, topic, StructType().add("share", "double"), "JSON", {"share": [1.0, math.nan]})
+    days = StructType().add("t", "interval day to second")
+    with pytest.raises(
+        SchemaSerializationError, match=r"column t has an interval of 86400 s, and .* times of day only"
+    ):
+        write(broker, f"{topic}-times", days, "AVRO", {"t": [timedelta(0), timedelta(days=1)]})
 
 
 def test_rows_that_name_their_topics_register_their_schema_there(broker: SmallLedgers, topic: str) -> None:

@@ -14,11 +14,13 @@ import pytest
 from magnetar.client import AsyncClient, KeyValue, KeyValueSchema
 from magnetar.client import JsonSchema as OurJson
 from magnetar.client.schemas.schema import SchemaInfo
-from magnetar.errors import InvalidConfig, SchemaSerializationError
+from magnetar.errors import ConnectionLost, InvalidConfig, OperationTimeout, SchemaSerializationError
+from magnetar.spark.source.schemas.registry import SchemaRegistry
 from magnetar.spark.source.schemas.spark_types import arrow_fields
 from magnetar.spark.source.schemas.writing import Encoded
 from magnetar.spark.source.source import MagnetarSource
 from magnetar.wire import pulsar_api_pb2 as pb
+from magnetar.wire.topic_name import TopicName, parse_topic_name
 from pulsar.schema import (
     Array,
     AvroSchema,
@@ -300,6 +302,87 @@ def test_schemas_of_any_depth_are_refused(broker: SmallLedgers, topic: str, sour
     register(broker, other, SchemaInfo(pb.Schema.Avro, json.dumps(taken).encode()))
     with pytest.raises(InvalidConfig, match="field __key of the schema is called as a column of messages"):
         source(topics=other).schema()
+
+
+def test_a_default_is_taken_as_the_declared_type(broker: SmallLedgers, topic: str, source: Any) -> None:
+    old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    new = {**old, "fields": [*old["fields"], {"name": "count", "type": "int", "default": 7}]}
+    for definition, payload in ((old, b"\x02"), (new, b"\x04\x06")):
+        produce(broker, topic, SchemaInfo(pb.Schema.Avro, json.dumps(definition).encode()), [payload])
+    for type_, shown in (("integer", [7, 3]), ("long", [7, 3]), ("double", [7.0, 3.0]), ("string", ["7", "3"])):
+        assert [row["count"] for row in rows(source(), declared(count=type_))] == shown
+
+
+def test_versions_that_alternate_keep_the_order(broker: SmallLedgers, topic: str, source: Any) -> None:
+    old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+    new = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "string", "default": "d"}, *old["fields"]]}
+
+    async def alternate() -> None:
+        async with AsyncClient(broker.service_url) as client:
+            infos = [SchemaInfo(pb.Schema.Avro, json.dumps(one).encode()) for one in (old, new)]
+            producers = [await client.create_producer(topic, schema=Encoded(info)) for info in infos]
+            for number in range(60):
+                zigzag = bytes([2 * number])
+                await producers[number % 2].send(zigzag if number % 2 == 0 else b"\x02n" + zigzag)
+
+    asyncio.run(alternate())
+    found = rows(source(minPartitions="1", columns="id,x"))
+    assert [(row["id"], row["x"]) for row in found] == [(number, "dn"[number % 2]) for number in range(60)]
+
+
+def test_partitions_have_the_schema_of_their_topic(
+    broker: SmallLedgers, client: pulsar.Client, topic: str, source: Any
+) -> None:
+    for number in range(3):
+        send(client, f"{topic}-partition-{number}", AvroSchema(Small), [Small(id=number)])
+        assert [row["id"] for row in rows(source(topics=f"{topic}-partition-{number}"))] == [number]
+
+
+def test_what_no_schema_means_by_mistake_is_told_and_not_shown(broker: SmallLedgers, topic: str, source: Any) -> None:
+    """Bytes that are no UTF-8, times that Spark has no room for, sizes of a liar: each alone, and among others."""
+    definition = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "text", "type": "string"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }
+    good, most = b"\x02a\x02", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    wrong = {
+        b"\x02\xff\x02": "no UTF-8",
+        b"\x02a" + most: "timestamp",
+        b"\xfe\xff\x03a\x02": "bytes are announced",
+        b"\x02a\x02\x02": "left behind",
+        b"": "ends inside a number",
+    }
+    for number, (payload, why) in enumerate(wrong.items()):
+        name = f"{topic}-{number}"
+        produce(broker, name, SchemaInfo(pb.Schema.Avro, json.dumps(definition).encode()), [good, payload, good])
+        with pytest.raises(SchemaSerializationError, match=rf"message \d+:1\b.* by version 0 of .*{why}"):
+            rows(source(topics=name, minPartitions="1"))
+        assert [row["text"] for row in rows(source(topics=name, mode="PERMISSIVE"))] == ["a", None, "a"]
+
+
+def test_a_registry_asks_again_while_a_broker_is_away() -> None:
+    answers: list[Any] = [ConnectionLost("gone"), OperationTimeout("late"), (SchemaInfo(pb.Schema.String), bytes(8))]
+
+    class Away:
+        def schema(self, topic: TopicName, version: bytes | None = None) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    topic = parse_topic_name("t")
+    registry = SchemaRegistry(Away(), 30)  # type: ignore[arg-type]
+    assert registry.of_version(topic, bytes(8)).kind == pb.Schema.String
+    assert registry.of_version(topic, bytes(8)).kind == pb.Schema.String  # not asked for again
+    with pytest.raises(SchemaSerializationError, match="has no version 0x01"):
+        registry.of_version(topic, b"\x01")
+    answers.append(ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
+        SchemaRegistry(Away()).newest(topic)  # type: ignore[arg-type]
 
 
 def test_options_of_schemas_need_them(broker: SmallLedgers, topic: str) -> None:

@@ -155,7 +155,11 @@ def _defaults(field: pa.Field, count: int, path: str) -> pa.Array:
     if pa.types.is_binary(field.type) and isinstance(default, str):
         value: Any = default.encode("latin-1")  # as Avro writes bytes in definitions
     else:
-        value = value_of(default, field.type, path)
+        try:
+            value = value_of(default, field.type, path)
+        except SchemaSerializationError:
+            # Of the schema's type, where `.schema(…)` declares another one.
+            value = fit(pa.array([default]), field.type, path)[0]
     return pa.array([value], field.type).take(pa.array([0] * count, pa.int32()))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from ....client import AsyncClient
@@ -30,6 +31,7 @@ from .fitting import fit
 from .registry import SchemaRegistry
 from .spark_types import arrow_fields
 
+DAY_US = 24 * 60 * 60 * 1_000_000
 NAME = "Row"
 """Of the record, where the topic has none yet."""
 _KINDS = {"AVRO": pb.Schema.Avro, "JSON": pb.Schema.Json}
@@ -66,15 +68,36 @@ class RowSchema:
         """Return rows with their values as bytes in ``value``, beside the columns of messages.
 
         Raises:
-            SchemaSerializationError: JSON cannot say a value; names the column.
+            SchemaSerializationError: the schema cannot say a value; names the column.
         """
         columns = [fit(batch.column(field.name), field.type, field.name) for field in self.fields]
+        for field, column in zip(self.fields, columns, strict=True):
+            _check_times(column, field.name)
         if self.info.kind == pb.Schema.Avro:
             values = avro_rows.encode(columns, batch.num_rows)
         else:
             values = pa.array(_json_rows(self.fields, columns), pa.binary())
         kept = [name for name in batch.schema.names if name in WRITABLE and name != "value"]
         return pa.RecordBatch.from_arrays([values, *map(batch.column, kept)], names=["value", *kept])
+
+
+def _check_times(values: pa.Array, path: str) -> None:
+    """Refuse intervals that are no time of day, which Avro has for them."""
+    type_ = values.type
+    if pa.types.is_struct(type_):
+        for field, column in zip(type_, values.flatten(), strict=True):
+            _check_times(column, f"{path}.{field.name}")
+    elif pa.types.is_list(type_):
+        _check_times(values.flatten(), f"{path}[]")
+    elif pa.types.is_map(type_):
+        _check_times(values.items, f"{path}[]")
+    elif pa.types.is_duration(type_) and len(values) > values.null_count:
+        least, most = (bound.as_py() for bound in pc.min_max(values.cast(pa.int64())).values())
+        if least < 0 or most >= DAY_US:
+            raise SchemaSerializationError(
+                f"column {path} has an interval of {(least if least < 0 else most) / 1e6:g} s, and a schema has times"
+                " of day only; cast it to a number"
+            )
 
 
 def _json_rows(fields: pa.Schema, columns: Sequence[pa.Array]) -> list[bytes]:
@@ -185,7 +208,7 @@ def _name(options: WriteOptions, kind: int) -> tuple[str, str]:
     if options.topic is None:
         return NAME, ""
     routes = Routes(options.service_url, options.security)
-    newest = SchemaRegistry(routes).newest(parse_topic_name(options.topic))
+    newest = SchemaRegistry(routes, options.send_timeout_ms / 1000).newest(parse_topic_name(options.topic))
     if newest.kind == kind:
         try:
             record = json.loads(newest.definition)
