@@ -102,9 +102,9 @@ def test_encoded_rows_are_what_fastavro_reads(seed: int) -> None:
         columns.append(whole.slice(2, rows))
         fields.append(pa.field(f"c{place}", type_))
     definition = definition_of(fields)
-    found = avro_rows.encode(columns, rows)
-    found.validate(full=True)
     node = parse(json.dumps(definition))
+    found = avro_rows.encode(node, columns, rows)
+    found.validate(full=True)
     back = avro_columns.decode(node, found)
     schema = fastavro.parse_schema(definition)
     for data in found.to_pylist():
@@ -197,6 +197,59 @@ def test_another_column_is_another_version_of_the_same_record(
     assert json.loads(options.schema.info.definition)["name"] == "Row"
     reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=AvroSchema(Row))
     assert [reader.read_next(RECEIVE_MS).value().total for _ in range(6)] == 2 * DATA["total"]
+
+
+DECLARED: dict[str, tuple[Any, list[Any]]] = {
+    "id": ("int", [1, -(2**31)]),
+    "share": (["double", "null"], [0.5, None]),
+    "kind": ({"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, ["B", "A"]),
+    "code": ({"type": "fixed", "name": "Code", "size": 2}, [b"ab", b"\x00\xff"]),
+    "tags": ({"type": "array", "items": "string"}, [["x", "y"], []]),
+    "at": ({"type": "long", "logicalType": "timestamp-millis"}, [datetime(2026, 1, 2, tzinfo=UTC)] * 2),
+    "place": (
+        {"type": "record", "name": "Place", "fields": [{"name": "n", "type": "long"}, {"name": "m", "type": "float"}]},
+        [{"n": 2**62, "m": 0.25}, {"n": 0, "m": -1.0}],
+    ),
+    "absent": (["null", "string"], [None, None]),
+}
+"""Field -> type in a topic's own schema, two values."""
+OTHERS = (
+    StructType()
+    .add("place", StructType().add("m", "double").add("n", "long"))
+    .add("at", "timestamp")
+    .add("code", "binary")
+    .add("tags", ArrayType(StringType()))
+    .add("share", "double")
+    .add("kind", "string")
+    .add("id", "long")
+)
+
+
+def test_rows_are_written_by_the_schema_that_a_topic_has(
+    broker: SmallLedgers, client: pulsar.Client, topic: str
+) -> None:
+    fields = [{"name": name, "type": type_} for name, (type_, _) in DECLARED.items()]
+    definition = {"type": "record", "name": "Declared", "namespace": "of.others", "fields": fields}
+    client.subscribe(topic, "keep", schema=AvroSchema(None, schema_definition=definition)).close()
+    data = {field.name: DECLARED[field.name][1] for field in OTHERS}
+    write(broker, topic, OTHERS, "AVRO", data)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    schema = fastavro.parse_schema(definition)
+    for place in range(2):
+        stream = io.BytesIO(reader.read_next(RECEIVE_MS).data())
+        assert fastavro.schemaless_reader(stream, schema, None) == {
+            name: values[place] for name, (_, values) in DECLARED.items()
+        }
+    for change, why in (
+        ({"id": [None, 1]}, "column id is null in 1 rows, and the topic's schema wants a value"),
+        ({"id": [2**31, 1]}, "column id is int64, and cannot be int32"),
+        ({"kind": ["C", "A"]}, "column kind is 'C', and the topic's schema has A, B"),
+        ({"code": [b"abc", b"ab"]}, "column code has 3 bytes, and the topic's schema wants 2"),
+        ({"tags": [["x", None], []]}, r"column tags\[\] is null in 1 rows"),
+        ({"place": [{"n": None, "m": 0.5}, None]}, "column place is null in 1 rows"),
+    ):
+        with pytest.raises(SchemaSerializationError, match=why):
+            write(broker, topic, OTHERS, "AVRO", data | change)
 
 
 def test_an_incompatible_schema_is_refused_before_rows_are_made(broker: SmallLedgers, topic: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 import pytest
-from magnetar.client import AsyncClient, KeyValue, KeyValueSchema
+from magnetar.client import AsyncClient, KeyValue, KeyValueSchema, ProtobufNativeSchema
 from magnetar.client import JsonSchema as OurJson
 from magnetar.client.schemas.schema import SchemaInfo
 from magnetar.errors import ConnectionLost, InvalidConfig, OperationTimeout, SchemaSerializationError
@@ -383,6 +383,23 @@ def test_a_registry_asks_again_while_a_broker_is_away() -> None:
     answers.append(ConnectionLost("gone"))
     with pytest.raises(ConnectionLost):
         SchemaRegistry(Away()).newest(topic)  # type: ignore[arg-type]
+
+
+def test_messages_of_protocol_buffers_have_columns(broker: SmallLedgers, topic: str, source: Any) -> None:
+    schema = ProtobufNativeSchema(pb.KeyValue)
+    payloads = [pb.KeyValue(key="a", value="ä").SerializeToString(), b"\x0a\xff"]
+    produce(broker, topic, schema.info, payloads[:1])
+    assert rows(source(columns="value,key")) == [{"value": "ä", "key": "a"}]
+    produce(broker, topic, schema.info, payloads[1:])
+    with pytest.raises(SchemaSerializationError, match=r"it is no message .*KeyValue"):
+        rows(source())
+    assert rows(source(columns="key,__key", mode="PERMISSIVE"))[1] == {"key": None, "__key": b"k"}
+
+
+def test_columns_are_chosen_in_one_place(client: pulsar.Client, topic: str, source: Any) -> None:
+    send(client, topic, AvroSchema(Small), [Small(id=1)])
+    with pytest.raises(InvalidConfig, match=r"option columns and \.schema\(…\) choose different columns"):
+        rows(source(columns="id,__key"), declared(id="long"))
 
 
 def test_options_of_schemas_need_them(broker: SmallLedgers, topic: str) -> None:

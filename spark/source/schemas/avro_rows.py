@@ -1,8 +1,7 @@
 """Rows of Arrow columns in Avro's binary form, column by column: the other way round of `avro_columns`.
 
 Design: each column becomes the bytes of its values, one behind the other, and the size of each. Columns are then joined
-row by row, by one copy for each column. Every value may be null: a union of null and its type, as
-`avro_types.definition_of` declares it.
+row by row, by one copy for each column.
 
 Source: Apache Avro 1.12, Binary Encoding. Tests compare it with fastavro.
 """
@@ -14,7 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ....errors import SchemaSerializationError
+from .avro_types import Node
 from .buffers import contents, is_valid, offsets_of, ranges
 
 _VARINT_BYTES_MAX = 10
@@ -33,14 +35,34 @@ class Pieces(NamedTuple):
     sizes: np.ndarray
 
 
-def encode(columns: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return rows as a column of bytes, each a record of the columns, all of which may be null.
+def can_encode(node: Node) -> bool:
+    """Return whether values of a type can be encoded: a union is of null and one other type, a decimal is of bytes."""
+    if node.kind == "union" and (len(node.parts) > 2 or _branch(node) is None):
+        return False
+    if node.kind == "fixed" and node.logical:
+        return False
+    return all(map(can_encode, (*node.parts, *(field.node for field in node.fields))))
+
+
+def _branch(node: Node) -> int | None:
+    """Return which branch of a union has values, None if that is not one beside null."""
+    kinds = [part.kind for part in node.parts]
+    return 1 - kinds.index("null") if len(kinds) == 2 and kinds.count("null") == 1 else None
+
+
+def encode(node: Node, columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """Return rows as a column of bytes.
 
     Args:
-        columns: of the record; their types are such that `avro_types.definition_of` takes.
+        node: the record; `can_encode`.
+        columns: of its fields, of the types that `avro_types.fields_of` says.
         rows: how many.
+
+    Raises:
+        SchemaSerializationError: names a column with a value that the record cannot have.
     """
-    found = _join([_maybe(column) for column in columns], rows)
+    pairs = zip(node.fields, columns, strict=True)
+    found = _join([_any(field.node, column, field.name) for field, column in pairs], rows)
     return pa.Array.from_buffers(
         pa.binary(), rows, [None, pa.py_buffer(offsets_of(found.sizes)), pa.py_buffer(found.data)], 0
     )
@@ -48,6 +70,8 @@ def encode(columns: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def _join(parts: Sequence[Pieces], rows: int) -> Pieces:
     """Return the pieces of each row as one."""
+    if not parts:
+        return Pieces(np.zeros(0, np.uint8), np.zeros(rows, np.int64))
     if len(parts) == 1:
         return parts[0]
     sizes: np.ndarray = np.zeros(rows, np.int64)
@@ -84,13 +108,22 @@ def _longs(numbers: np.ndarray) -> Pieces:
     return Pieces(table[places < sizes[:, None]], sizes)
 
 
-def _maybe(values: pa.Array) -> Pieces:
-    """Return values that may be null: the branch of the union, then the value if there is one."""
-    if pa.types.is_null(values.type):
+def _any(node: Node, values: pa.Array, path: str) -> Pieces:
+    """Return values that may be null if their type says so: the branch of the union, then the value if there is one."""
+    if node.kind == "null":
         return Pieces(np.zeros(0, np.uint8), np.zeros(len(values), np.int64))
+    if node.kind != "union":
+        if values.null_count:
+            raise SchemaSerializationError(
+                f"column {path} is null in {values.null_count} rows, and the topic's schema wants a value; fill it with"
+                " coalesce"
+            )
+        return _values(node, values, path)
+    chosen = _branch(node)
+    assert chosen is not None
     valid = is_valid(values)
-    branch = _fixed(np.where(valid, 2, 0).astype(np.uint8), 1)
-    return _join([branch, _spread(_values(values.drop_null()), valid)], len(values))
+    branch = _fixed(np.where(valid, 2 * chosen, 2 - 2 * chosen).astype(np.uint8), 1)
+    return _join([branch, _spread(_values(node.parts[chosen], values.drop_null(), path), valid)], len(values))
 
 
 def _spread(pieces: Pieces, chosen: np.ndarray) -> Pieces:
@@ -100,32 +133,59 @@ def _spread(pieces: Pieces, chosen: np.ndarray) -> Pieces:
     return Pieces(pieces.data, sizes)
 
 
-def _values(values: pa.Array) -> Pieces:
+def _values(node: Node, values: pa.Array, path: str) -> Pieces:
     """Return values, none of which is null."""
-    type_ = values.type
-    if pa.types.is_struct(type_):
-        return _join([_maybe(column) for column in values.flatten()], len(values)) if len(type_) else (
-            Pieces(np.zeros(0, np.uint8), np.zeros(len(values), np.int64))
-        )  # fmt: skip
-    if pa.types.is_list(type_) or pa.types.is_map(type_):
-        return _many(values)
-    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+    if node.kind == "record":
+        pairs = zip(node.fields, values.flatten(), strict=True)
+        return _join([_any(field.node, column, f"{path}.{field.name}") for field, column in pairs], len(values))
+    if node.kind in ("array", "map"):
+        return _many(node, values, path)
+    if node.logical == "decimal":
+        return _decimals(values)
+    if node.kind == "fixed":
+        return _of_size(node.size, values, path)
+    if node.kind in ("string", "bytes"):
         return _octets(values)
-    if pa.types.is_decimal(type_):
-        raw: np.ndarray = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
-        raw = raw[values.offset : values.offset + len(values)]
-        table: np.ndarray = np.empty((len(values), _DECIMAL_BYTES + 1), np.uint8)
-        table[:, 0] = _DECIMAL_BYTES << 1  # the size before the bytes, the highest first
-        table[:, 1:] = raw[:, ::-1]
-        return _fixed(table, _DECIMAL_BYTES + 1)
-    if pa.types.is_boolean(type_):
+    if node.kind == "enum":
+        return _longs(_symbols(node, values, path))
+    if node.kind == "boolean":
         return _fixed(values.cast(pa.uint8()).to_numpy(), 1)
-    if pa.types.is_floating(type_):
-        width = type_.bit_width // 8
+    if node.kind in ("float", "double"):
+        width = values.type.bit_width // 8
         return _fixed(values.to_numpy().astype(f"<f{width}"), width)
-    if pa.types.is_temporal(type_):
-        values = values.cast(pa.int32() if pa.types.is_date32(type_) else pa.int64())
+    if pa.types.is_temporal(values.type):
+        # Of Arrow's durations some have 32 bits in Avro, and none in Arrow.
+        values = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
     return _longs(values.to_numpy())
+
+
+def _decimals(values: pa.Array) -> Pieces:
+    raw: np.ndarray = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
+    raw = raw[values.offset : values.offset + len(values)]
+    table: np.ndarray = np.empty((len(values), _DECIMAL_BYTES + 1), np.uint8)
+    table[:, 0] = _DECIMAL_BYTES << 1  # the size before the bytes, the highest first
+    table[:, 1:] = raw[:, ::-1]
+    return _fixed(table, _DECIMAL_BYTES + 1)
+
+
+def _of_size(size: int, values: pa.Array, path: str) -> Pieces:
+    data, begins, sizes = contents(values)
+    if (sizes != size).any():
+        raise SchemaSerializationError(
+            f"column {path} has {int(sizes[sizes != size][0])} bytes, and the topic's schema wants {size}"
+        )
+    return Pieces(data[ranges(begins, sizes)], sizes)
+
+
+def _symbols(node: Node, values: pa.Array, path: str) -> np.ndarray:
+    found = pc.index_in(values, pa.array(node.symbols, pa.string()))
+    if found.null_count:
+        other = values.filter(found.is_null())[0].as_py()
+        raise SchemaSerializationError(
+            f"column {path} is {other!r}, and the topic's schema has {', '.join(node.symbols)}"
+        )
+    numbers: np.ndarray = found.to_numpy()
+    return numbers
 
 
 def _octets(values: pa.Array) -> Pieces:
@@ -135,16 +195,17 @@ def _octets(values: pa.Array) -> Pieces:
     return _join([_longs(sizes), Pieces(data[ranges(begins, sizes)], sizes)], len(values))
 
 
-def _many(values: pa.Array) -> Pieces:
+def _many(node: Node, values: pa.Array, path: str) -> Pieces:
     """Return lists or maps: one block of items, and the end of blocks."""
     offsets = values.offsets.to_numpy().astype(np.int64)
     first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
     counts = np.diff(offsets)
-    if pa.types.is_map(values.type):
+    part, path = node.parts[0], f"{path}[]"
+    if node.kind == "map":
         keys = values.keys.slice(first, total)
-        items = _join([_octets(keys), _maybe(values.items.slice(first, total))], total)
+        items = _join([_octets(keys), _any(part, values.items.slice(first, total), path)], total)
     else:
-        items = _maybe(values.values.slice(first, total))
+        items = _any(part, values.values.slice(first, total), path)
     ends: np.ndarray = np.concatenate((np.zeros(1, np.int64), np.cumsum(items.sizes)))
     bounds = offsets - first
     body = Pieces(items.data, ends[bounds[1:]] - ends[bounds[:-1]])

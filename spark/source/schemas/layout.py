@@ -147,6 +147,9 @@ class TopicSchemas:
             InvalidConfig: names a column that no schema has, or has as another type.
         """
         fields = arrow_fields(schema)
+        chosen = {name.lower() for name in self._options.columns}
+        if chosen and chosen != {field.name.lower() for field in fields}:
+            raise InvalidConfig("option columns and .schema(…) choose different columns; leave one of them out")
         for field in fields:
             if field.name in OF_MESSAGES and field.name != KEY and field.type != ARROW_TYPES[field.name]:
                 raise InvalidConfig(

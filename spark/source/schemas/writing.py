@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as values of a schema, which is made of its columns and registered with the topic.
+"""Rows of a DataFrame as values of a schema: the topic's own, or one that is made of the columns and registered.
 
-All columns may be null in the schema, whatever Spark says of them, as in the files that Spark writes: so a column can
-be added or left out later, and a topic takes both.
+Where the topic's newest schema has a place for all columns, rows are written by it. Else a schema is made of them, in
+which all may be null, whatever Spark says, as in the files that Spark writes: so columns can be added and left out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..connection import Routes
 from ..options import WriteOptions
 from ..rows import GIVEN_BY_BROKER, WRITABLE
 from . import avro_rows
-from .avro_types import definition_of
-from .fitting import fit
-from .registry import SchemaRegistry
+from .avro_types import arrow_type, definition_of, parse
+from .fitting import fit, spark_form
+from .registry import NO_SCHEMA, SchemaRegistry
 from .spark_types import arrow_fields
 
 DAY_US = 24 * 60 * 60 * 1_000_000
@@ -70,11 +70,20 @@ class RowSchema:
         Raises:
             SchemaSerializationError: the schema cannot say a value; names the column.
         """
-        columns = [fit(batch.column(field.name), field.type, field.name) for field in self.fields]
-        for field, column in zip(self.fields, columns, strict=True):
-            _check_times(column, field.name)
+        columns = []
+        for field in self.fields:
+            if field.name in batch.schema.names:
+                columns.append(fit(batch.column(field.name), field.type, field.name))
+                _check_times(columns[-1], field.name)
+            else:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+            if not field.nullable and columns[-1].null_count:
+                raise SchemaSerializationError(
+                    f"column {field.name} is null in {columns[-1].null_count} rows, and the topic's schema wants a"
+                    " value; fill it with coalesce"
+                )
         if self.info.kind == pb.Schema.Avro:
-            values = avro_rows.encode(columns, batch.num_rows)
+            values = avro_rows.encode(parse(self.info.definition), columns, batch.num_rows)
         else:
             values = pa.array(_json_rows(self.fields, columns), pa.binary())
         kept = [name for name in batch.schema.names if name in WRITABLE and name != "value"]
@@ -182,8 +191,12 @@ def declared(options: WriteOptions, schema: StructType) -> WriteOptions:
     ours = StructType([field for field in schema if field.name not in of_messages])
     fields = [field.with_type(_nullable(field.type)).with_nullable(True) for field in arrow_fields(ours)]
     kind = _KINDS[options.output_schema]
+    newest = _newest(options)
+    adopted = _adopted(newest, kind, fields)
+    if adopted is not None:
+        return replace(options, schema=adopted)
     try:
-        definition = definition_of(fields, *_name(options, kind))
+        definition = definition_of(fields, *_name(newest, kind))
         if kind == pb.Schema.Json:
             for field in fields:
                 _json_type(field.type, field.name)
@@ -203,12 +216,53 @@ def _nullable(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _name(options: WriteOptions, kind: int) -> tuple[str, str]:
-    """Return name and namespace of the record: those that the topic has, as another one would be another record."""
+def _newest(options: WriteOptions) -> SchemaInfo:
     if options.topic is None:
-        return NAME, ""
+        return NO_SCHEMA
     routes = Routes(options.service_url, options.security)
-    newest = SchemaRegistry(routes, options.send_timeout_ms / 1000).newest(parse_topic_name(options.topic))
+    return SchemaRegistry(routes, options.send_timeout_ms / 1000).newest(parse_topic_name(options.topic))
+
+
+def _adopted(newest: SchemaInfo, kind: int, fields: Sequence[pa.Field]) -> RowSchema | None:
+    """Return the topic's own schema if it has a place for all columns, and nulls for what they lack."""
+    if newest.kind != kind:
+        return None
+    try:
+        node = parse(newest.definition)
+        if kind == pb.Schema.Json:
+            _json_type(arrow_type(node), NAME)
+    except SchemaSerializationError:
+        return None
+    ours = {field.name: field.type for field in fields}
+    there = {field.name: spark_form(arrow_type(field.node)) for field in node.fields}
+    may_lack = {field.name for field in node.fields if field.node.kind in ("union", "null")}
+    if node.kind != "record" or not avro_rows.can_encode(node) or not ours.keys() <= there.keys():
+        return None
+    if not all(_is_like(type_, there[name]) for name, type_ in ours.items()) or there.keys() - ours.keys() - may_lack:
+        return None
+    found = pa.schema([pa.field(one.name, arrow_type(one.node), one.name in may_lack) for one in node.fields])
+    return RowSchema(newest, found)
+
+
+def _is_like(have: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether values of a type are meant by another one, such as those of any number by any other."""
+    if pa.types.is_struct(have) and pa.types.is_struct(wanted):
+        return {field.name for field in have} == {field.name for field in wanted} and all(
+            _is_like(field.type, wanted.field(field.name).type) for field in have
+        )
+    if pa.types.is_list(have) and pa.types.is_list(wanted):
+        return _is_like(have.value_type, wanted.value_type)
+    if pa.types.is_map(have) and pa.types.is_map(wanted):
+        return bool(have.key_type == wanted.key_type) and _is_like(have.item_type, wanted.item_type)
+    return bool(have == wanted) or (_is_number(have) and _is_number(wanted))
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+def _name(newest: SchemaInfo, kind: int) -> tuple[str, str]:
+    """Return name and namespace of the record: those that the topic has, as another one would be another record."""
     if newest.kind == kind:
         try:
             record = json.loads(newest.definition)
