@@ -74,7 +74,7 @@ def main(service_url: str, repeats: int, rows: int) -> None:
                 frames[topic] = frames[topic].load(topic)
             said = source.option("columns", "value").load(JSON)
             said = said.selectExpr(f"from_json(cast(value AS STRING), '{_IN_JSON}') AS row").select("row.*")
-            frames[BY_FROM_JSON] = said.withColumn("at", said["at"].cast("timestamp"))
+            frames[BY_FROM_JSON] = said.selectExpr("* EXCEPT (at)", "timestamp_micros(at) AS at")
             found = {name: _time(frame.selectExpr(*_QUERY), repeats, rows) for name, frame in frames.items()}
     print(json.dumps(found))
 
