@@ -396,6 +396,16 @@ def test_messages_of_protocol_buffers_have_columns(broker: SmallLedgers, topic: 
     assert rows(source(columns="key,__key", mode="PERMISSIVE"))[1] == {"key": None, "__key": b"k"}
 
 
+def test_values_that_nobody_asks_for_are_not_decoded(
+    broker: SmallLedgers, client: pulsar.Client, topic: str, source: Any
+) -> None:
+    send(client, topic, AvroSchema(Small), [Small(id=1)])
+    fill(broker.service_url, topic, [[b"\xff"]])
+    with pytest.raises(SchemaSerializationError):
+        rows(source(columns="id"))
+    assert rows(source(columns="__topic")) == [{"__topic": topic}] * 2
+
+
 def test_columns_are_chosen_in_one_place(client: pulsar.Client, topic: str, source: Any) -> None:
     send(client, topic, AvroSchema(Small), [Small(id=1)])
     with pytest.raises(InvalidConfig, match=r"option columns and \.schema\(…\) choose different columns"):

@@ -100,6 +100,8 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _decoded(self, rows: Pair, runs: Sequence[tuple[bytes, int]], ids: Callable[[], pa.Array]) -> Pair:
+        if not self._shows_values and not self._shows_keys:
+            return self._nulls(rows)
         versions = list(dict.fromkeys(version for version, _ in runs))
         everything: np.ndarray = np.arange(len(rows.value))
         if len(versions) == 1:
