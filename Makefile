@@ -8,7 +8,7 @@
 #   make test-crash      all rounds of crashes, 40 minutes    make fuzz    hostile frames, 15 minutes
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
 #   make soak            400 consumers that come and go, ten minutes
-#   make soak-stream     streams of Spark, ten million rows and ten kills
+#   make soak-stream     streams of Spark, ten million rows and ten kills; soak-stream-steady: an hour at half load
 #   make test-spark      Spark (installs 600 MB first)
 #   make test-spark-versions   each Spark from 4.0 on, with Delta and Iceberg (installs 1 GB for each)
 #   make test-connectors sources and sinks on real servers
@@ -45,7 +45,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -100,9 +100,11 @@ soak: $(DEV_STAMP)
 soak-functions: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks.soak
 
-# SPARK_VERSION=4.2 takes that version, which has a package of Delta. MAGNETAR_SOAK_ROWS and MAGNETAR_SOAK_KILLS say how much.
-soak-stream: $(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION)/installed,$(SPARK_STAMP))
-	$(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION)/bin,$(BIN))/python -m benchmarks.soak_stream
+# SPARK_VERSION=4.2 takes that version, which has a package of Delta. MAGNETAR_SOAK_ROWS and MAGNETAR_SOAK_KILLS say how much,
+# of the second one MAGNETAR_SOAK_S for how long.
+SOAK_SPARK := $(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION))
+soak-stream soak-stream-steady: $(or $(SOAK_SPARK:%=%/installed),$(SPARK_STAMP))
+	$(or $(SOAK_SPARK:%=%/bin),$(BIN))/python -m benchmarks.soak_stream$(if $(filter %-steady,$@),.steady)
 
 # Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
 test-spark: $(SPARK_STAMP)

@@ -33,6 +33,7 @@ from .produce_rates import measure_produce
 from .secured_rates import measure_secured_functions, measure_secured_publish
 from .spark_function import measure_spark_function
 from .spark_read import measure_spark
+from .spark_schemas import measure_spark_schemas
 from .spark_start import measure_spark_start
 from .state_rates import measure_state
 from .state_size import measure_state_size
@@ -64,7 +65,12 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     },
     "encryption": {"encryption": measure_encryption},
     "security": {"secured-publish": measure_secured_publish, "secured-functions": measure_secured_functions},
-    "spark": {"spark": measure_spark, "spark-function": measure_spark_function, "spark-start": measure_spark_start},
+    "spark": {
+        "spark": measure_spark,
+        "spark-schemas": measure_spark_schemas,
+        "spark-function": measure_spark_function,
+        "spark-start": measure_spark_start,
+    },
     "footprint": {
         "start": measure_start,
         "idle": measure_idle,

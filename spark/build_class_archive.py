@@ -118,7 +118,8 @@ def _end_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def _end(_number: int, _frame: object) -> None:
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one would break off what ends the JVM
     sys.exit(1)
 
 

@@ -106,7 +106,7 @@ def judge(outcome: Outcome) -> Verdict:
     for kind, said in outcome.faults.lines():
         verdict.compare(kind, said, is_met=False)
     for life in outcome.lives:
-        _judge_memory(life, verdict)
+        judge_memory(life, verdict)
     return verdict
 
 
@@ -128,7 +128,8 @@ def _judge_accounts(outcome: Outcome, verdict: Verdict) -> None:
     verdict.compare("dead letters", f"{dead:,}, and {failing:,} messages that nobody accepted", dead == failing)
 
 
-def _judge_memory(life: Life, verdict: Verdict) -> None:
+def judge_memory(life: Life, verdict: Verdict) -> None:
+    """Compare the memory of a process at the end with that after it had begun."""
     began, ended = life.looks[0][0], life.looks[-1][0]
     seconds = ended - began
     name = f"memory of the {life.kind}"

@@ -1,6 +1,7 @@
 """The streams of the soak, in a process that is killed and started again; ``python -m benchmarks.soak_stream.program``.
 
-Its only argument is a `Task` as JSON. It ends when the streams have worked off what was there when it began.
+Its only argument is a `Task` as JSON. It ends when the streams have worked off what was there when it began, unless
+they run on.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Task:
         web_url: of its REST interface.
         rows_per_batch: of each stream.
         has_lake: whether one of the streams writes to a table of Delta.
+        period_s: from one batch to the next; 0 to end when all is done that was there in the beginning.
     """
 
     directory: str
@@ -43,7 +45,13 @@ class Task:
     service_url: str
     web_url: str
     rows_per_batch: int
-    has_lake: bool
+    has_lake: bool = False
+    period_s: int = 0
+
+    @property
+    def trigger(self) -> dict[str, Any]:
+        """When streams begin a batch, as Spark takes it."""
+        return {"processingTime": f"{self.period_s} seconds"} if self.period_s else {"availableNow": True}
 
     def to_json(self) -> str:
         """Return it as the program takes it."""
@@ -94,14 +102,14 @@ def totals(rows: DataFrame) -> DataFrame:
 
 
 def run(task: Task) -> None:
-    """Run all streams to the end of what is there."""
+    """Run all streams to their end."""
     directory = Path(task.directory)
     config = SessionConfig(directory=directory / "spark", master=task.master, heap="1g", settings=task.settings)
     with open_session(config) as session:
         rows = rows_of(session.spark, task)
 
         def begun(name: str, frame: DataFrame, form: str, place: str | None = None, **options: str) -> Any:
-            writer = frame.writeStream.queryName(name).format(form).options(**options).trigger(availableNow=True)
+            writer = frame.writeStream.queryName(name).format(form).options(**options).trigger(**task.trigger)
             return writer.option("checkpointLocation", str(task.checkpoint(name))).start(place)
 
         to_topic = {"service.url": task.service_url, "admin.url": task.web_url}

@@ -108,10 +108,7 @@ class StreamSoak:
             return self._verdict(task, broker, seconds)
 
     def _fill(self, broker: Server) -> None:
-        for topic in (IN, TOTALS, COPIES):
-            url = f"{broker.web_url}/admin/v2/persistent/public/default/{topic}"
-            httpx.put(f"{url}/partitions", json=PARTITIONS).raise_for_status()
-            httpx.put(f"{url}/subscription/all").raise_for_status()  # keeps what is written until it is compared
+        make_topics(broker)
         for partition in range(PARTITIONS):
             entries = self._rows.entries(partition, PARTITIONS)
             fill(broker.service_url, f"{IN}-partition-{partition}", entries)
@@ -231,6 +228,14 @@ class Course:
             wait_for(lambda: self._cluster.executors() or self._driver.has_ended(), "an executor", PROGRESS_S)
             with suppress(psutil.NoSuchProcess, IndexError):
                 self._chance.choice(self._cluster.executors()).kill()
+
+
+def make_topics(broker: Server) -> None:
+    """Make the topics, which keep what is written."""
+    for topic in (IN, TOTALS, COPIES):
+        url = f"{broker.web_url}/admin/v2/persistent/public/default/{topic}"
+        httpx.put(f"{url}/partitions", json=PARTITIONS).raise_for_status()
+        httpx.put(f"{url}/subscription/all").raise_for_status()
 
 
 def batches(task: Task) -> int:

@@ -130,6 +130,7 @@ class SharedSession:
             while child.poll() is None:
                 if self._closing.wait(_CHECK_S):
                     child.terminate()
+                    child.wait()  # it ends its JVM, at the lowest priority
 
     def _watch(self, pid: int) -> None:
         # Not reaped here: the session's own process object does that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,16 @@ import pyarrow as pa
 from ...wire.batch import split_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
-from ...wire.topic_name import parse_topic_name
+from ...wire.topic_name import TopicName, parse_topic_name
+from .connection import Routes
 from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
 from .options import NOT_NULL, ReadOptions
 from .range_reader import Entry, RangeReader
 from .ranges import TopicRange
+
+if TYPE_CHECKING:
+    from .schemas.decoding import RowDecoder
+    from .schemas.layout import Layout
 
 BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
@@ -113,8 +118,11 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_valu
 class BatchBuilder:
     """Collects entries of one topic until they make a record batch."""
 
-    def __init__(self, columns: Sequence[str], topic: str, partition: int):
+    def __init__(self, columns: Sequence[str], topic: str, partition: int, decoder: RowDecoder | None = None):
+        """Prepare; with a decoder, ``columns`` are its `RowDecoder.raw_columns`."""
         self.rows = 0
+        self._columns = columns
+        self._decoder = decoder
         self._schema = arrow_schema(columns)
         self._topic = topic.encode()
         self._partition = partition
@@ -145,7 +153,13 @@ class BatchBuilder:
     def take(self) -> pa.RecordBatch:
         """Return what was collected, and begin anew."""
         self._headers = self._read_headers()
-        batch = pa.RecordBatch.from_arrays([make() for make in self._makers], schema=self._schema)
+        arrays = [make() for make in self._makers]
+        if self._decoder is None:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            runs = [(entry.metadata.schema_version, rows.num_rows) for entry, rows in self._entries]
+            raw = dict(zip(self._columns, arrays, strict=True))
+            batch = self._decoder.batch(raw, runs, self._message_ids)
         self._entries = []
         self.rows = self._bytes = 0
         return batch
@@ -211,12 +225,21 @@ def _id_tails(batch_size: int) -> tuple[list[bytes], np.ndarray]:
     return tails, np.fromiter(map(len, tails), np.int32, batch_size)
 
 
-def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range as record batches of ``options.columns``."""
+def read_range(wanted: TopicRange, options: ReadOptions, layout: Layout | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range as record batches.
+
+    Args:
+        wanted: the range.
+        options: of the read; their ``columns`` are those of the batches where there is no layout.
+        layout: the columns by the topic's schema.
+    """
     reader = RangeReader(wanted, options)
-    builder = BatchBuilder(options.columns, wanted.topic, parse_topic_name(wanted.topic).partition)
+    name = parse_topic_name(wanted.topic)
+    decoder = None if layout is None else _decoder(layout, name, options)
+    columns = options.columns if decoder is None else decoder.raw_columns
+    builder = BatchBuilder(columns, wanted.topic, name.partition, decoder)
     start, end = wanted.start, wanted.end
-    only_values = not any(name in SHOWN_OF_METADATA for name in options.columns)
+    only_values = not any(name in SHOWN_OF_METADATA for name in columns)
     for entry in reader.entries():
         first_index = wanted.first_index if entry.position == start else 0
         last_index = wanted.last_index if entry.position == end else None
@@ -228,3 +251,12 @@ def read_range(wanted: TopicRange, options: ReadOptions) -> Iterator[pa.RecordBa
             yield builder.take()
     if builder.rows:
         yield builder.take()
+
+
+def _decoder(layout: Layout, topic: TopicName, options: ReadOptions) -> RowDecoder:
+    from .schemas.decoding import RowDecoder
+    from .schemas.registry import SchemaRegistry
+
+    routes = Routes(options.service_url, options.security, options.timeouts)
+    registry = SchemaRegistry(routes, options.poll_timeout_ms / 1000)
+    return RowDecoder(layout, topic, registry, is_permissive=options.is_permissive)

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...client.connections.service_url import Address, HostPort, parse_service_url
 from ...errors import (
@@ -24,6 +24,7 @@ from ...errors import (
     OperationTimeout,
     ProtocolError,
     RequestRefused,
+    TopicNotFound,
     broker_error,
 )
 from ...security.client_credentials import ClientCredentials
@@ -36,6 +37,9 @@ from ...wire.frames import FRAME_PADDING_BYTES, Frame, FrameDecoder, encode_fram
 from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.topic_name import TopicName
 from .security_options import told_where
+
+if TYPE_CHECKING:
+    from ...client.schemas.schema import SchemaInfo
 
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
@@ -51,6 +55,7 @@ _ANSWERS = {
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
     BaseCommand.ACK_RESPONSE: "ackResponse",
+    BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
 }
 """The answers to what is asked here, by the name of their field."""
 
@@ -355,6 +360,26 @@ class Routes:
         command = pb.CommandGetTopicsOfNamespace(namespace=namespace, mode=persistent)
         with contextlib.closing(self.service()) as connection:
             return list(connection.request(f"topics of {namespace}", command).topics)
+
+    def schema(self, topic: TopicName, version: bytes | None = None) -> tuple[SchemaInfo, bytes] | None:
+        """Return a schema of a topic and its version, None if there is none.
+
+        Args:
+            topic: which; partitions have the schemas of their topic.
+            version: None for the newest.
+        """
+        from ...client.schemas.schema import SchemaInfo
+
+        what = f"schema of {topic.base}" + ("" if version is None else f", version 0x{version.hex()}")
+        command = pb.CommandGetSchema(topic=topic.base.text, schema_version=version)
+        with contextlib.closing(self.service()) as connection:
+            answer = connection.request(what, command)
+        if answer.HasField("error_code"):
+            refusal = _refusal(answer.error_code, what, answer.error_message)
+            if isinstance(refusal, TopicNotFound):
+                return None
+            raise refusal
+        return SchemaInfo.from_proto(answer.schema), bytes(answer.schema_version)
 
 
 def _refusal(code: int, what: str, message: str) -> BrokerError:

@@ -23,9 +23,10 @@ READER_OPTIONS = (
 """Settings of the connections that read, by the names of Pulsar's clients."""
 START_OPTIONS = ("startingOffsets", "startingTime", "startingOffsetsByTimestamp")
 END_OPTIONS = ("endingOffsets", "endingTime", "endingOffsetsByTimestamp")
+SCHEMA_OPTIONS = ("useTopicSchema", "allowDifferentTopicSchemas", "mode")
 COMMON_READ_OPTIONS = (
     "service.url", "admin.url", *TOPIC_OPTIONS, *START_OPTIONS, "minPartitions", "failOnDataLoss", "pollTimeoutMs",
-    "columns", "subscriptionPrefix", "crypto.private.key", *READER_OPTIONS, *SECURITY_OPTIONS,
+    "columns", *SCHEMA_OPTIONS, "subscriptionPrefix", "crypto.private.key", *READER_OPTIONS, *SECURITY_OPTIONS,
 )  # fmt: skip
 STREAM_ONLY_OPTIONS = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "predefinedSubscription",
@@ -40,6 +41,7 @@ WRITE_OPTIONS = (
     "topic.partitions",
     "effectivelyOnce",
     "compression",
+    "outputSchema",
     "sendTimeoutMs",
     "encryption.keys",
     "crypto.public.key",

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...client.config import Compression
 from ...errors import InvalidConfig
@@ -29,12 +29,19 @@ from .option_names import (
 from .reader import NAME_PREFIX as SUBSCRIPTION_PREFIX
 from .security_options import security_options
 
+if TYPE_CHECKING:
+    from .schemas.writing import RowSchema
+
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
 NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
 """The columns that every message has."""
 REMEDY = "set failOnDataLoss=false to go on with what there is"
 """What the user of the data source can do about entries that are gone."""
+MODES = ("FAILFAST", "PERMISSIVE")
+"""What becomes of values that cannot be read by their schema, as Spark's own readers call it."""
+OUTPUT_SCHEMAS = ("AVRO", "JSON")
+"""Types of schemas that columns can be written by."""
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 
@@ -60,7 +67,10 @@ class ReadOptions:
         min_partitions: into how many ranges the entries are cut at least, None to choose.
         fail_on_data_loss: fail when something planned is gone, rather than go on without it.
         poll_timeout_ms: longest wait for the next entry.
-        columns: which of `COLUMNS`.
+        columns: which of `COLUMNS`; with ``use_topic_schema`` names as they were given, empty for all there will be.
+        use_topic_schema: show what values say by the schemas of their topics, and not their bytes.
+        allow_different_schemas: whether the topics may have different ones.
+        is_permissive: what cannot be read by its schema is null, rather than an error.
         subscription_prefix: the subscriptions that tasks read by are called so, with something behind it.
         ahead_messages: what the broker may send ahead of a task.
         timeouts: of connections.
@@ -83,6 +93,9 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     columns: tuple[str, ...] = COLUMNS
+    use_topic_schema: bool = False
+    allow_different_schemas: bool = False
+    is_permissive: bool = False
     subscription_prefix: str = SUBSCRIPTION_PREFIX
     ahead_messages: int = MAX_AHEAD_MESSAGES
     timeouts: Timeouts = DEFAULT_TIMEOUTS
@@ -116,8 +129,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     return common
 
 
-def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns that a read has, before it is known whether it is a batch or a stream.
+def common_of(options: Mapping[str, str]) -> ReadOptions:
+    """Return what the columns of a read follow from, before it is known whether it is a batch or a stream.
 
     Raises:
         InvalidConfig: an option is unknown in both, or wrong.
@@ -126,7 +139,7 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
         name in map(str.lower, options) for name in map(str.lower, set(READ_OPTIONS) - set(STREAM_OPTIONS))
     )
     given = known(options, (*READ_OPTIONS, *STREAM_OPTIONS) if is_stream else READ_OPTIONS)
-    return common_options(given, "earliest").columns
+    return common_options(given, "earliest")
 
 
 def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
@@ -138,6 +151,7 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
     """
     topics, pattern = _topics(given)
     times = {bound: _bound(given, bound, topics) for bound in ("starting", "ending")}
+    use_topic_schema = boolean(given, "useTopicSchema", False)
     prefix = given.get("subscriptionprefix", SUBSCRIPTION_PREFIX)
     if not prefix:
         raise InvalidConfig(f"subscriptionPrefix is empty; leave it out to have {SUBSCRIPTION_PREFIX}")
@@ -155,7 +169,10 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
         min_partitions=number(given, "minPartitions", 1),
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         poll_timeout_ms=number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
-        columns=_columns(given.get("columns")),
+        columns=_names(given.get("columns")) if use_topic_schema else _columns(given.get("columns")),
+        use_topic_schema=use_topic_schema,
+        allow_different_schemas=boolean(given, "allowDifferentTopicSchemas", False),
+        is_permissive=_is_permissive(given, use_topic_schema=use_topic_schema),
         subscription_prefix=prefix,
         ahead_messages=number(given, "magnetar.reader.receiverQueueSize", 1) or MAX_AHEAD_MESSAGES,
         timeouts=_timeouts(given),
@@ -198,6 +215,8 @@ class WriteOptions:
             attempts need the same number. None takes what there is.
         effectively_once: have the broker deduplicate the topic, and fail where it does not.
         compression: of the entries.
+        output_schema: AVRO or JSON to make values of columns; None takes those of column ``value``.
+        schema: what they become; known once the columns are.
         send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
         encryption_keys: names of the public key that messages are encrypted with; empty for none.
         public_key: where that key is, a URI.
@@ -211,6 +230,8 @@ class WriteOptions:
     partitions: int | None = None
     effectively_once: bool = False
     compression: Compression = "NONE"
+    output_schema: str | None = None
+    schema: RowSchema | None = None
     send_timeout_ms: int = SEND_TIMEOUT_MS
     encryption_keys: tuple[str, ...] = ()
     public_key: str = ""
@@ -267,11 +288,20 @@ def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectiv
         partitions=number(given, "topic.partitions", 0),
         effectively_once=effectively_once,
         compression=cast(Compression, compression),
+        output_schema=_output_schema(given.get("outputschema")),
         send_timeout_ms=number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
         encryption_keys=names,
         public_key=given.get("crypto.public.key", ""),
         security=security_options(given),
     )
+
+
+def _output_schema(text: str | None) -> str | None:
+    if text is not None and text.upper() not in OUTPUT_SCHEMAS:
+        raise InvalidConfig(
+            f"outputSchema={text!r} is not one of {', '.join(OUTPUT_SCHEMAS)}; leave it out to write value"
+        )
+    return text and text.upper()
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None]:
@@ -307,6 +337,24 @@ def check_pattern(text: str) -> str:
     except re.error as error:
         raise InvalidConfig(f"topicsPattern={text!r} is no regular expression: {error}") from error
     return found[1] if found else "public/default"
+
+
+def _is_permissive(given: Mapping[str, str], *, use_topic_schema: bool) -> bool:
+    """Return what option ``mode`` says, where those of schemas may be given."""
+    for name in ("allowDifferentTopicSchemas", "mode"):
+        if name.lower() in given and not use_topic_schema:
+            raise InvalidConfig(f"{name} is about columns of the topic's schema; give useTopicSchema=true too")
+    mode = given.get("mode", MODES[0]).upper()
+    if mode not in MODES:
+        raise InvalidConfig(f"mode={mode!r} is not one of {', '.join(MODES)}")
+    return mode == "PERMISSIVE"
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
+    if text is not None and not names:
+        raise InvalidConfig("option columns is empty; leave it out to have all")
+    return names
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ...client import AsyncClient
 from ...client.config import ProducerConfig
 from ...client.deduplication import memory_guard
 from ...client.producers.producer import Producer
+from ...client.schemas.schema import Schema
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, ProducerBusy
 from ...security.client_credentials import ClientCredentials
 from ...security.credentials.client_security import ClientSecurity
@@ -55,7 +56,7 @@ class TaskPublisher:
         duplicates: messages that the broker had from an earlier one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a setting of its producers
         self,
         name: str,
         send_timeout_ms: int,
@@ -64,6 +65,7 @@ class TaskPublisher:
         start: Position | None = None,
         security: ClientSecurity | None = None,
         encryption: Mapping[str, Any] | None = None,
+        schema: Schema[bytes] | None = None,
     ) -> None:
         """Prepare.
 
@@ -76,6 +78,7 @@ class TaskPublisher:
                 if an earlier attempt may have.
             security: what that interface is shown, and how it is checked; None for nothing.
             encryption: settings of producers that encrypt; None for none.
+            schema: of all messages, whose payloads are encoded by it already; None for none.
         """
         self.stored = 0
         self.duplicates = 0
@@ -86,6 +89,7 @@ class TaskPublisher:
         self._admin_url = admin_url
         self._credentials = ClientCredentials(security)
         self._start = start
+        self._schema = schema
         self._opened: dict[str, _Opened] = {}
         self._used: set[tuple[str, Segment]] = set()  # topics and segments that had a producer
         self._newest: dict[str, Receipt] = {}
@@ -188,7 +192,10 @@ class TaskPublisher:
         began_s = time.monotonic()
         while True:
             try:
-                producer = await client.create_producer(topic, config)
+                if self._schema is None:
+                    producer = await client.create_producer(topic, config)
+                else:
+                    producer = (await client.create_producer(topic, config, schema=self._schema)).producer
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
                 # Busy: an attempt that is gone, whose connection the broker has not given up yet.
                 if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else retry_s):

@@ -32,34 +32,55 @@ class OutgoingRow(NamedTuple):
     topic: str | None
 
 
-def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None:
+def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, output_schema: str | None = None) -> None:
     """Refuse a DataFrame that cannot be written.
 
     Args:
         columns: name and type of each, as Spark writes types.
         topic: where all rows go, None if a column says it.
+        output_schema: type of the schema that all other columns make values of; None for none.
 
     Raises:
         InvalidConfig: names the column and what to do.
     """
     names = [name for name, _ in columns]
+    if topic is None and "__topic" not in names:
+        raise InvalidConfig("where the rows go is not said: give option topic or a column __topic")
+    if output_schema is not None:
+        _check_of_messages(columns, output_schema)
+        return
     if "value" not in names:
         raise InvalidConfig(
             f"the DataFrame has no column value, but {', '.join(names)}; make it one, for example:"
-            " df.selectExpr('to_json(struct(*)) AS value')"
+            " df.selectExpr('to_json(struct(*)) AS value'), or give outputSchema=AVRO or JSON to have a schema of them"
         )
     for name, type_ in columns:
         if name in GIVEN_BY_BROKER:
             continue
         if name not in WRITABLE:
             raise InvalidConfig(
-                f"column {name} has no place in a message, which has {', '.join(WRITABLE)}; drop it, or put it into"
-                " value"
+                f"column {name} has no place in a message, which has {', '.join(WRITABLE)}; drop it, put it into"
+                " value, or give outputSchema=AVRO or JSON"
             )
         if type_ not in WRITABLE[name]:
             raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
-    if topic is None and "__topic" not in names:
-        raise InvalidConfig("where the rows go is not said: give option topic or a column __topic")
+
+
+def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -> None:
+    """Refuse columns of messages that they cannot be, where the others make values."""
+    of_values = []
+    for name, type_ in columns:
+        if name in GIVEN_BY_BROKER:
+            continue
+        if name == "value" or not name.startswith("__"):
+            of_values.append(name)
+        elif name not in WRITABLE:
+            others = ", ".join(one for one in WRITABLE if one != "value")
+            raise InvalidConfig(f"column {name} is none of a message, which has {others}; drop or rename it")
+        elif type_ not in WRITABLE[name]:
+            raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
+    if not of_values:
+        raise InvalidConfig(f"outputSchema={output_schema} makes values of columns, and there are none; add one")
 
 
 def is_plain(batch: pa.RecordBatch, topic: str | None) -> bool:

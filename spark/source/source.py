@@ -14,8 +14,8 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -40,12 +40,13 @@ from pyspark.sql.types import (
 
 from ...errors import InvalidConfig
 from .first_line import told_first
-from .options import NOT_NULL, ReadOptions, WriteOptions, columns_of, read_options, write_options
+from .options import NOT_NULL, ReadOptions, WriteOptions, common_of, read_options, write_options
 from .partition import RANGES_PER_CORE, TopicPartition, nothing_but
 from .ranges import MIN_ENTRIES_PER_RANGE
 from .requirements import READS_AND_WRITES, need
 
 if TYPE_CHECKING:
+    from .schemas.layout import Layout, TopicSchemas
     from .writer import Written
 
 log = logging.getLogger(__name__)
@@ -75,15 +76,20 @@ class MagnetarSource(DataSource):
 
     @told_first
     def schema(self) -> StructType:
-        """Return the columns of a read."""
-        columns = columns_of(self.options)
+        """Return the columns of a read; those of a topic's schema are asked for."""
+        options = common_of(self.options)
+        if options.use_topic_schema:
+            return self._schemas(options).columns()
+        return self._plain(options.columns)
+
+    def _plain(self, columns: Sequence[str]) -> StructType:
         return StructType([StructField(name, _TYPES[name], name not in NOT_NULL) for name in columns])
 
     @told_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
-        self._check_columns(schema)
-        return TopicReader(read_options(self.options))
+        options = read_options(self.options)
+        return TopicReader(*self._laid_out(options, schema))
 
     @told_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -91,17 +97,37 @@ class MagnetarSource(DataSource):
         from .streaming.options import stream_options
         from .streaming.reader import TopicStreamReader
 
-        self._check_columns(schema)
-        return TopicStreamReader(stream_options(self.options))
+        options = stream_options(self.options)
+        read, layout = self._laid_out(options.read, schema)
+        return TopicStreamReader(replace(options, read=read), layout)
 
-    def _check_columns(self, schema: StructType) -> None:
+    @staticmethod
+    def _schemas(options: ReadOptions) -> TopicSchemas:
         need(*READS_AND_WRITES)
-        there = self.schema()
+        from .schemas.layout import TopicSchemas
+
+        return TopicSchemas(options)
+
+    def _laid_out(self, options: ReadOptions, schema: StructType) -> tuple[ReadOptions, Layout | None]:
+        """Return how to read what a DataFrame has as columns.
+
+        Raises:
+            InvalidConfig: there are no such columns.
+        """
+        need(*READS_AND_WRITES)
+        if options.use_topic_schema:
+            layout = self._schemas(options).layout(schema)
+            if layout is not None:
+                return options, layout
+            # Topics that have nothing in common but that values are bytes.
+            options = replace(options, columns=tuple(name for name in schema.names if name in _TYPES))
+        there = self._plain(options.columns)
         if _shape(schema) != _shape(there):
             raise InvalidConfig(
                 f"the columns of a topic are given: {', '.join(there.names)}; leave .schema(…) out, and choose with"
-                " option columns or select"
+                " option columns or select; or have the columns of its schema with useTopicSchema=true"
             )
+        return options, None
 
     @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -117,8 +143,15 @@ class MagnetarSource(DataSource):
         options = stream_write_options(self.options)
         columns = _shape(schema)
         check_sort_columns(columns, options.sort_by)
-        dropped = tuple(name for name in options.sort_by if name not in WRITABLE and name not in GIVEN_BY_BROKER)
-        check_columns([column for column in columns if column[0] not in dropped], options.write.topic)
+        kept = WRITABLE.keys() | GIVEN_BY_BROKER
+        write = options.write
+        # With a schema, all columns are written.
+        dropped = () if write.output_schema else tuple(name for name in options.sort_by if name not in kept)
+        check_columns([one for one in columns if one[0] not in dropped], write.topic, write.output_schema)
+        if write.output_schema is not None:
+            from .schemas.writing import declared
+
+            options = replace(options, write=declared(write, schema))
         return TopicStreamWriter(options, dropped)
 
     @told_first
@@ -126,16 +159,23 @@ class MagnetarSource(DataSource):
         """Return what writes rows."""
         need(*READS_AND_WRITES)
         from .rows import check_columns
-        from .writer import pinned, switch_deduplication_on
+        from .writer import pinned, register_schema, switch_deduplication_on
 
         if overwrite:
             raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
         # Made once for a write, and pickled for its tasks: all attempts of a task have the same name.
         options = write_options(self.options, uuid.uuid4().hex)
-        check_columns(_shape(schema), options.topic)
+        check_columns(_shape(schema), options.topic, options.output_schema)
+        if options.output_schema is not None:
+            from .schemas.writing import declared
+
+            options = declared(options, schema)
         if options.effectively_once:
             switch_deduplication_on(options)
-        return TopicWriter(pinned(options))
+        options = pinned(options)
+        if options.schema is not None and options.topic is not None:
+            register_schema(options)
+        return TopicWriter(options)
 
 
 class PulsarSource(MagnetarSource):
@@ -155,8 +195,9 @@ def _shape(schema: StructType) -> list[tuple[str, str]]:
 class TopicReader(DataSourceReader):
     """Plans the ranges of a batch, and reads them."""
 
-    def __init__(self, options: ReadOptions):
+    def __init__(self, options: ReadOptions, layout: Layout | None = None):
         self._options = options
+        self._layout = layout
 
     @told_first
     def partitions(self) -> list[InputPartition]:
@@ -178,7 +219,7 @@ class TopicReader(DataSourceReader):
             return iter(())  # what Spark makes of an empty plan
         from .columns import read_range
 
-        return read_range(partition.wanted, self._options)
+        return read_range(partition.wanted, self._options, self._layout)
 
 
 @dataclass

@@ -24,6 +24,7 @@ from ...client import AsyncClient
 from ...client.config import ClientConfig, ProducerConfig
 from ...client.encryption.keys import UriKeyReader
 from ...client.producers.outgoing import encode_entry
+from ...client.schemas.schema import Schema
 from ...errors import InvalidConfig
 from ...security.client_credentials import ClientCredentials
 from ...wire.topic_name import parse_topic_name
@@ -121,6 +122,7 @@ class TaskWriter:
             options.admin_url or "",
             security=options.security,
             encryption=_encryption(options),
+            schema=_schema(options),
         )
 
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -152,6 +154,8 @@ class TaskWriter:
 
     async def _take(self, client: AsyncClient, batch: pa.RecordBatch, first_row: int) -> None:
         topic = self.options.topic
+        if self.options.schema is not None:
+            batch = self.options.schema.encoded(batch)
         if topic is not None and is_plain(batch, topic) and len(await self.names(client, topic)) == 1:
             [name] = self._partitions[topic]
             for entry in self._builders[name].add_plain(first_row, payloads_of(batch)):
@@ -241,6 +245,23 @@ async def _make_exist(options: WriteOptions, topic: str) -> None:
     """Create a topic as publishing to it would: policies belong to topics that exist."""
     async with AsyncClient(options.service_url, ClientConfig(**options.security.to_dict())) as client:
         await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
+
+
+def register_schema(options: WriteOptions) -> None:
+    """Have the topic take the schema of the rows before they are made; raises as `schemas.writing.register`."""
+    from .schemas.writing import register
+
+    with told_where():
+        asyncio.run(register(options, _encryption(options)))
+
+
+def _schema(options: WriteOptions) -> Schema[bytes] | None:
+    """Return what producers are declared to send; None for bytes without a schema."""
+    if options.schema is None:
+        return None
+    from .schemas.writing import Encoded
+
+    return Encoded(options.schema.info)
 
 
 def _encryption(options: WriteOptions) -> dict[str, Any]:

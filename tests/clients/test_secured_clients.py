@@ -80,7 +80,7 @@ def _play(client: str, site: Site) -> dict[str, list[str]]:
 def _is_as_expected(client: str, kind: str, case: str, seen: Mapping[str, list[str]]) -> None:
     expected = {**CASES, **PUBLIC_KEY_CASES}[case]
     got, took_s, said = seen[case]
-    assert got == expected.outcome(client, is_pulsar=kind == "pulsar"), said
+    assert got in expected.outcomes(client, is_pulsar=kind == "pulsar"), said
     assert float(took_s) < PATIENCE_S + expected.seconds, said
 
 

@@ -45,10 +45,12 @@ NEEDS_THE_EXTRA = (
     "test_range_task.py",
     "test_repeated_frames.py",
     "test_repeated_writes.py",
+    "test_schema_rows.py",
     "test_security.py",
     "test_stream_sink.py",
     "test_task_segments.py",
     "test_task_publisher.py",
+    "test_topic_schemas.py",
 )
 """What imports modules that import Spark; `make test` reads all files, and takes none of these."""
 collect_ignore = [] if find_spec("pyspark") and find_spec("pyarrow") else list(NEEDS_THE_EXTRA)

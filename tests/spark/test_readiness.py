@@ -58,8 +58,8 @@ def test_a_java_home_that_is_none_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "found", "wanted"),
     [
-        ("pyspark", "3.5.1", "needed is 4.3 or newer, before 5"),
-        ("pyspark", "5.0.0", "needed is 4.3 or newer, before 5"),
+        ("pyspark", "3.5.1", "needed is 4.0 or newer, before 5"),
+        ("pyspark", "5.0.0", "needed is 4.0 or newer, before 5"),
         ("pandas", "3.0.1", "needed is 2.2 or newer, before 3"),
         ("pyarrow", "17.0.0", "needed is 18 or newer"),
     ],
@@ -68,7 +68,7 @@ def test_a_package_of_another_version_is_named(
     monkeypatch: pytest.MonkeyPatch, package: str, found: str, wanted: str
 ) -> None:
     real = metadata.version
-    monkeypatch.setattr(requirements, "version", lambda name: found if name == package else real(name))
+    monkeypatch.setattr(metadata, "version", lambda name: found if name == package else real(name))
     assert refusal() == f"{package} {found} is installed, {wanted}; pip install 'magnetar[spark]'"
 
 

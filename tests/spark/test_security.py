@@ -128,6 +128,23 @@ def test_rows_are_written_with_the_same_options(site: Site, topic: str) -> None:
     assert values(read_options(given)) == numbered(20)
 
 
+def test_schemas_are_asked_for_and_registered_with_the_same_options(site: Site, topic: str) -> None:
+    from magnetar.spark.source.source import MagnetarSource, TopicWriter
+    from pyspark.sql.types import StructType
+
+    given = {"service.url": site.tls_url, "topic": topic} | bearer() | site.trusting
+    columns = StructType().add("id", "long")
+    writer = MagnetarSource({**given, "outputSchema": "AVRO"}).writer(columns, overwrite=False)
+    assert isinstance(writer, TopicWriter)
+    write_rows(writer._options, 0, [pa.record_batch({"id": [1, 2]})])
+    source = MagnetarSource({**given, "useTopicSchema": "true"})
+    reader = pickle.loads(pickle.dumps(source.reader(source.schema())))
+    [partition] = reader.partitions()
+    assert [batch.column("id").to_pylist() for batch in reader.read(partition)] == [[1, 2]]
+    with pytest.raises(AuthenticationError):
+        MagnetarSource({"service.url": site.broker.service_url, "topic": topic, "useTopicSchema": "true"}).schema()
+
+
 def test_a_certificate_says_who_reads(site: Site, topic: str) -> None:
     site.fill(topic, 3)
     mine = site.authority.issue("superuser", [])

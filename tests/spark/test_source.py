@@ -28,11 +28,6 @@ def test_the_columns_of_a_topic_cannot_be_declared(source: MagnetarSource) -> No
     source.reader(StructType().add("value", BinaryType()).add("__topic", StringType(), nullable=True))
 
 
-def test_written_streams_are_refused_with_what_there_is_instead(source: MagnetarSource) -> None:
-    with pytest.raises(InvalidConfig, match="write each batch with foreachBatch"):
-        source.streamWriter(source.schema(), overwrite=False)
-
-
 def test_a_stream_and_a_batch_refuse_what_is_for_the_other() -> None:
     from magnetar.spark.source.source import MagnetarSource
 

@@ -35,19 +35,21 @@ else:
 
 
 if TYPE_CHECKING:
+    from ..schemas.layout import Layout
     from .stream import TopicStream
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of a stream, and reads them."""
 
-    def __init__(self, options: StreamOptions):
+    def __init__(self, options: StreamOptions, layout: Layout | None = None):
         self._options = options
+        self._layout = layout
         self._made: TopicStream | None = None
         self._end: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_made": None, "_end": None}
+        return {"_options": self._options, "_layout": self._layout, "_made": None, "_end": None}
 
     @property
     def _stream(self) -> TopicStream:
@@ -110,7 +112,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TopicPartition)
         from ..columns import read_range
 
-        return read_range(partition.wanted, self._options.read)
+        return read_range(partition.wanted, self._options.read, self._layout)
 
     @told_first
     def commit(self, end: dict[str, Any]) -> None:

@@ -1,0 +1,298 @@
+"""Avro definitions as trees without names, and the Arrow types of their values, both ways. Pure functions.
+
+JSON and AVRO schemas of Pulsar are Avro definitions, and those of rows that are written are derived from their columns.
+What Spark has no type for follows its own reader of Avro: a choice of several types is a struct of ``member0``,
+``member1``, …, of which one is not null; numbers of several sizes are the largest. Units of times are those of the
+definition; `fitting.spark_form` says what Spark makes of them.
+
+Source: Apache Avro 1.12, Schema Declaration and Logical Types.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ....client.schemas.avro_shape import has_arrays_of_nothing
+from ....errors import SchemaSerializationError
+
+NODES_MAX = 10_000
+"""Types in a definition, those that are only named counted as often as they are."""
+DECIMAL_DIGITS_MAX = 38
+"""Of Spark's decimals."""
+DEFAULT, ALIASES = b"default", b"aliases"
+"""Of a field, in the metadata of Arrow's: JSON."""
+UTC = "UTC"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIMPLE = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.duration("ms"),
+    ("long", "time-micros"): pa.duration("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", UTC),
+    ("long", "timestamp-micros"): pa.timestamp("us", UTC),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", UTC),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+"""Types that Avro has as numbers. A time of day is the time since midnight."""
+_WIDTHS: dict[pa.DataType, int] = {pa.int32(): 1, pa.int64(): 2, pa.float32(): 3, pa.float64(): 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record.
+
+    Attributes:
+        name: of it.
+        node: its type.
+        hints: its default and its other names, as metadata of Arrow's field.
+    """
+
+    name: str
+    node: Node
+    hints: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A type of a definition.
+
+    Attributes:
+        kind: Avro's word for it, or ``union``.
+        logical: its logical type, empty if it has none that is known.
+        size: of a fixed, in bytes.
+        precision: of a decimal.
+        scale: of a decimal.
+        symbols: of an enum.
+        fields: of a record.
+        parts: the branches of a union, or the one type in an array or a map.
+    """
+
+    kind: str
+    logical: str = ""
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+    symbols: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    parts: tuple[Node, ...] = ()
+
+
+def parse(definition: bytes | str) -> Node:
+    """Return the tree of a definition.
+
+    Raises:
+        SchemaSerializationError: it is none, or of values of any depth, which no column has.
+    """
+    try:
+        record = json.loads(definition)
+        if has_arrays_of_nothing(record):
+            raise SchemaSerializationError("it has an array whose items take no bytes")
+        return _Parser().node(record, "")
+    except SchemaSerializationError as error:
+        raise SchemaSerializationError(f"the topic's schema cannot become columns: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise SchemaSerializationError(f"the topic's schema is no Avro definition: {type(error).__name__} {why}") from (
+            error
+        )
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, str]] = {}
+        self._around: list[str] = []
+        self._count = 0
+
+    def node(self, definition: Any, space: str) -> Node:
+        self._count += 1
+        if self._count > NODES_MAX:
+            raise SchemaSerializationError(f"it has more than {NODES_MAX} types")
+        if isinstance(definition, str):
+            return Node(definition) if definition in _SIMPLE and definition not in ("fixed", "enum") else (
+                self._named(definition, space)
+            )  # fmt: skip
+        if isinstance(definition, Sequence):
+            return Node("union", parts=tuple(self.node(one, space) for one in definition))
+        kind = definition["type"]
+        if not isinstance(kind, str):
+            return self.node(kind, space)
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._define(definition, kind, space)
+        if kind == "array":
+            return Node(kind, parts=(self.node(definition["items"], space),))
+        if kind == "map":
+            return Node(kind, parts=(self.node(definition["values"], space),))
+        if kind not in _SIMPLE:
+            return self._named(kind, space)
+        return Node(kind, *_logical(kind, definition, DECIMAL_DIGITS_MAX))
+
+    def _named(self, name: str, space: str) -> Node:
+        full = name if "." in name or not space or f"{space}.{name}" not in self._known else f"{space}.{name}"
+        if full in self._around:
+            raise SchemaSerializationError(f"{full} contains itself, and a column of Spark has an end")
+        definition, around = self._known[full]
+        return self.node(definition, around)
+
+    def _define(self, definition: Mapping[str, Any], kind: str, space: str) -> Node:
+        name = definition["name"]
+        space = definition.get("namespace", space) if "." not in name else name.rpartition(".")[0]
+        full = name if "." in name or not space else f"{space}.{name}"
+        self._known[full] = definition, space
+        if kind == "enum":
+            return Node(kind, symbols=tuple(map(str, definition["symbols"])))
+        if kind == "fixed":
+            size = int(definition["size"])
+            return Node(kind, *_logical(kind, definition, min(DECIMAL_DIGITS_MAX, _digits(size)), size))
+        self._around.append(full)
+        fields = tuple(self._field(field, space) for field in definition["fields"])
+        self._around.pop()
+        if len({field.name for field in fields}) < len(fields):
+            raise SchemaSerializationError(f"{full} has a field twice")
+        return Node("record", fields=fields)
+
+    def _field(self, field: Mapping[str, Any], space: str) -> Field:
+        hints = {}
+        if field.get("default") is not None:
+            hints[DEFAULT] = json.dumps(field["default"]).encode()
+        if field.get("aliases"):
+            hints[ALIASES] = json.dumps(field["aliases"]).encode()
+        return Field(str(field["name"]), self.node(field["type"], space), hints)
+
+
+def _digits(size: int) -> int:
+    """Return how many digits any number of so many bytes may have."""
+    return len(str((1 << (8 * size - 1)) - 1)) - 1 if size > 0 else 0
+
+
+def _logical(kind: str, definition: Mapping[str, Any], digits: int, size: int = 0) -> tuple[str, int, int, int]:
+    """Return the logical type of a definition, its size, precision and scale; one that is wrong is no logical type."""
+    logical = str(definition.get("logicalType", ""))
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = _whole(definition.get("precision")), _whole(definition.get("scale", 0))
+        if 0 < precision <= digits and 0 <= scale <= precision:
+            return "decimal", size, precision, scale
+        return "", size, 0, 0
+    return (logical if (kind, logical) in _LOGICAL else ""), size, 0, 0
+
+
+def _whole(number: Any) -> int:
+    """Return a number of digits, -1 if it is none."""
+    return number if isinstance(number, int) and not isinstance(number, bool) else -1
+
+
+def arrow_type(node: Node) -> pa.DataType:
+    """Return the type of the values of a tree; all may be null."""
+    if node.logical == "decimal":
+        return pa.decimal128(node.precision, node.scale)
+    if node.logical:
+        return _LOGICAL[node.kind, node.logical]
+    if node.kind == "record":
+        return pa.struct(fields_of(node))
+    if node.kind == "array":
+        return list_of(arrow_type(node.parts[0]))
+    if node.kind == "map":
+        return map_of(pa.string(), arrow_type(node.parts[0]))
+    if node.kind != "union":
+        return _SIMPLE[node.kind]
+    types = [arrow_type(part) for part in node.parts if part.kind != "null"]
+    if len(types) < 2:
+        return types[0] if types else pa.null()
+    if all(one in _WIDTHS for one in types):
+        widest = max(types, key=lambda one: _WIDTHS[one])
+        return pa.float64() if widest == pa.float32() and pa.int64() in types else widest
+    return pa.struct([pa.field(f"member{index}", one) for index, one in enumerate(types)])
+
+
+def fields_of(node: Node) -> list[pa.Field]:
+    """Return the fields of a record, with the hints of how they are read from what an earlier schema wrote."""
+    return [pa.field(field.name, arrow_type(field.node), metadata=dict(field.hints)) for field in node.fields]
+
+
+def list_of(items: pa.DataType) -> pa.DataType:
+    """Return a list whose field is called as Spark calls it."""
+    return pa.list_(pa.field("element", items))
+
+
+def map_of(keys: pa.DataType, values: pa.DataType) -> pa.DataType:
+    """Return a map whose fields are called as Spark calls them."""
+    return pa.map_(pa.field("key", keys, nullable=False), pa.field("value", values))
+
+
+# -- from columns to definitions -----------------------------------------------------------------------------------
+
+_NUMBERS: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.binary(): "bytes",
+    pa.string(): "string",
+    pa.null(): "null",
+    **{type_: {"type": kind, "logicalType": logical} for (kind, logical), type_ in _LOGICAL.items()},
+}
+
+
+def definition_of(fields: Sequence[pa.Field], name: str = "Row", namespace: str = "") -> dict[str, Any]:
+    """Return the Avro definition of rows with such columns.
+
+    Args:
+        fields: the columns. One that may be null is so by default.
+        name: of the record; of records in it the path is added.
+        namespace: of the record, which those in it have, too.
+
+    Raises:
+        SchemaSerializationError: names a column that Avro cannot have.
+    """
+    found = []
+    for field in fields:
+        if not _NAME.fullmatch(field.name):
+            raise SchemaSerializationError(
+                f"column {field.name!r} of {name} has a name that Avro has not: letters, digits and _; rename it"
+            )
+        kind = _definition(field.type, f"{name}_{field.name}")
+        if field.nullable and kind != "null":
+            found.append({"name": field.name, "type": ["null", kind], "default": None})
+        else:
+            found.append({"name": field.name, "type": kind})
+    return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": found}
+
+
+def _definition(type_: pa.DataType, name: str) -> Any:
+    if type_ in _NUMBERS:
+        return _NUMBERS[type_]
+    if pa.types.is_decimal128(type_):
+        return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
+    if pa.types.is_struct(type_):
+        return definition_of(list(type_), name)
+    if pa.types.is_list(type_):
+        return {"type": "array", "items": _maybe(type_.value_field, f"{name}_element")}
+    if pa.types.is_map(type_) and type_.key_type == pa.string():
+        return {"type": "map", "values": _maybe(type_.item_field, f"{name}_value")}
+    raise SchemaSerializationError(f"column {name.partition('_')[2]} is {type_}, which Avro has not; cast it")
+
+
+def _maybe(field: pa.Field, name: str) -> Any:
+    kind = _definition(field.type, name)
+    return ["null", kind] if field.nullable and kind != "null" else kind

@@ -1,0 +1,115 @@
+"""JSON texts as Arrow columns.
+
+Design: Arrow's own reader takes all texts of a record batch at once, each wrapped as ``{"v":…}`` on a line of its own,
+so that a text that is none, or more than one, cannot shift those behind it: it makes a line invalid, or one too many.
+What that reader does not take (maps, times as text, and whatever is wrong) is read once more, text by text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from ....client.schemas.json_schema import load_json
+from ....errors import SchemaSerializationError
+from .buffers import is_valid, scattered
+from .fitting import fit
+from .json_values import value_of
+
+_VALUE = "v"
+
+
+def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return what JSON texts say; nulls stay nulls, and so is what a text does not say.
+
+    Args:
+        values: column of bytes.
+        type_: of what they say. Times are numbers of its unit, or text.
+
+    Raises:
+        SchemaSerializationError: one is no JSON, or says something else.
+    """
+    valid = is_valid(values)
+    texts = values.drop_null().to_pylist()
+    if not texts:
+        return pa.nulls(len(values), type_)
+    found = _read_at_once(texts, type_)
+    if found is None:
+        found = _one_by_one(texts, type_)
+    return scattered(found, valid)
+
+
+def _read_at_once(texts: list[bytes], type_: pa.DataType) -> pa.Array | None:
+    """Return the column, None if Arrow's reader does not take it."""
+    read = _read_form(type_)
+    if read is None:
+        return None
+    joined = b'}\n{"v":'.join(texts)
+    data = b'{"v":' + (joined if joined.count(b"\n") == len(texts) - 1 else _on_lines(texts)) + b"}"
+    try:
+        data.decode()  # Arrow takes bytes that are no UTF-8
+        table = pj.read_json(
+            pa.py_buffer(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=pa.schema([(_VALUE, read)]), unexpected_field_behavior="ignore"
+            ),
+        )
+        if table.num_rows != len(texts):
+            return None
+        return fit(_typed(table.column(0).combine_chunks(), type_), type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, SchemaSerializationError):
+        return None
+
+
+def _on_lines(texts: list[bytes]) -> bytes:
+    """Return texts with a line for each: an end of line between two words of JSON is as good as a space."""
+    return b'}\n{"v":'.join(text.replace(b"\n", b" ").replace(b"\r", b" ") for text in texts)
+
+
+def _read_form(type_: pa.DataType) -> pa.DataType | None:
+    """Return what Arrow reads for a type, None if it cannot."""
+    if pa.types.is_struct(type_):
+        fields = [(field.name, _read_form(field.type)) for field in type_]
+        if not fields or any(read is None for _, read in fields) or type_.field(0).name == "member0":
+            return None
+        return pa.struct(fields)
+    if pa.types.is_list(type_):
+        inner = _read_form(type_.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_binary(type_):
+        return pa.string()
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return pa.int64()
+    if pa.types.is_date(type_):
+        return pa.int32()
+    if pa.types.is_map(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_):
+        return None
+    return type_
+
+
+def _typed(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return what was read with the types that the numbers stand for."""
+    if pa.types.is_struct(type_):
+        columns = [_typed(values.field(place), field.type) for place, field in enumerate(type_)]
+        fields = [pa.field(field.name, column.type) for field, column in zip(type_, columns, strict=True)]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
+    if pa.types.is_list(type_):
+        items = _typed(values.values, type_.value_type)
+        buffers = values.buffers()[:2]
+        return pa.Array.from_buffers(pa.list_(items.type), len(values), buffers, values.null_count, children=[items])
+    if pa.types.is_binary(type_):
+        return values.view(pa.binary())
+    return values.cast(type_)
+
+
+def _one_by_one(texts: list[bytes], type_: pa.DataType) -> pa.Array:
+    found: list[Any] = [value_of(load_json("JSON", text), type_) for text in texts]
+    try:
+        return pa.array(found, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+        why = str(error).splitlines()[0]
+        raise SchemaSerializationError(f"{json.dumps(why)[1:-1]}") from error

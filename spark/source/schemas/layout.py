@@ -1,0 +1,218 @@
+"""Which columns a read has by the schemas of its topics, and which of them are wanted.
+
+The columns are those of the newest schema, or those that `.schema(…)` names. They are chosen in the driver and sent to
+the tasks, so that all rows of a DataFrame have them, whatever schemas come meanwhile.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ....errors import InvalidConfig, SchemaSerializationError
+from ....wire.topic_name import TopicName, parse_topic_name
+from ..columns import ARROW_TYPES
+from ..connection import Routes
+from ..options import NOT_NULL, ReadOptions
+from ..topic_metadata import matching
+from .fitting import can_fit, with_hints
+from .registry import SchemaRegistry
+from .spark_types import arrow_fields, spark_struct
+from .values import column_type, parts_of
+
+log = logging.getLogger(__name__)
+VALUE, KEY = "value", "__key"
+OF_MESSAGES = tuple(name for name in ARROW_TYPES if name != VALUE)
+"""Columns of any topic; `KEY` has a type of its own with a KEY_VALUE."""
+_RAW = "or leave useTopicSchema out to read the bytes of values"
+
+
+@dataclass(frozen=True)
+class ColumnTypes:
+    """What the values of one topic are as columns.
+
+    Attributes:
+        value: type of the values; a struct becomes a column for each field.
+        key: type of the keys.
+    """
+
+    value: pa.DataType
+    key: pa.DataType
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns of values."""
+        return list(self.value) if pa.types.is_struct(self.value) else [pa.field(VALUE, self.value)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that tasks make.
+
+    Attributes:
+        schema: of the record batches, in order.
+        wanted: what the values and keys of a topic become, by its full name without a partition.
+        otherwise: the same for topics that came later.
+    """
+
+    schema: pa.Schema
+    wanted: Mapping[str, ColumnTypes]
+    otherwise: ColumnTypes
+
+    def of(self, topic: TopicName) -> ColumnTypes:
+        """Return what the values and keys of a topic become."""
+        return self.wanted.get(topic.base.text, self.otherwise)
+
+
+class TopicSchemas:
+    """The schemas of the topics of a read, as they are now."""
+
+    def __init__(self, options: ReadOptions):
+        """Ask the broker for them.
+
+        Raises:
+            InvalidConfig: what they say cannot be columns.
+            MagnetarError: the broker cannot be asked.
+        """
+        routes = Routes(options.service_url, options.security, options.timeouts)
+        self._registry = SchemaRegistry(routes)
+        self._options = options
+        names = options.topics if options.pattern is None else map(parse_topic_name, matching(routes, options.pattern))
+        self._types: dict[TopicName, ColumnTypes] = {
+            topic: self._types_of(topic) for topic in dict.fromkeys(name.base for name in names)
+        }
+        if not self._types:
+            raise InvalidConfig(
+                f"no topic matches topicsPattern={options.pattern!r}, so there is no schema; give topics, {_RAW}"
+            )
+
+    def _types_of(self, topic: TopicName) -> ColumnTypes:
+        info = self._registry.newest(topic)
+        try:
+            parts = parts_of(info)
+            key = ARROW_TYPES[KEY] if parts.key is None else column_type(parts.key)
+            types = ColumnTypes(column_type(parts.value), key)
+        except SchemaSerializationError as error:
+            raise InvalidConfig(f"{topic}: {error}; {_RAW}") from error
+        for field in types.fields:
+            if field.name in OF_MESSAGES:
+                raise InvalidConfig(
+                    f"{topic}: field {field.name} of the schema is called as a column of messages; {_RAW}"
+                )
+        if info.type_name == "BYTES":
+            log.warning("%s has no schema: its values are shown as bytes", topic)
+        return types
+
+    @property
+    def are_different(self) -> bool:
+        """Whether the topics have different columns."""
+        return len({(types.value, types.key) for types in self._types.values()}) > 1
+
+    def columns(self) -> StructType:
+        """Return the columns of the newest schema, those of messages behind them.
+
+        Raises:
+            InvalidConfig: the topics differ, or an option names a column that there is not.
+        """
+        if self.are_different:
+            self._check_allowed(".schema(…) says which columns to have")
+            types = ColumnTypes(ARROW_TYPES[VALUE], ARROW_TYPES[KEY])
+        else:
+            types = next(iter(self._types.values()))
+        of_messages = [
+            pa.field(name, types.key if name == KEY else ARROW_TYPES[name], name not in NOT_NULL)
+            for name in OF_MESSAGES
+        ]
+        return spark_struct(_chosen([*types.fields, *of_messages], self._options.columns))
+
+    def _check_allowed(self, what: str) -> None:
+        if self._options.allow_different_schemas:
+            return
+        first, *others = self._types
+        other = next(name for name in others if self._types[name] != self._types[first])
+        raise InvalidConfig(
+            f"{first} and {other} have different schemas; read one of them, or give allowDifferentTopicSchemas=true,"
+            f" where {what}, and value is bytes without it"
+        )
+
+    def layout(self, schema: StructType) -> Layout | None:
+        """Return how to make the columns of a DataFrame, None to have values as bytes.
+
+        Raises:
+            InvalidConfig: names a column that no schema has, or has as another type.
+        """
+        fields = arrow_fields(schema)
+        chosen = {name.lower() for name in self._options.columns}
+        if chosen and chosen != {field.name.lower() for field in fields}:
+            raise InvalidConfig("option columns and .schema(…) choose different columns; leave one of them out")
+        for field in fields:
+            if field.name in OF_MESSAGES and field.name != KEY and field.type != ARROW_TYPES[field.name]:
+                raise InvalidConfig(
+                    f"column {field.name} is {ARROW_TYPES[field.name]}, not {field.type}; declare it so"
+                )
+        ours = [field for field in fields if field.name not in OF_MESSAGES]
+        if self.are_different:
+            self._check_allowed(".schema(…) says which columns to have")
+            if all(field.name == VALUE and field.type == ARROW_TYPES[VALUE] for field in ours):
+                return None
+        key = next((field.type for field in fields if field.name == KEY), None)
+        wanted = {topic.text: self._wanted(topic, ours, key) for topic in self._types}
+        return Layout(pa.schema(fields), wanted, next(iter(wanted.values())))
+
+    def _wanted(self, topic: TopicName, ours: Sequence[pa.Field], key: pa.DataType | None) -> ColumnTypes:
+        types = self._types[topic]
+        key = types.key if key is None else key
+        try:
+            can_fit(types.key, key, KEY)
+            if not pa.types.is_struct(types.value):
+                if [field.name for field in ours] not in ([], [VALUE]):
+                    other = next(field.name for field in ours if field.name != VALUE)
+                    raise InvalidConfig(
+                        f"column {other}: the values of {topic} are no records, but {types.value}: value"
+                    )
+                value = ours[0].type if ours else types.value
+                can_fit(types.value, value, VALUE)
+                return ColumnTypes(with_hints(value, types.value), with_hints(key, types.key))
+            value = pa.struct(ours)
+            can_fit(types.value, value, "")
+        except SchemaSerializationError as error:
+            raise InvalidConfig(f"{topic}: {error}; declare it as the schema has it, or cast it afterwards") from error
+        value = with_hints(value, types.value)
+        self._check_known(topic, value)
+        return ColumnTypes(value, with_hints(key, types.key))
+
+    def _check_known(self, topic: TopicName, wanted: pa.DataType) -> None:
+        """Refuse a column that no version of the schema has: it would be null for ever."""
+        names = {field.name for field in self._types[topic].value}
+        missing = [field.name for field in wanted if field.name not in names]
+        if missing:
+            for info in self._registry.older(topic):
+                try:
+                    found = column_type(parts_of(info).value)
+                except SchemaSerializationError:
+                    continue
+                missing = [name for name in missing if not pa.types.is_struct(found) or found.get_field_index(name) < 0]
+        if missing:
+            near = difflib.get_close_matches(missing[0], names, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(names))}"
+            raise InvalidConfig(f"column {missing[0]} is in no schema of {topic}; {hint}")
+
+
+def _chosen(fields: list[pa.Field], names: Sequence[str]) -> list[pa.Field]:
+    """Return the fields that option ``columns`` names, in that order; all if it names none."""
+    if not names:
+        return fields
+    exact = {field.name: field for field in fields}
+    by_small = {field.name.lower(): field for field in reversed(fields)}
+    found = []
+    for name in names:
+        field = exact.get(name) or by_small.get(name.lower())
+        if field is None:
+            raise InvalidConfig(f"columns names {name!r}; there are {', '.join(exact)}")
+        found.append(field)
+    return list(dict.fromkeys(found))
