@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.errors import ConnectionLost, DataLoss, RequestRefused
+from magnetar.errors import ConnectionLost, DataLoss, MagnetarError, RequestRefused
 from magnetar.spark.source.first_line import told_first
 
 from tests.support.servers import Server
@@ -22,7 +22,7 @@ def shown(function: Callable[[], Any]) -> list[str]:
     """The lines that a Python worker sends of what a function raises."""
     try:
         function()
-    except Exception as error:
+    except (MagnetarError, ArithmeticError) as error:
         return "".join(traceback.TracebackException(type(error), error, error.__traceback__).format()).splitlines()
     raise AssertionError("nothing was raised")
 
