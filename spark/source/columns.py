@@ -8,7 +8,7 @@ for all rows of a record batch at once (`header_columns`). It needs pyarrow, but
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...wire.topic_name import TopicName, parse_topic_name
 from .connection import Routes
 from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
 from .options import NOT_NULL, ReadOptions
+from .position_columns import POSITION_TYPES, position_column
 from .range_reader import Entry, RangeReader
 from .ranges import TopicRange
 
@@ -42,6 +43,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "__publishTime": TIMESTAMP,
     "__eventTime": TIMESTAMP,
     "__messageProperties": PROPERTIES,
+    **POSITION_TYPES,
 }
 """What Spark expects for each column."""
 
@@ -136,6 +138,7 @@ class BatchBuilder:
             "__publishTime": self._publish_times,
             "__eventTime": lambda: self._headers.event_times(),
             "__messageProperties": lambda: self._headers.properties(),
+            **{name: partial(self._positions, name) for name in POSITION_TYPES},
         }
         self._makers = [makers[name] for name in columns]
 
@@ -187,6 +190,9 @@ class BatchBuilder:
         times = np.array([entry.metadata.publish_time for entry, _ in self._entries], np.int64)
         counts = [rows.num_rows for _, rows in self._entries]
         return pa.array(np.repeat(times * 1000, counts), pa.int64()).view(ARROW_TYPES["__publishTime"])
+
+    def _positions(self, name: str) -> pa.Array:
+        return position_column(name, self._entries, self._partition)
 
     def _message_ids(self) -> pa.Array:
         data: list[bytes] = []

@@ -1,7 +1,7 @@
 """Has what Spark shows of our errors begin with the one line that says what to do.
 
 Spark sends the traceback of a Python worker as text, and puts a sentence of its own before it. Python begins it with
-what caused the error, and something that was never raised has no stack: so an error whose first cause is a copy of it is
+what caused the error, and what was never raised has no stack: so an error whose first cause is a copy of it is
 told twice, as a line before everything else and where it belongs. A worker that has failed ends, so it may be told not
 to leave causes out.
 """

@@ -31,6 +31,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
+    LongType,
     MapType,
     StringType,
     StructField,
@@ -63,6 +65,10 @@ _TYPES: dict[str, DataType] = {
     "__publishTime": TimestampType(),
     "__eventTime": TimestampType(),
     "__messageProperties": MapType(StringType(), StringType()),
+    "__partition": IntegerType(),
+    "__ledgerId": LongType(),
+    "__entryId": LongType(),
+    "__batchIndex": IntegerType(),
 }
 
 

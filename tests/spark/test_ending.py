@@ -12,8 +12,9 @@ from magnetar.errors import InvalidConfig
 from magnetar.spark.source.options import read_options
 from magnetar.spark.source.streaming.places import to_json
 from magnetar.spark.source.topic_metadata import plan_with_ends
+from magnetar.wire.message_id import deserialize
 
-from tests.spark.topics import fill, numbered, options_for, read_all
+from tests.spark.topics import fill, numbered, options_for, publish, read_all
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -96,6 +97,28 @@ def test_topics_without_messages_are_read_from_their_beginning_next(broker: Smal
 
 
 @pytest.mark.spark
+def test_columns_of_positions_are_those_of_the_message_id(broker: SmallLedgers, topic: str) -> None:
+    fill_numbers(broker, topic, 0, 12)  # in two ledgers
+    publish(broker.service_url, topic, b"48")
+    [first, *_] = plan(broker, topic)
+    names = "value,__messageId,__partition,__ledgerId,__entryId,__batchIndex"
+    start = f"{first.start.ledger_id}:1:2"
+    chosen = options_for(broker.service_url, topic, columns=names, startingOffsets=start)
+    rows = read_all(chosen, plan_with_ends(chosen, 3, 1).ranges)
+    assert [row["value"] for row in rows] == numbered(49)[6:]
+    for row in rows:
+        id_ = deserialize(row["__messageId"])
+        assert (row["__ledgerId"], row["__entryId"]) == (id_.ledger_id, id_.entry_id)
+        assert row["__batchIndex"] == (id_.batch_index if id_.batch_index >= 0 else None)
+        assert row["__partition"] is None
+    assert rows[-1]["__batchIndex"] is None
+    parts = broker.topic()
+    chosen = options_for(broker.service_url, f"{parts}-partition-3", columns="__partition")
+    fill(broker.service_url, f"{parts}-partition-3", [[b"x", b"y"]])
+    assert read_all(chosen, plan_with_ends(chosen, 3, 1).ranges) == [{"__partition": 3}] * 2
+
+
+@pytest.mark.spark
 @pytest.mark.slow
 def test_the_end_of_a_frame_is_that_of_its_plan_whatever_came_since(
     spark: SparkSession, cluster: Server, tmp_path: Path
@@ -114,6 +137,8 @@ def test_the_end_of_a_frame_is_that_of_its_plan_whatever_came_since(
     assert end_of(frame.groupBy("value").count().where("count > 1")) == end
     following = read(startingOffsets=end)
     assert following.count() == 7
+    positions = read(columns="__ledgerId,__entryId,__batchIndex,__partition", startingOffsets=end).collect()
+    assert [tuple(row)[1:] for row in positions] == [(positions[0][1], index, None) for index in range(7)]
     with pytest.raises(InvalidConfig, match=r"ending is read twice, up to .*; ask for each read alone"):
         end_of(frame.union(following))
     with pytest.raises(InvalidConfig, match="it reads no topic through format magnetar"):
