@@ -34,6 +34,7 @@ def enable(spark: SparkSession) -> SparkSession:
         InvalidConfig: pandas or pyarrow is missing.
         SparkFailed: the workers run in a Python that has no magnetar; says which, and what to set.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from .source.source import MagnetarSource, PulsarSource
@@ -49,7 +50,7 @@ def enable(spark: SparkSession) -> SparkSession:
     options = {"service.url": "pulsar://localhost:6650", "topic": "any"}  # nobody is asked for the columns
     try:
         spark.read.format(MagnetarSource.name()).options(**options).load().schema  # noqa: B018  a worker says them
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         python = spark.conf.get(_PYTHON_OF_SQL, None) or named or "python3 of the path"
         raise SparkFailed(
             f"Spark's Python workers cannot load magnetar: they run in {python}, this is {sys.executable}; set"

@@ -55,7 +55,7 @@ def test_workers_run_in_the_python_of_the_program_or_an_error_says_which_they_ru
     }
     environment |= {"PATH": f"{other.parent}:/usr/bin:/bin", "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
     shown = run_python(NOT_ACTIVATED, tmp_path, cluster.service_url, environment=environment).splitlines()
-    assert shown[0] == "without: AnalysisException"
+    assert shown[0] == "without: Py4JJavaError"
     assert shown[1] == (
         f"Spark's Python workers cannot load magnetar: they run in python3, this is {sys.executable}; set"
         f" PYSPARK_PYTHON={sys.executable} before the session is made, or use magnetar.spark.open_session"
