@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import pickle
@@ -12,12 +13,15 @@ from ..errors import InvalidConfig
 from .source.partition import ReadEnd
 from .source.source import FORMAT, PULSAR_FORMAT
 from .source.streaming.places import from_json
+from .spark_version import installed_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 FORMATS = (FORMAT, PULSAR_FORMAT)
+KEEPS_PLANS_FROM = (4, 1)
+"""The first version of Spark that plans a read of a Python source once."""
 _RELATION = "DataSourceV2ScanRelation"
 
 
@@ -39,7 +43,8 @@ def end_of(read: DataFrame | StreamingQuery) -> str:
         Topics without messages are left out, and so read from their beginning next time.
 
     Raises:
-        InvalidConfig: it reads no topic, or one topic with two ends, or a stream has had no batch yet.
+        InvalidConfig: it reads no topic, or one topic with two ends, or a stream has had no batch yet; or it is a
+            DataFrame of Spark 4.0, which plans anew for each action.
         PySparkException: the read cannot be planned.
     """
     found = list(_of_query(read) if hasattr(type(read), "lastProgress") else _of_frame(read))
@@ -58,14 +63,28 @@ def _of_query(query: Any) -> Iterator[dict[str, Any]]:
     if progress is None:
         raise InvalidConfig("the stream has had no batch yet; ask again when query.lastProgress is not None")
     for source in progress["sources"]:
-        with contextlib.suppress(ValueError, AttributeError, InvalidConfig):  # of another format
-            record = json.loads(source["endOffset"])
+        with contextlib.suppress(ValueError, SyntaxError, AttributeError, InvalidConfig):  # of another format
+            record = _offset(source["endOffset"])
             from_json(record)
             yield record
 
 
+def _offset(text: str) -> Any:
+    """Return an offset of a query's progress; before PySpark 4.2 it is written as Python writes a dict."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
+
+
 def _of_frame(frame: Any) -> Iterator[dict[str, Any]]:
     """Yield what each read of a topic has planned; Spark keeps plans, and does not plan anew for this."""
+    spark = installed_spark()
+    if spark is not None and spark < KEEPS_PLANS_FROM:
+        raise InvalidConfig(
+            f"Spark {spark[0]}.{spark[1]} plans a read anew for each action, so it has no one end; install pyspark 4.1 or"
+            " newer, or fix the end by endingOffsets"
+        )
     plan = getattr(frame, "_jdf", None)
     if plan is None:
         raise InvalidConfig(

@@ -145,5 +145,5 @@ def test_the_first_line_of_what_spark_shows_says_what_to_do(spark: SparkSession,
             do(spark, cluster.service_url)
         lines = str(error.value).splitlines()
         # Spark says in the same line what it was doing; of a task in one before it.
-        first = next(line for line in lines if not line.endswith("from the Python worker:"))
+        first = next(line for line in lines if line and "thrown from the Python worker" not in line)
         assert re.search(f"(^|: )magnetar\\.errors\\.{expected}", first), (what, lines[:5])
