@@ -17,6 +17,7 @@
 #   make profiles        where the time goes
 #   make bench-against BASE=<commit>   which rows are slower than that commit's
 #   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
+#   make bench-kafka KAFKA=<starter>   Spark beside Kafka's source, as ratios (installs 1 GB first)
 #   make docs            the documentation as a site, in build/site
 #   make audit           known vulnerabilities of the libraries
 #   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
@@ -45,7 +46,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -193,6 +194,16 @@ bench-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 bench-pulsar: pulsar-given compiled
 	$(COMPILED)/bin/python -m benchmarks.beside_pulsar $(ARGS)
 
+# Spark 4.0 on Apache Kafka, which KAFKA starts (CONTRIBUTING.md), and on us in turn; Java and Maven are needed.
+bench-kafka: export MAGNETAR_BENCH_KAFKA := $(KAFKA)
+bench-kafka: COMPILED := .compiled-spark
+bench-kafka: kafka-given wheel $(VENV)/spark-4.0/installed-kafka
+	@$(call compiled_into,$(VENV)/spark-4.0/bin/python)
+	$(COMPILED)/bin/python -m benchmarks.beside_kafka $(ARGS)
+
+kafka-given:
+	@command -v "$(KAFKA)" >/dev/null || { echo "make: KAFKA=$(KAFKA) is no program that can be run; it must start an Apache Kafka, see CONTRIBUTING.md" >&2; exit 1; }
+
 # Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)
 	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
@@ -206,12 +217,12 @@ wheel: $(DEV_STAMP)
 
 # An environment with the wheel instead of the checkout, and with the libraries of the other one.
 COMPILED := .compiled
+compiled_into = rm -rf $(COMPILED) && $(1) -m venv --without-pip $(COMPILED) && \
+  site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
+  $(1) -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$site/libraries.pth && \
+  $(1) -m zipfile -e dist/magnetar-*.whl $$site
 compiled: wheel
-	@rm -rf $(COMPILED)
-	@$(BIN)/python -m venv --without-pip $(COMPILED)
-	@site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
-	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$site/libraries.pth && \
-	  $(BIN)/python -m zipfile -e dist/magnetar-*.whl $$site
+	@$(call compiled_into,$(BIN)/python)
 
 # Whatever encodes and decodes, and all short tests; of the long ones, which make test runs all, a sample of each file.
 test-compiled: export MAGNETAR_SLOW_SHARE ?= 30
@@ -225,7 +236,7 @@ generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh
 
 clean:
-	rm -rf $(VENV) .demo .compiled build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .demo .compiled .compiled-spark build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
 # mypy takes the package's name from a folder of that name; a checkout may have any.
 $(TYPES):
@@ -265,6 +276,11 @@ $(VENV)/spark-%/installed: constraints-spark-%.txt constraints.txt pyproject.tom
 	@awk -F== '/^#/ { next } NR == FNR { own[$$1] = 1; print; next } !($$1 in own)' $< constraints.txt > $(VENV)/spark-$*/constraints.txt
 	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --quiet --editable '.[dev,spark]' \
 	  $$(grep -o '^delta-spark' $<) || $(call failed,installing Spark $* into $(VENV)/spark-$*,pip)
+	@touch $@
+
+$(VENV)/spark-%/installed-kafka: $(VENV)/spark-%/installed
+	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --quiet confluent-kafka || \
+	  $(call failed,installing confluent-kafka into $(VENV)/spark-$*,pip)
 	@touch $@
 
 $(CONNECTORS_STAMP): $(DEV_STAMP)

@@ -1,7 +1,8 @@
 """`python -m benchmarks [--group NAME …] [--only NAME …] [--quick] [--write]`: run, print, on request write RESULTS.md.
 
 Benchmarks are in groups of at most 20 minutes; without a name all of them run, one after the other. `--write` replaces
-the rows of what was run and keeps the others'. `python -m benchmarks.beside_pulsar` measures Apache Pulsar and us.
+the rows of what was run and keeps the others'. `python -m benchmarks.beside_pulsar` measures Apache Pulsar and us,
+`python -m benchmarks.beside_kafka` Spark on Apache Kafka and on us.
 """
 
 from __future__ import annotations

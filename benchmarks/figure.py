@@ -12,6 +12,7 @@ class Table(Enum):
     """Which table of RESULTS.md a figure stands in, in their order; the value is its heading."""
 
     PULSAR = "Beside Apache Pulsar"
+    KAFKA = "Spark beside Kafka's source"
     OFFICIAL = "On input of the official client"
     COMPILED = "Compiled beside pure Python"
     OWN = "On input of our own encoder"

@@ -22,7 +22,9 @@ SECONDS, QUICK_SECONDS = 2.0, 0.7
 REPEATS = 3
 PULSAR_FUNCTIONS, PULSAR_PUBLISH = "pulsar-functions", "pulsar-publish"
 """The benchmarks beside Apache Pulsar, which need one and stand in no group of `make bench`."""
-ORDER = (PULSAR_FUNCTIONS, PULSAR_PUBLISH, *BENCHMARKS)
+SPARK_KAFKA = "spark-kafka"
+"""The same beside Apache Kafka."""
+ORDER = (PULSAR_FUNCTIONS, PULSAR_PUBLISH, SPARK_KAFKA, *BENCHMARKS)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

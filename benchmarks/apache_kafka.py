@@ -1,0 +1,165 @@
+"""A real Apache Kafka for benchmarks, which a starter runs: one node, and clients in Python for its topics."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from tests.support.pulsar import free_ports
+from tests.support.servers import LOG_TAIL_BYTES, ServerFailed, descendants, survivors
+from tests.support.waiting import wait_for
+
+from .real_input import Message
+
+STARTER = "MAGNETAR_BENCH_KAFKA"
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 30.0
+ADMIN_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 120.0
+BATCH_BYTES = 1024 * 1024
+"""More than a batch of any number of messages here has: the number decides."""
+HEAP = "1g"
+
+
+class ApacheKafka:
+    """One node, from `start` to `stop`.
+
+    Attributes:
+        bootstrap_servers: what clients are given.
+    """
+
+    def __init__(self, starter: str, directory: Path) -> None:
+        self.bootstrap_servers = ""
+        self._starter = starter
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it on free ports, and return once it serves.
+
+        Raises:
+            ServerFailed: it did not; the message carries what the starter wrote.
+        """
+        port, controller = free_ports(2)
+        ready = self._directory / "ready.json"
+        command = [
+            self._starter, "run", "--data", str(self._directory / "data"), "--ready", str(ready),
+            "--port", port, "--controller-port", controller, "--heap", HEAP,
+        ]  # fmt: skip
+        guarded = command
+        if setpriv := shutil.which("setpriv"):  # however this process ends, it is told to end
+            guarded = [setpriv, "--pdeathsig", "TERM", *command]
+        log = self._directory / "starter.log"
+        with log.open("wb") as file:
+            self._process = process = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        try:
+            wait_for(lambda: ready.exists() or process.poll() is not None, f"ready file of {command}", START_TIMEOUT_S)
+            if process.poll() is not None:
+                raise AssertionError(f"{' '.join(command)} ended with {process.returncode}")
+            self.bootstrap_servers = str(
+                wait_for(lambda: json.loads(ready.read_text()), "ready file")["bootstrapServers"]
+            )
+        except AssertionError as error:
+            tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+            raise ServerFailed(f"{error}:\n{tail}") from error
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for what is left after half a minute."""
+        process = self._process
+        if process is None:
+            return
+        below = descendants(process.pid)
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_TIMEOUT_S)
+        for one in survivors(below, 2):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic that keeps what it has, whatever times its messages bear."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"})
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        client.create_topics([new], operation_timeout=ADMIN_TIMEOUT_S)[name].result(ADMIN_TIMEOUT_S)
+
+    def fill(self, topic: str, partition: int, messages: Iterable[Message], batch: int) -> None:
+        """Publish messages to a partition in batches of `batch`, as `real_input` publishes them to ours.
+
+        Raises:
+            TimeoutError: they were not stored in time.
+        """
+        from confluent_kafka import Producer
+
+        failures: list[object] = []
+
+        def told(error: object, _message: object) -> None:
+            if error is not None:
+                failures.append(error)
+
+        settings = producer_settings(self.bootstrap_servers, batch, linger_ms=1000)
+        producer = Producer(settings)
+        for message in messages:
+            while True:
+                try:
+                    producer.produce(
+                        topic,
+                        message.payload,
+                        key=message.key,
+                        partition=partition,
+                        headers=list((message.properties or {}).items()),
+                        on_delivery=told,
+                        **({} if message.event_time_ms is None else {"timestamp": message.event_time_ms}),
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        if left := producer.flush(FLUSH_TIMEOUT_S):
+            raise TimeoutError(f"{left} messages are not in Kafka after {FLUSH_TIMEOUT_S:g} s")
+        if failures:
+            raise RuntimeError(f"Kafka did not store {len(failures)} messages: {failures[0]}")
+
+
+def producer_settings(bootstrap_servers: str, batch: int, linger_ms: int) -> dict[str, str | int]:
+    """Return the settings of a producer that sends a batch when it has `batch` messages or is `linger_ms` old."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "batch.num.messages": batch,
+        "batch.size": BATCH_BYTES,
+        "linger.ms": linger_ms,
+        "queue.buffering.max.messages": 500_000,
+        "log_level": 0,
+    }
+
+
+def what_is_wrong(environment: Mapping[str, str]) -> str | None:
+    """Say in one line why no Kafka can be started; None if one can; pure but for a look at the file."""
+    starter = environment.get(STARTER, "")
+    if not starter:
+        return f"no Apache Kafka: set {STARTER} to a program that starts one (make bench-kafka KAFKA=<starter>)"
+    if shutil.which(starter) is None:
+        return f"{STARTER}: {starter} is no program that can be run; name one that starts an Apache Kafka"
+    return None
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[ApacheKafka]:
+    """The Apache Kafka that the environment's starter runs, while the context lasts."""
+    kafka = ApacheKafka(os.environ[STARTER], directory)
+    try:
+        kafka.start()
+        yield kafka
+    finally:
+        kafka.stop()
