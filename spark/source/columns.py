@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...wire.batch import split_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
 from .connection import Routes
 from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
@@ -33,6 +34,7 @@ BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Or when its values and metadata have so many bytes."""
+_SUSPECTS_MAX = 30  # in a batch of 1,000, numbers that look like the field are a handful
 SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -111,10 +113,18 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_valu
             return None
         payloads, rows = [payloads[index] for index in indexes], [rows[index] for index in indexes]
         indexes = None if len(indexes) == size else indexes
-    if only_values and MAY_BE_TOMBSTONE not in b"".join(rows):
+    if only_values and not _may_be_null(rows):
         rows = [NOTHING]
     lengths = np.fromiter(map(len, payloads), np.int32, len(payloads))
     return Rows(len(payloads), b"".join(payloads), lengths, indexes, rows, size)
+
+
+def _may_be_null(encoded: Sequence[bytes]) -> bool:
+    """Return whether some messages have no value; also true where so many may have none that it is read for all."""
+    suspects = [one for one in encoded if MAY_BE_TOMBSTONE in one]
+    if len(suspects) > _SUSPECTS_MAX:
+        return True
+    return any(SingleMessageMetadata.FromString(one).null_value for one in suspects)
 
 
 class BatchBuilder:
