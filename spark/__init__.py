@@ -11,6 +11,8 @@ from .. import lazy_names
 
 if TYPE_CHECKING:
     from ..errors import DataLoss, InvalidConfig, SparkFailed
+    from .ending import end_of
+    from .interpreter import enable
     from .java import Java, find_java, standalone_environment
     from .session import Session, SessionConfig, open_session
     from .source.source import MagnetarSource
@@ -19,6 +21,8 @@ else:
         __name__,
         {
             "..errors": ["DataLoss", "InvalidConfig", "SparkFailed"],
+            ".ending": ["end_of"],
+            ".interpreter": ["enable"],
             ".java": ["Java", "find_java", "standalone_environment"],
             ".session": ["Session", "SessionConfig", "open_session"],
             ".source.source": ["MagnetarSource"],
@@ -33,6 +37,8 @@ __all__ = [
     "Session",
     "SessionConfig",
     "SparkFailed",
+    "enable",
+    "end_of",
     "find_java",
     "open_session",
     "standalone_environment",

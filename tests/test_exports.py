@@ -51,7 +51,7 @@ PUBLIC: dict[str, set[str]] = {
     },
     "magnetar.spark": {
         "MagnetarSource", "Session", "SessionConfig", "open_session",
-        "Java", "find_java", "standalone_environment",
+        "Java", "enable", "end_of", "find_java", "standalone_environment",
         "DataLoss", "InvalidConfig", "SparkFailed",
     },
     "magnetar.testing": {
@@ -61,7 +61,7 @@ PUBLIC: dict[str, set[str]] = {
 }  # fmt: skip
 """Package -> what users may import from it."""
 
-NEEDS_SPARK = {"MagnetarSource"}
+NEEDS_SPARK = {"MagnetarSource", "end_of"}
 
 
 @pytest.mark.parametrize("package", PUBLIC)

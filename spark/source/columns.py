@@ -8,7 +8,7 @@ for all rows of a record batch at once (`header_columns`). It needs pyarrow, but
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,10 +17,12 @@ import pyarrow as pa
 from ...wire.batch import split_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
+from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
 from .connection import Routes
 from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
 from .options import NOT_NULL, ReadOptions
+from .position_columns import POSITION_TYPES, position_column
 from .range_reader import Entry, RangeReader
 from .ranges import TopicRange
 
@@ -32,6 +34,7 @@ BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Or when its values and metadata have so many bytes."""
+_SUSPECTS_MAX = 30  # in a batch of 1,000, numbers that look like the field are a handful
 SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -42,6 +45,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "__publishTime": TIMESTAMP,
     "__eventTime": TIMESTAMP,
     "__messageProperties": PROPERTIES,
+    **POSITION_TYPES,
 }
 """What Spark expects for each column."""
 
@@ -109,10 +113,18 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_valu
             return None
         payloads, rows = [payloads[index] for index in indexes], [rows[index] for index in indexes]
         indexes = None if len(indexes) == size else indexes
-    if only_values and MAY_BE_TOMBSTONE not in b"".join(rows):
+    if only_values and not _may_be_null(rows):
         rows = [NOTHING]
     lengths = np.fromiter(map(len, payloads), np.int32, len(payloads))
     return Rows(len(payloads), b"".join(payloads), lengths, indexes, rows, size)
+
+
+def _may_be_null(encoded: Sequence[bytes]) -> bool:
+    """Return whether some messages have no value; also true where so many may have none that it is read for all."""
+    suspects = [one for one in encoded if MAY_BE_TOMBSTONE in one]
+    if len(suspects) > _SUSPECTS_MAX:
+        return True
+    return any(SingleMessageMetadata.FromString(one).null_value for one in suspects)
 
 
 class BatchBuilder:
@@ -136,6 +148,7 @@ class BatchBuilder:
             "__publishTime": self._publish_times,
             "__eventTime": lambda: self._headers.event_times(),
             "__messageProperties": lambda: self._headers.properties(),
+            **{name: partial(self._positions, name) for name in POSITION_TYPES},
         }
         self._makers = [makers[name] for name in columns]
 
@@ -187,6 +200,9 @@ class BatchBuilder:
         times = np.array([entry.metadata.publish_time for entry, _ in self._entries], np.int64)
         counts = [rows.num_rows for _, rows in self._entries]
         return pa.array(np.repeat(times * 1000, counts), pa.int64()).view(ARROW_TYPES["__publishTime"])
+
+    def _positions(self, name: str) -> pa.Array:
+        return position_column(name, self._entries, self._partition)
 
     def _message_ids(self) -> pa.Array:
         data: list[bytes] = []

@@ -17,8 +17,8 @@ from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 MAX_ROWS = 1_000
 """Rows in an entry."""
 MAX_BYTES = 128 * 1024
-"""Bytes of payloads and metadata in an entry, unless one row alone has more. Changing either breaks the repetition of
-older runs."""
+"""Bytes of payloads and metadata in an entry, unless one row alone has more. Both are the defaults of options; another
+value breaks the repetition of older runs."""
 
 Header = SingleMessageMetadata | None
 
@@ -40,7 +40,9 @@ class RowEntry(NamedTuple):
 class EntryBuilder:
     """Groups the rows that go to one topic, or to one partition of a topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
         self._first_row = 0
         self._payloads: list[bytes] = []
         self._headers: list[Header] = []
@@ -51,7 +53,7 @@ class EntryBuilder:
         """Add a row; return the entry before it if the row did not fit into that any more."""
         entry = None
         size = len(payload) + (0 if header is None else header.ByteSize())
-        if self._payloads and (len(self._payloads) == MAX_ROWS or self._bytes + size > MAX_BYTES):
+        if self._payloads and (len(self._payloads) == self._max_rows or self._bytes + size > self._max_bytes):
             entry = self.rest()
         if not self._payloads:
             self._first_row = row
@@ -69,10 +71,10 @@ class EntryBuilder:
         start = 0
         while start < len(payloads):
             # A piece is taken whole only where no boundary can lie inside it.
-            room = MAX_ROWS - len(self._payloads)
+            room = self._max_rows - len(self._payloads)
             piece = payloads[start : start + room]
             size = sum(map(len, piece))
-            if room and self._bytes + size <= MAX_BYTES:
+            if room and self._bytes + size <= self._max_bytes:
                 if not self._payloads:
                     self._first_row = first_row + start
                 self._payloads += piece

@@ -32,6 +32,7 @@ MAY_BE_TOMBSTONE = b"\x48"
 """Metadata without this byte says nothing about the value."""
 TOMBSTONE = b"\x48\x01\x18\x00"
 """Metadata of a message without a value."""
+_OFFSET_MAX = 2**31 - 1
 _VARINT_BYTES = 9  # of numbers that fit into 63 bits
 _PADDING = bytes(16)
 """Behind the metadata, so that a number which is cut off can be read and then refused."""
@@ -187,10 +188,10 @@ class HeaderColumns:
 
     def _repeated(self, pairs: list[np.ndarray]) -> np.ndarray:
         """Return which metadata may have a property twice: those whose names have one length and one sum."""
-        of, name_at, name_bytes = pairs[:3]
         found: np.ndarray = np.zeros(len(self._encoded), np.bool_)
-        if len(of) < 2 or len(self._pairs) < 2:
+        if len(self._pairs) < 2 or not self._may_be_repeated(pairs):
             return found
+        of, name_at, name_bytes = pairs[:3]
         plain = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data, dtype=np.uint64)))
         places: np.ndarray = np.arange(len(self._data), dtype=np.uint64)
         weighted = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data * places)))
@@ -202,6 +203,16 @@ class HeaderColumns:
         same: np.ndarray = np.logical_and.reduce([part[1:] == part[:-1] for part in columns])
         found[columns[0][1:][same]] = True
         return found
+
+    def _may_be_repeated(self, pairs: list[np.ndarray]) -> bool:
+        """Return whether some metadata has two names alike in length and four bytes; quick, and no means no."""
+        of, name_at, name_bytes = pairs[:3]
+        last = len(self._data) - 1
+        sketch = of << 8 | name_bytes & 255
+        for place in (0, name_bytes >> 2, name_bytes >> 1, np.maximum(name_bytes - 1, 0)):
+            sketch = sketch << 8 | self._data[np.minimum(name_at + place, last)]
+        sketch.sort()
+        return bool((sketch[1:] == sketch[:-1]).any())
 
     def _read_by_protobuf(self, pairs: list[np.ndarray]) -> list[np.ndarray]:
         """Read metadata that is unlike what clients write; returns the properties of all."""
@@ -253,7 +264,7 @@ class HeaderColumns:
         is_there = at >= 0
         if not is_there.any():
             return pa.nulls(len(at), pa.binary())
-        return self._slices(pa.binary(), at, np.where(is_there, sizes, 0), is_there)
+        return self._slices(pa.binary(), at, sizes, is_there)
 
     def event_times(self) -> pa.Array:
         """Return the column of event times.
@@ -301,8 +312,24 @@ class HeaderColumns:
 
     def _slices(self, type_: pa.DataType, at: np.ndarray, sizes: np.ndarray, is_there: np.ndarray | None) -> pa.Array:
         """Return a column of parts of the array of bytes."""
+        has_all = is_there is None or bool(is_there.all())
+        if not has_all:
+            at, sizes = at[is_there], sizes[is_there]
+        if len(at) and (at[1:] >= at[:-1] + sizes[:-1]).all() and len(self._data) < _OFFSET_MAX:
+            # What lies between two parts is a value, too, so the column is every other one.
+            bounds: np.ndarray = np.stack((at, at + sizes), axis=1, dtype=np.int32).ravel()
+            buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._data)]
+            whole = pa.Array.from_buffers(type_, len(bounds) - 1, buffers, 0)
+            if has_all:
+                return whole.take(pa.array(np.arange(0, len(bounds), 2)))
+            return whole.take(pa.array(np.cumsum(is_there) * 2 - 2, mask=~is_there))
         data = self._data[_ranges(at, sizes)]
-        valid = None if is_there is None or is_there.all() else _bits(is_there)
+        valid = None
+        if not has_all:
+            valid = _bits(is_there)
+            all_sizes = np.zeros(len(is_there), np.int64)
+            all_sizes[is_there] = sizes
+            sizes = all_sizes
         buffers = [valid, pa.py_buffer(_offsets(sizes)), pa.py_buffer(data)]
         return pa.Array.from_buffers(type_, len(sizes), buffers, -1 if valid is not None else 0)
 

@@ -17,16 +17,20 @@ from ...wire.topic_name import parse_topic_name
 from .security_options import SECURITY_OPTIONS
 
 TOPIC_OPTIONS = ("topic", "topics", "topicsPattern")
-READER_OPTIONS = (
-    "magnetar.client.connectionTimeoutMs", "magnetar.client.operationTimeoutMs", "magnetar.reader.receiverQueueSize",
+CLIENT_OPTIONS = ("magnetar.client.connectionTimeoutMs", "magnetar.client.operationTimeoutMs")
+READER_OPTIONS = (*CLIENT_OPTIONS, "magnetar.reader.receiverQueueSize")
+PRODUCER_OPTIONS = (
+    *CLIENT_OPTIONS, "magnetar.producer.batchingMaxMessages", "magnetar.producer.batchingMaxBytes",
+    "magnetar.producer.maxPendingMessages",
 )  # fmt: skip
-"""Settings of the connections that read, by the names of Pulsar's clients."""
+"""Settings of the connections that read, and of those that write, by the names of Pulsar's clients."""
 START_OPTIONS = ("startingOffsets", "startingTime", "startingOffsetsByTimestamp")
 END_OPTIONS = ("endingOffsets", "endingTime", "endingOffsetsByTimestamp")
 SCHEMA_OPTIONS = ("useTopicSchema", "allowDifferentTopicSchemas", "mode")
 COMMON_READ_OPTIONS = (
     "service.url", "admin.url", *TOPIC_OPTIONS, *START_OPTIONS, "minPartitions", "failOnDataLoss", "pollTimeoutMs",
-    "columns", *SCHEMA_OPTIONS, "subscriptionPrefix", "crypto.private.key", *READER_OPTIONS, *SECURITY_OPTIONS,
+    "columns", "includeHeaders", *SCHEMA_OPTIONS, "subscriptionPrefix", "crypto.private.key", *READER_OPTIONS,
+    *SECURITY_OPTIONS,
 )  # fmt: skip
 STREAM_ONLY_OPTIONS = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "predefinedSubscription",
@@ -45,6 +49,7 @@ WRITE_OPTIONS = (
     "sendTimeoutMs",
     "encryption.keys",
     "crypto.public.key",
+    *PRODUCER_OPTIONS,
     *SECURITY_OPTIONS,
 )
 STREAM_ONLY_WRITE_OPTIONS = ("unshuffled", "sortBy")
@@ -69,6 +74,11 @@ _OF_CLIENTS = {
     "client.operationTimeoutMs": "magnetar.client.operationTimeoutMs",
     "reader.receiverQueueSize": "magnetar.reader.receiverQueueSize",
     "reader.subscriptionRolePrefix": "subscriptionPrefix",
+    "producer.sendTimeoutMs": "sendTimeoutMs",
+    "producer.compressionType": "compression",
+    "producer.batchingMaxMessages": "magnetar.producer.batchingMaxMessages",
+    "producer.batchingMaxBytes": "magnetar.producer.batchingMaxBytes",
+    "producer.maxPendingMessages": "magnetar.producer.maxPendingMessages",
 }
 """What Pulsar's clients call it, behind ``magnetar.`` or, as in the JVM connector, ``pulsar.``."""
 PASSED_ON = tuple(f"magnetar.{name}" for name in _OF_CLIENTS)
@@ -79,7 +89,6 @@ _INSTEAD = {
     "kafka.bootstrap.servers": "give service.url, for example pulsar://localhost:6650",
     "kafka.group.id": "give predefinedSubscription",
     "groupidprefix": "give subscriptionPrefix",
-    "includeheaders": "leave it out: column __messageProperties is always there",
     "kafkaconsumer.polltimeoutms": "give pollTimeoutMs",
     "startingoffsetsbytimestampstrategy": "leave it out: where nothing is that late, reading begins at the end",
     "maxentriespertrigger": "give maxOffsetsPerTrigger, which counts messages",
@@ -141,8 +150,10 @@ def _unknown(name: str, names: tuple[str, ...]) -> str:
     if ours in map(str.lower, (*READ_OPTIONS, *STREAM_OPTIONS, *STREAM_WRITE_OPTIONS)):
         verb = "writes" if names in (WRITE_OPTIONS, STREAM_WRITE_OPTIONS) else "reads"
         return f"option {name!r} is not for {verb}; leave it out; known are {listed}"
-    if re.match(r"(magnetar|pulsar)\.(client|reader)\.", small):
-        return f"option {name!r} is not passed on; {', '.join(PASSED_ON)} are"
+    if re.match(r"(magnetar|pulsar)\.(client|reader|producer)\.", small):
+        small_names = set(map(str.lower, names))
+        passed_on = [one for one in PASSED_ON if _ALIASES[one.lower()].lower() in small_names]
+        return f"option {name!r} is not passed on; {', '.join(passed_on)} are"
     by_small = {one.lower(): one for one in names}
     near = difflib.get_close_matches(small, by_small, 1, 0.5)
     return f"option {name!r} is unknown" + (f"; did you mean {by_small[near[0]]}?" if near else f"; known are {listed}")

@@ -15,6 +15,7 @@ from ...wire.compression import NAMES as COMPRESSIONS
 from ...wire.message_id import LATEST
 from ...wire.topic_name import TopicName, parse_topic_name
 from .connection import DEFAULT_TIMEOUTS, Timeouts
+from .entry_boundaries import MAX_BYTES, MAX_ROWS
 from .offsets import FROM_EARLIEST, TO_LATEST, Offsets, read_offsets, read_times
 from .option_names import (
     READ_OPTIONS,
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
-NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime"))
+POSITION_COLUMNS = ("__partition", "__ledgerId", "__entryId", "__batchIndex")
+"""Columns that there are where option ``columns`` names them."""
+HEADERS = "__messageProperties"
+NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime", "__ledgerId", "__entryId"))
 """The columns that every message has."""
 REMEDY = "set failOnDataLoss=false to go on with what there is"
 """What the user of the data source can do about entries that are gone."""
@@ -44,6 +48,7 @@ OUTPUT_SCHEMAS = ("AVRO", "JSON")
 """Types of schemas that columns can be written by."""
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
+MAX_PENDING_MESSAGES = 50_000
 
 MAX_AHEAD_MESSAGES = 50_000
 """What the broker may send ahead of a task, in messages."""
@@ -169,7 +174,7 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
         min_partitions=number(given, "minPartitions", 1),
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         poll_timeout_ms=number(given, "pollTimeoutMs", 1) or POLL_TIMEOUT_MS,
-        columns=_names(given.get("columns")) if use_topic_schema else _columns(given.get("columns")),
+        columns=_headers(given, (_names if use_topic_schema else _columns)(given.get("columns"))),
         use_topic_schema=use_topic_schema,
         allow_different_schemas=boolean(given, "allowDifferentTopicSchemas", False),
         is_permissive=_is_permissive(given, use_topic_schema=use_topic_schema),
@@ -218,6 +223,10 @@ class WriteOptions:
         output_schema: AVRO or JSON to make values of columns; None takes those of column ``value``.
         schema: what they become; known once the columns are.
         send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
+        entry_rows: rows that an entry has at most. All attempts need the same.
+        entry_bytes: bytes of payloads and metadata that it has at most, unless one row has more; the same.
+        pending_messages: sent and not yet stored, for each topic or partition that a task writes to.
+        timeouts: of connections.
         encryption_keys: names of the public key that messages are encrypted with; empty for none.
         public_key: where that key is, a URI.
         security: what is shown to brokers, and how they are checked.
@@ -233,6 +242,10 @@ class WriteOptions:
     output_schema: str | None = None
     schema: RowSchema | None = None
     send_timeout_ms: int = SEND_TIMEOUT_MS
+    entry_rows: int = MAX_ROWS
+    entry_bytes: int = MAX_BYTES
+    pending_messages: int = MAX_PENDING_MESSAGES
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     encryption_keys: tuple[str, ...] = ()
     public_key: str = ""
     security: ClientSecurity = field(default_factory=ClientSecurity)
@@ -290,6 +303,10 @@ def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectiv
         compression=cast(Compression, compression),
         output_schema=_output_schema(given.get("outputschema")),
         send_timeout_ms=number(given, "sendTimeoutMs", 1) or SEND_TIMEOUT_MS,
+        entry_rows=number(given, "magnetar.producer.batchingMaxMessages", 1) or MAX_ROWS,
+        entry_bytes=number(given, "magnetar.producer.batchingMaxBytes", 1) or MAX_BYTES,
+        pending_messages=number(given, "magnetar.producer.maxPendingMessages", 1) or MAX_PENDING_MESSAGES,
+        timeouts=_timeouts(given),
         encryption_keys=names,
         public_key=given.get("crypto.public.key", ""),
         security=security_options(given),
@@ -357,17 +374,31 @@ def _names(text: str | None) -> tuple[str, ...]:
     return names
 
 
+def _headers(given: Mapping[str, str], columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns with or without the properties of messages, as Kafka's option ``includeHeaders`` says."""
+    if "includeheaders" not in given or not columns:
+        if not boolean(given, "includeHeaders", True):
+            raise InvalidConfig("includeHeaders=false with useTopicSchema needs option columns; name those to have")
+        return columns
+    if boolean(given, "includeHeaders", True):
+        return columns if HEADERS in columns else (*columns, HEADERS)
+    if "columns" in given and HEADERS in columns:
+        raise InvalidConfig(f"includeHeaders=false leaves out {HEADERS}, which option columns names; leave one out")
+    return tuple(name for name in columns if name != HEADERS)
+
+
 def _columns(text: str | None) -> tuple[str, ...]:
     if text is None:
         return COLUMNS
     names = [part.strip() for part in text.split(",") if part.strip()]
-    by_small = {name.lower(): name for name in COLUMNS}
+    there = (*COLUMNS, *POSITION_COLUMNS)
+    by_small = {name.lower(): name for name in there}
     for name in names:
         if name.lower() not in by_small:
             near = difflib.get_close_matches(name.lower(), by_small, 1, 0.4)
-            hint = f"did you mean {by_small[near[0]]}?" if near else f"there are {', '.join(COLUMNS)}"
+            hint = f"did you mean {by_small[near[0]]}?" if near else f"there are {', '.join(there)}"
             raise InvalidConfig(f"columns names {name!r}, which no topic has; {hint}")
     chosen = tuple(dict.fromkeys(by_small[name.lower()] for name in names))
     if not chosen:
-        raise InvalidConfig(f"option columns is empty; there are {', '.join(COLUMNS)}")
+        raise InvalidConfig(f"option columns is empty; there are {', '.join(there)}")
     return chosen

@@ -28,8 +28,8 @@ from ...wire.message_id import MessageId
 from ...wire.position import Position
 from ...wire.position_sequence import FIRST_SEGMENT, Segment
 from ...wire.topic_name import parse_topic_name
+from .options import MAX_PENDING_MESSAGES
 
-MAX_PENDING_MESSAGES = 50_000
 BUSY_TIMEOUT_S = 90.0
 """How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
 _BUSY_PAUSE_S = 0.5
@@ -65,6 +65,7 @@ class TaskPublisher:
         start: Position | None = None,
         security: ClientSecurity | None = None,
         encryption: Mapping[str, Any] | None = None,
+        max_pending_messages: int = MAX_PENDING_MESSAGES,
         schema: Schema[bytes] | None = None,
     ) -> None:
         """Prepare.
@@ -78,13 +79,14 @@ class TaskPublisher:
                 if an earlier attempt may have.
             security: what that interface is shown, and how it is checked; None for nothing.
             encryption: settings of producers that encrypt; None for none.
+            max_pending_messages: of each producer.
             schema: of all messages, whose payloads are encoded by it already; None for none.
         """
         self.stored = 0
         self.duplicates = 0
         self._name = name
         self._config = ProducerConfig(
-            max_pending_messages=MAX_PENDING_MESSAGES, send_timeout_ms=send_timeout_ms, **(encryption or {})
+            max_pending_messages=max_pending_messages, send_timeout_ms=send_timeout_ms, **(encryption or {})
         )
         self._admin_url = admin_url
         self._credentials = ClientCredentials(security)

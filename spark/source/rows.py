@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ...errors import InvalidConfig
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
+from .options import POSITION_COLUMNS
 
 WRITABLE = {
     "value": ("binary", "string"),
@@ -19,7 +20,7 @@ WRITABLE = {
     "__messageProperties": ("map<string,string>",),
 }
 """Columns that make a message -> their types."""
-GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime"))
+GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime", *POSITION_COLUMNS))
 """Columns of a read that a message gets anew."""
 
 

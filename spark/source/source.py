@@ -10,6 +10,7 @@ which Spark needs for this source only.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import uuid
@@ -30,6 +31,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
+    LongType,
     MapType,
     StringType,
     StructField,
@@ -38,8 +41,9 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
+from .first_line import told_first
 from .options import NOT_NULL, ReadOptions, WriteOptions, common_of, read_options, write_options
-from .partition import RANGES_PER_CORE, TopicPartition
+from .partition import RANGES_PER_CORE, TopicPartition, nothing_but
 from .ranges import MIN_ENTRIES_PER_RANGE
 from .requirements import READS_AND_WRITES, need
 
@@ -61,6 +65,10 @@ _TYPES: dict[str, DataType] = {
     "__publishTime": TimestampType(),
     "__eventTime": TimestampType(),
     "__messageProperties": MapType(StringType(), StringType()),
+    "__partition": IntegerType(),
+    "__ledgerId": LongType(),
+    "__entryId": LongType(),
+    "__batchIndex": IntegerType(),
 }
 
 
@@ -72,6 +80,7 @@ class MagnetarSource(DataSource):
         """Return the name for ``format(...)``."""
         return FORMAT
 
+    @told_first
     def schema(self) -> StructType:
         """Return the columns of a read; those of a topic's schema are asked for."""
         options = common_of(self.options)
@@ -82,11 +91,13 @@ class MagnetarSource(DataSource):
     def _plain(self, columns: Sequence[str]) -> StructType:
         return StructType([StructField(name, _TYPES[name], name not in NOT_NULL) for name in columns])
 
+    @told_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads."""
         options = read_options(self.options)
         return TopicReader(*self._laid_out(options, schema))
 
+    @told_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what plans the batches of a stream, and reads them."""
         from .streaming.options import stream_options
@@ -124,6 +135,7 @@ class MagnetarSource(DataSource):
             )
         return options, None
 
+    @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return what writes the batches of a stream."""
         need(*READS_AND_WRITES)
@@ -148,6 +160,7 @@ class MagnetarSource(DataSource):
             options = replace(options, write=declared(write, schema))
         return TopicStreamWriter(options, dropped)
 
+    @told_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what writes rows."""
         need(*READS_AND_WRITES)
@@ -192,14 +205,20 @@ class TopicReader(DataSourceReader):
         self._options = options
         self._layout = layout
 
+    @told_first
     def partitions(self) -> list[InputPartition]:
         """Return the ranges; the end of the topics is fixed here."""
-        from .topic_metadata import plan_read
+        from .streaming.places import to_json
+        from .topic_metadata import plan_with_ends
 
         cores = os.cpu_count() or 1
-        ranges = plan_read(self._options, RANGES_PER_CORE * cores, MIN_ENTRIES_PER_RANGE)
-        return [TopicPartition(wanted) for wanted in ranges]
+        ranges, places = plan_with_ends(self._options, RANGES_PER_CORE * cores, MIN_ENTRIES_PER_RANGE)
+        ends = json.dumps(to_json(places))
+        if not ranges:
+            return [nothing_but(ends)]
+        return [TopicPartition(ranges[0], ends), *map(TopicPartition, ranges[1:])]
 
+    @told_first
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the messages of a range as record batches."""
         if not isinstance(partition, TopicPartition):
@@ -222,6 +241,7 @@ class TopicWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions):
         self._options = options
 
+    @told_first
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
         """Write the rows of one task; returns when they are stored."""
         from .writer import write_rows
@@ -231,7 +251,9 @@ class TopicWriter(DataSourceArrowWriter):
         return TaskWritten(write_rows(self._options, context.partitionId(), iterator))
 
     def commit(self, messages: list[Any]) -> None:
-        """Report what was written; it is visible already."""
+        """Report what was written, which is visible already, and whether anything keeps it."""
+        from .keeping import warn_unless_kept
+
         parts = [message.written for message in messages if message is not None]
         log.info(
             "%d rows written by producers %s-*, %d more were there already",
@@ -239,6 +261,7 @@ class TopicWriter(DataSourceArrowWriter):
             self._options.name_prefix,
             sum(part.duplicates for part in parts),
         )
+        warn_unless_kept(self._options)
 
     def abort(self, messages: list[Any]) -> None:
         """Report how many rows of a failed write stay in the topic."""

@@ -12,7 +12,7 @@ import contextlib
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
 from ...wire.message_id import EARLIEST, LATEST, MessageId
@@ -23,13 +23,32 @@ from .offsets import Offsets
 from .options import ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
 from .reader import NAME_PREFIX, BlockingReader, LastMessage
+from .streaming.places import BEGINNING, Place, behind
 
 BEHIND_ANY = (1 << 62) - 1
 """An entry id that no ledger reaches."""
 
 
+class ReadPlan(NamedTuple):
+    """What a batch reads.
+
+    Attributes:
+        ranges: the messages.
+        ends: by full topic name, the first message that it does not read any more. Topics without messages are left
+            out.
+    """
+
+    ranges: list[TopicRange]
+    ends: dict[str, Place]
+
+
 def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> list[TopicRange]:
-    """Return the ranges that a batch reads; what is published later is in none of them.
+    """Return the ranges of `plan_with_ends`."""
+    return plan_with_ends(options, default_ranges, min_entries).ranges
+
+
+def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) -> ReadPlan:
+    """Return what a batch reads, without what is published later.
 
     Args:
         options: of the read.
@@ -42,21 +61,23 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
         MagnetarError: the broker cannot be asked.
     """
     routes = Routes(options.service_url, options.security, options.timeouts)
-    wholes = []
+    wholes, ends = [], {}
     for topic, may_be_missing in topics_to_read(routes, options):
         try:
-            whole = extent(routes, topic, options)
+            whole, end = extent(routes, topic, options)
         except TopicNotFound:
             if not may_be_missing:
                 raise
             continue
         if whole is not None:
             wholes.append(whole)
+        if end != BEGINNING:
+            ends[topic] = end
     if not wholes:
-        return []
+        return ReadPlan([], ends)
     if options.min_partitions is not None:
-        return plan(wholes, options.min_partitions)
-    return plan(wholes, default_ranges, min_entries)
+        return ReadPlan(plan(wholes, options.min_partitions), ends)
+    return ReadPlan(plan(wholes, default_ranges, min_entries), ends)
 
 
 def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool]]:
@@ -111,13 +132,13 @@ def _natural(text: str) -> tuple[str, int]:
     return name.base.text, name.partition
 
 
-def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | None:
-    """Return all of a topic that the options mean, None if that is nothing."""
+def extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRange | None, Place]:
+    """Return all of a topic that the options mean, None if that is nothing, and where the next read goes on."""
     prefix = options.subscription_prefix
     with contextlib.closing(routes.connect_to(topic)) as connection:
         spans, last_index = _spans(routes, connection, topic, options.admin_url, prefix)
         if not spans:
-            return None
+            return None, BEGINNING
         start, end = place_of(options.starting, topic), place_of(options.ending, topic)
         begin = _checked_start(start, spans, topic, options.fail_on_data_loss)
         until = Position(end.ledger_id, end.entry_id) if end is not None else None
@@ -131,13 +152,17 @@ def extent(routes: Routes, topic: str, options: ReadOptions) -> TopicRange | Non
             until, stop_index = time_mark(connection, topic, to_ms + 1, prefix), None
     kept = clip(spans, begin, until)
     if not kept:
-        return None
+        if begin is None:
+            return None, BEGINNING if until is None else behind(until)
+        newest = Position(spans[-1].ledger_id, spans[-1].last)
+        return None, behind(newest) if begin == LATEST[:2] else Place(*begin, first_index)
     last = Position(kept[-1].ledger_id, kept[-1].last)
     if stop_index is not None and until != last:
         stop_index = None  # the place to end at is behind the end
+    ended = behind(last) if stop_index is None else Place(*last, stop_index + 1)
     if stop_index is None and last == (spans[-1].ledger_id, spans[-1].last) and last_index >= 0:
         stop_index = last_index
-    return TopicRange(topic, kept, first_index, stop_index)
+    return TopicRange(topic, kept, first_index, stop_index), ended
 
 
 def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -> TopicRange | None:

@@ -114,7 +114,9 @@ class TaskWriter:
         self.options = options
         self.task = task
         self._partitions: dict[str, list[str]] = {}
-        self._builders: defaultdict[str, EntryBuilder] = defaultdict(EntryBuilder)
+        self._builders: defaultdict[str, EntryBuilder] = defaultdict(
+            lambda: EntryBuilder(options.entry_rows, options.entry_bytes)
+        )
         self._numbering = numbering
         self.publisher = TaskPublisher(
             name,
@@ -122,6 +124,7 @@ class TaskWriter:
             options.admin_url or "",
             security=options.security,
             encryption=_encryption(options),
+            max_pending_messages=options.pending_messages,
             schema=_schema(options),
         )
 
@@ -135,8 +138,7 @@ class TaskWriter:
         executor = ThreadPoolExecutor(1, "rows")
         first_row = 0
         try:
-            config = ClientConfig(description="spark", **self.options.security.to_dict())
-            async with AsyncClient(self.options.service_url, config) as client:
+            async with _client(self.options) as client:
                 await self._numbering.begin(self, client)
                 while (batch := await loop.run_in_executor(executor, next, batches, None)) is not None:
                     await self._take(client, batch, first_row)
@@ -203,7 +205,8 @@ def pinned(options: WriteOptions) -> WriteOptions:
     if options.topic is None:
         return options
     name = parse_topic_name(options.topic)
-    there = 0 if name.partition >= 0 else Routes(options.service_url, options.security).partitions(name, makes=True)
+    routes = Routes(options.service_url, options.security, options.timeouts)
+    there = 0 if name.partition >= 0 else routes.partitions(name, makes=True)
     wanted = options.partitions
     if wanted is None:
         return replace(options, partitions=there)
@@ -243,7 +246,7 @@ def switch_deduplication_on(options: WriteOptions) -> None:
 
 async def _make_exist(options: WriteOptions, topic: str) -> None:
     """Create a topic as publishing to it would: policies belong to topics that exist."""
-    async with AsyncClient(options.service_url, ClientConfig(**options.security.to_dict())) as client:
+    async with _client(options) as client:
         await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
 
 
@@ -262,6 +265,16 @@ def _schema(options: WriteOptions) -> Schema[bytes] | None:
     from .schemas.writing import Encoded
 
     return Encoded(options.schema.info)
+
+
+def _client(options: WriteOptions) -> AsyncClient:
+    config = ClientConfig(
+        description="spark",
+        connection_timeout_s=options.timeouts.connect_s,
+        operation_timeout_s=options.timeouts.request_s,
+        **options.security.to_dict(),
+    )
+    return AsyncClient(options.service_url, config)
 
 
 def _encryption(options: WriteOptions) -> dict[str, Any]:

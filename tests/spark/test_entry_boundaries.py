@@ -63,3 +63,13 @@ def test_rows_are_spread_by_key_or_in_blocks() -> None:
     assert partition_of(12345, "k", 1) == 0
     assert [partition_of(row, None, 3) for row in (0, 999, 1000, 2999, 3000)] == [0, 0, 1, 2, 0]
     assert {partition_of(row, "k", 5) for row in range(0, 9000, 500)} == {partition_of(0, "k", 5)}
+
+
+def test_entries_are_as_small_as_options_say() -> None:
+    builder = EntryBuilder(3, 100)
+    entries = [entry for row in range(8) if (entry := builder.add(row, b"x", None))]
+    assert [len(entry.payloads) for entry in entries] == [3, 3]
+    plain = EntryBuilder(3, 100)
+    assert [len(entry.payloads) for entry in plain.add_plain(0, [b"x"] * 8)] == [3, 3]
+    large = EntryBuilder(3, 100)
+    assert [len(entry.payloads) for entry in large.add_plain(0, [b"x" * 60] * 4)] == [1, 1, 1]

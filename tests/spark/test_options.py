@@ -111,12 +111,67 @@ def test_a_write_names_its_producers_anew_unless_it_is_told() -> None:
         ({"topic": "a", "producer.name.prefix": " "}, "producer.name.prefix is empty"),
         ({"topic": "a", "compression": "gzip"}, "compression='GZIP' is not one of NONE, LZ4, ZLIB, ZSTD, SNAPPY"),
         ({"topic": "a", "minPartitions": "2"}, "option 'minPartitions' is not for writes"),
+        (
+            {"magnetar.producer.blockIfQueueFull": "true"},
+            "is not passed on; magnetar.client.authPluginClassName",
+        ),
+        ({"magnetar.reader.receiverQueueSize": "5"}, "option 'magnetar.reader.receiverQueueSize' is not for writes"),
+        ({"magnetar.producer.batchingMaxMessages": "0"}, "is not a whole number of 1 or more"),
     ],
 )
 def test_a_wrong_write_is_refused_with_the_remedy(options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig) as error:
         write_options({**URL, **options}, "id")
     assert message in str(error.value)
+
+
+def test_writes_take_what_producers_of_pulsar_take() -> None:
+    options = write_options(
+        {
+            **URL,
+            "pulsar.producer.sendTimeoutMs": "7000",
+            "magnetar.producer.compressionType": "LZ4",
+            "magnetar.producer.batchingMaxMessages": "10",
+            "magnetar.producer.batchingMaxBytes": "2000",
+            "magnetar.producer.maxPendingMessages": "30",
+            "magnetar.client.connectionTimeoutMs": "1500",
+            "magnetar.client.operationTimeoutMs": "2500",
+        },
+        "id",
+    )
+    assert (options.send_timeout_ms, options.compression) == (7000, "LZ4")
+    assert (options.entry_rows, options.entry_bytes, options.pending_messages) == (10, 2000, 30)
+    assert options.timeouts == (1.5, 2.5)
+
+
+def test_what_is_refused_for_a_write_names_what_is_passed_on_to_it() -> None:
+    with pytest.raises(InvalidConfig) as error:
+        write_options({**URL, "magnetar.producer.chunkingEnabled": "true"}, "id")
+    assert "magnetar.producer.batchingMaxBytes" in str(error.value)
+    assert "magnetar.reader." not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({"includeHeaders": "true"}, COLUMNS),
+        ({"includeHeaders": "false"}, COLUMNS[:-1]),
+        ({"includeHeaders": "true", "columns": "value"}, ("value", "__messageProperties")),
+        ({"includeHeaders": "false", "columns": "value"}, ("value",)),
+        ({"columns": "value,__entryid,__LEDGERID"}, ("value", "__entryId", "__ledgerId")),
+    ],
+)
+def test_headers_and_positions_are_columns_where_they_are_wanted(
+    given: dict[str, str], columns: tuple[str, ...]
+) -> None:
+    assert read_options({**URL, "topic": "a", **given}).columns == columns
+
+
+def test_headers_cannot_be_left_out_and_named() -> None:
+    with pytest.raises(InvalidConfig, match="includeHeaders=false leaves out __messageProperties, which option"):
+        read_options({**URL, "topic": "a", "includeHeaders": "false", "columns": "value,__messageProperties"})
+    with pytest.raises(InvalidConfig, match="includeHeaders=false with useTopicSchema needs option columns"):
+        read_options({**URL, "topic": "a", "includeHeaders": "false", "useTopicSchema": "true"})
 
 
 def test_the_documentation_lists_every_option() -> None:

@@ -54,7 +54,7 @@ def test_limits_are_those_of_kafka_and_pulsar() -> None:
         ({"subscriptionPrefix": " "}, "subscriptionPrefix is empty"),
         ({"kafka.bootstrap.servers": "h:9092"}, "give service.url, for example"),
         ({"kafka.group.id": "g"}, "give predefinedSubscription"),
-        ({"includeHeaders": "true"}, "column __messageProperties is always there"),
+        ({"includeHeaders": "yes"}, "includeHeaders='yes' is neither true nor false"),
         ({"magnetar.client.keepAliveInterval": "1"}, "is not passed on; magnetar.client.authPluginClassName"),
         ({"startingOffsetsByTimestamp": "5"}, "is no JSON of topic -> milliseconds"),
         ({"startingOffsetsByTimestamp": '{"in": {"a": 1}}'}, "names partition 'a' of in; partitions are 0, 1"),

@@ -10,16 +10,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ....client.schemas.json_schema import load_json
 from ....errors import SchemaSerializationError
-from .buffers import is_valid, scattered
+from .buffers import is_valid, scattered, text
 from .fitting import fit
 from .json_values import value_of
 
 _VALUE = "v"
+_BEGIN, _END, _NOTHING = (pa.scalar(piece, pa.binary()) for piece in (b'{"v":', b"}\n", b""))
+_LINE_FEED, _CARRIAGE_RETURN, _SPACE = b"\n\r "
 
 
 def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -33,27 +37,26 @@ def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
         SchemaSerializationError: one is no JSON, or says something else.
     """
     valid = is_valid(values)
-    texts = values.drop_null().to_pylist()
-    if not texts:
+    texts = values.drop_null()
+    if not len(texts):
         return pa.nulls(len(values), type_)
     found = _read_at_once(texts, type_)
     if found is None:
-        found = _one_by_one(texts, type_)
+        found = _one_by_one(texts.to_pylist(), type_)
     return scattered(found, valid)
 
 
-def _read_at_once(texts: list[bytes], type_: pa.DataType) -> pa.Array | None:
+def _read_at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
     """Return the column, None if Arrow's reader does not take it."""
     read = _read_form(type_)
     if read is None:
         return None
-    joined = b'}\n{"v":'.join(texts)
-    data = b'{"v":' + (joined if joined.count(b"\n") == len(texts) - 1 else _on_lines(texts)) + b"}"
     try:
-        data.decode()  # Arrow takes bytes that are no UTF-8
+        text(texts)  # Arrow takes bytes that are no UTF-8
+        data = _on_lines(texts)
         table = pj.read_json(
-            pa.py_buffer(data),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=data.size + 1),
             parse_options=pj.ParseOptions(
                 explicit_schema=pa.schema([(_VALUE, read)]), unexpected_field_behavior="ignore"
             ),
@@ -61,13 +64,21 @@ def _read_at_once(texts: list[bytes], type_: pa.DataType) -> pa.Array | None:
         if table.num_rows != len(texts):
             return None
         return fit(_typed(table.column(0).combine_chunks(), type_), type_)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, SchemaSerializationError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, SchemaSerializationError):
         return None
 
 
-def _on_lines(texts: list[bytes]) -> bytes:
+def _on_lines(texts: pa.Array) -> pa.Buffer:
     """Return texts with a line for each: an end of line between two words of JSON is as good as a space."""
-    return b'}\n{"v":'.join(text.replace(b"\n", b" ").replace(b"\r", b" ") for text in texts)
+    lines = pc.binary_join_element_wise(_BEGIN, texts, _END, _NOTHING)
+    _, offsets, data = lines.buffers()
+    held: np.ndarray = np.frombuffer(data, np.uint8)
+    if np.count_nonzero(held == _LINE_FEED) == len(texts):
+        return data
+    held = held.copy()
+    held[(held == _LINE_FEED) | (held == _CARRIAGE_RETURN)] = _SPACE
+    held[np.frombuffer(offsets, np.int32, len(texts), 4) - 1] = _LINE_FEED
+    return pa.py_buffer(held)
 
 
 def _read_form(type_: pa.DataType) -> pa.DataType | None:

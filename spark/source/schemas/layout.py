@@ -18,7 +18,7 @@ from ....errors import InvalidConfig, SchemaSerializationError
 from ....wire.topic_name import TopicName, parse_topic_name
 from ..columns import ARROW_TYPES
 from ..connection import Routes
-from ..options import NOT_NULL, ReadOptions
+from ..options import COLUMNS, NOT_NULL, ReadOptions
 from ..topic_metadata import matching
 from .fitting import can_fit, with_hints
 from .registry import SchemaRegistry
@@ -127,6 +127,7 @@ class TopicSchemas:
         of_messages = [
             pa.field(name, types.key if name == KEY else ARROW_TYPES[name], name not in NOT_NULL)
             for name in OF_MESSAGES
+            if name in COLUMNS or name.lower() in map(str.lower, self._options.columns)
         ]
         return spark_struct(_chosen([*types.fields, *of_messages], self._options.columns))
 

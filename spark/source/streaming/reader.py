@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from ..first_line import told_first
 from ..partition import RANGES_PER_CORE, TopicPartition
 from ..ranges import MIN_ENTRIES_PER_RANGE, plan
 from .admission import NO_LIMITS
@@ -58,6 +59,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made = TopicStream(self._options)
         return self._made
 
+    @told_first
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         return to_json(self._stream.initial())
@@ -71,6 +73,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadMinRows(limits.min_rows) if limits.min_rows is not None else ReadAllAvailable()
 
+    @told_first
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return where the next batch ends."""
         if start is None:  # before PySpark 4.2
@@ -78,14 +81,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
         return to_json(self._stream.latest(from_json(start), self._options.limits if is_limited else NO_LIMITS))
 
+    @told_first
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the topics end, for the progress of the query."""
         return to_json(self._stream.newest()) or None
 
+    @told_first
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where this run of the query ends."""
         self._stream.fix_end()
 
+    @told_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges of a batch."""
         self._end = end
@@ -100,6 +106,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return [TopicPartition(wanted) for wanted in ranges]
 
+    @told_first
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the messages of a range as record batches."""
         assert isinstance(partition, TopicPartition)
@@ -107,6 +114,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return read_range(partition.wanted, self._options.read, self._layout)
 
+    @told_first
     def commit(self, end: dict[str, Any]) -> None:
         """Show on the broker what Spark has committed."""
         self._stream.acknowledge(from_json(end))

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from ....errors import InvalidConfig
+from ..first_line import told_first
 from .sink_options import StreamWriteOptions
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._dropped = dropped
 
+    @told_first
     def write(self, iterator: Iterator[Any]) -> EpochWritten:
         """Write the rows of one task; returns when they are stored."""
         from .sink import EpochTask, write_epoch
@@ -71,6 +73,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             len(messages),
             sum(part.duplicates for part in parts),
         )
+        if batchId == 0:
+            from ..keeping import warn_unless_kept
+
+            warn_unless_kept(self._options.write)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Report how many rows of a failed batch are stored; they stay, and are not stored again."""

@@ -1,0 +1,102 @@
+"""Tells where a read of topics ended, as the next one takes it for its beginning."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidConfig
+from .source.partition import ReadEnd
+from .source.source import FORMAT, PULSAR_FORMAT
+from .source.streaming.places import from_json
+from .spark_version import installed_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+FORMATS = (FORMAT, PULSAR_FORMAT)
+KEEPS_PLANS_FROM = (4, 1)
+"""The first version of Spark that plans a read of a Python source once."""
+_RELATION = "DataSourceV2ScanRelation"
+
+
+def end_of(read: DataFrame | StreamingQuery) -> str:
+    """Return the first messages that a read does not have any more: a value for ``startingOffsets`` of the next one.
+
+    It is what was planned, whether or not an action has run: a DataFrame whose end is fixed here keeps it. Read without
+    ``endingOffsets`` and save this together with the result, and the next read goes on without gap or repetition. ::
+
+        orders = spark.read.format("magnetar").option("startingOffsets", before).load("orders")
+        orders.write.format("delta").mode("append").save(path)
+        before = end_of(orders)
+
+    Args:
+        read: of one or more topics, with all that was made of it; or a stream, as of its last progress.
+
+    Returns:
+        JSON such as ``{"persistent://public/default/orders": {"0": "5:18", "1": "7:0"}}``, by topic and partition.
+        Topics without messages are left out, and so read from their beginning next time.
+
+    Raises:
+        InvalidConfig: it reads no topic, or one topic with two ends, or a stream has had no batch yet; or it is a
+            DataFrame of Spark 4.0, which plans anew for each action.
+        PySparkException: the read cannot be planned.
+    """
+    found = list(_of_query(read) if hasattr(type(read), "lastProgress") else _of_frame(read))
+    if not found:
+        raise InvalidConfig("it reads no topic through format magnetar; give the DataFrame before cache() or a table")
+    ends: dict[str, Any] = {}
+    for one in found:
+        for topic, place in one.items():
+            if ends.setdefault(topic, place) != place:
+                raise InvalidConfig(f"{topic} is read twice, up to {ends[topic]} and {place}; ask for each read alone")
+    return json.dumps(ends)
+
+
+def _of_query(query: Any) -> Iterator[dict[str, Any]]:
+    progress = query.lastProgress
+    if progress is None:
+        raise InvalidConfig("the stream has had no batch yet; ask again when query.lastProgress is not None")
+    for source in progress["sources"]:
+        with contextlib.suppress(ValueError, SyntaxError, AttributeError, InvalidConfig):  # of another format
+            record = _offset(source["endOffset"])
+            from_json(record)
+            yield record
+
+
+def _offset(text: str) -> Any:
+    """Return an offset of a query's progress; before PySpark 4.2 it is written as Python writes a dict."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
+
+
+def _of_frame(frame: Any) -> Iterator[dict[str, Any]]:
+    """Yield what each read of a topic has planned; Spark keeps plans, and does not plan anew for this."""
+    spark = installed_spark()
+    if spark is not None and spark < KEEPS_PLANS_FROM:
+        raise InvalidConfig(
+            f"Spark {spark[0]}.{spark[1]} plans a read anew for each action, so it has no one end; install pyspark 4.1"
+            " or newer, or fix the end by endingOffsets"
+        )
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        raise InvalidConfig(
+            "end_of needs the plan, which Spark Connect does not give; read columns __topic and __messageId, and take"
+            " the highest of each topic"
+        )
+    leaves = plan.queryExecution().optimizedPlan().collectLeaves()
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if leaf.getClass().getSimpleName() != _RELATION or leaf.relation().table().name() not in FORMATS:
+            continue
+        for partition in leaf.scan().toBatch().planInputPartitions():
+            part = pickle.loads(bytes(partition.pickedPartition()))  # noqa: S301  our own worker has made it
+            if isinstance(part, ReadEnd) and part.ends is not None:
+                yield json.loads(part.ends)

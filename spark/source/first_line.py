@@ -1,0 +1,61 @@
+"""Has what Spark shows of our errors begin with the one line that says what to do.
+
+Spark sends the traceback of a Python worker as text, and puts a sentence of its own before it. Python begins it with
+what caused the error, and what was never raised has no stack: so an error whose first cause is a copy of it is
+told twice, as a line before everything else and where it belongs. A worker that has failed ends, so it may be told not
+to leave causes out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from ...errors import MagnetarError
+
+_LEAVES_CAUSES_OUT = "SPARK_SIMPLIFIED_TRACEBACK"
+"""Is in the environment of workers unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is false."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def told_first(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function whose errors of ours begin with their line; also those of what it yields."""
+
+    @wraps(function)
+    def telling(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+        try:
+            result = function(*args, **kwargs)
+        except MagnetarError as error:
+            _put_first(error)
+            raise
+        return _told(result) if isinstance(result, Iterator) else result
+
+    return telling
+
+
+def _told(values: Iterator[_T]) -> Iterator[_T]:
+    try:
+        yield from values
+    except MagnetarError as error:
+        _put_first(error)
+        raise
+
+
+def _put_first(error: MagnetarError) -> None:
+    os.environ.pop(_LEAVES_CAUSES_OUT, None)
+    first: BaseException = error
+    seen = set()
+    while id(first) not in seen:
+        seen.add(id(first))
+        before = first.__cause__ or (None if first.__suppress_context__ else first.__context__)
+        if before is None:
+            break
+        first = before
+    if first.__traceback__ is None and type(first) is type(error):
+        return  # told already, by what this was called from
+    line = type(error).__new__(type(error))
+    line.args = (str(error),)
+    first.__cause__ = line

@@ -1,0 +1,63 @@
+"""Tells who writes to a topic that nothing keeps: without subscription and retention it is soon empty again.
+
+The binary protocol tells neither of the two, so this is asked of the REST interface, where its address is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import MagnetarError, RequestRefused
+from ...security.client_credentials import ClientCredentials
+from ...wire.topic_name import TopicName, parse_topic_name
+from .connection import ask
+from .options import WriteOptions
+
+log = logging.getLogger(__name__)
+
+
+def warn_unless_kept(options: WriteOptions) -> bool:
+    """Log a warning when nothing keeps what was written to the topic of a write; return whether it was logged.
+
+    Nothing is logged where that is not known: without ``admin.url``, for rows whose column names the topic, and where
+    the answer is an error; the rows are written already.
+    """
+    if options.admin_url is None or options.topic is None:
+        return False
+    url, credentials = options.admin_url, ClientCredentials(options.security)
+    name = parse_topic_name(options.topic)
+
+    def get(path: str) -> Any:
+        return ask(url, "GET", f"/admin/v2/{path}", credentials=credentials)
+
+    try:
+        if not name.is_persistent or _has_subscription(get, name) or _has_retention(get, name):
+            return False
+    except MagnetarError as error:
+        log.debug("whether anything keeps %s is not known: %s", name, error)
+        return False
+    log.warning(
+        "nothing keeps what is written to %s: it has no subscription, and %s no retention, so the broker soon deletes"
+        " it; magnetar topics create-subscription %s -s NAME -m earliest, or"
+        " magnetar namespaces set-retention %s -t 7d -s -1",
+        *(name, name.namespace_name, name.base, name.namespace_name),
+    )
+    return True
+
+
+def _has_subscription(get: Callable[[str], Any], name: TopicName) -> bool:
+    if name.partition < 0:
+        with contextlib.suppress(RequestRefused):  # it has no partitions
+            return bool(get(f"{name.rest_path}/partitioned-stats").get("subscriptions"))
+    return bool(get(f"{name.rest_path}/stats").get("subscriptions"))
+
+
+def _has_retention(get: Callable[[str], Any], name: TopicName) -> bool:
+    try:
+        retention = get(f"{name.base.rest_path}/retention?applied=true")
+    except RequestRefused:  # topics have no policies of their own there
+        retention = get(f"namespaces/{name.namespace_name}/retention")
+    return any((retention or {}).get(limit) for limit in ("retentionTimeInMinutes", "retentionSizeInMB"))
