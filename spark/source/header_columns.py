@@ -312,22 +312,23 @@ class HeaderColumns:
 
     def _slices(self, type_: pa.DataType, at: np.ndarray, sizes: np.ndarray, is_there: np.ndarray | None) -> pa.Array:
         """Return a column of parts of the array of bytes."""
-        has_all = is_there is None or bool(is_there.all())
-        if not has_all:
+        if is_there is not None and is_there.all():
+            is_there = None
+        if is_there is not None:
             at, sizes = at[is_there], sizes[is_there]
         if len(at) and (at[1:] >= at[:-1] + sizes[:-1]).all() and len(self._data) < _OFFSET_MAX:
             # What lies between two parts is a value, too, so the column is every other one.
             bounds: np.ndarray = np.stack((at, at + sizes), axis=1, dtype=np.int32).ravel()
             buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._data)]
             whole = pa.Array.from_buffers(type_, len(bounds) - 1, buffers, 0)
-            if has_all:
+            if is_there is None:
                 return whole.take(pa.array(np.arange(0, len(bounds), 2)))
             return whole.take(pa.array(np.cumsum(is_there) * 2 - 2, mask=~is_there))
         data = self._data[_ranges(at, sizes)]
         valid = None
-        if not has_all:
+        if is_there is not None:
             valid = _bits(is_there)
-            all_sizes = np.zeros(len(is_there), np.int64)
+            all_sizes: np.ndarray = np.zeros(len(is_there), np.int64)
             all_sizes[is_there] = sizes
             sizes = all_sizes
         buffers = [valid, pa.py_buffer(_offsets(sizes)), pa.py_buffer(data)]
