@@ -19,6 +19,7 @@ from typing import Any
 from .crypto_config import CryptoConfig
 from .table import (
     CLEARABLE_TEXT,
+    DURATION_MS,
     FLAG,
     INTEGER,
     NUMBER,
@@ -333,6 +334,18 @@ class FunctionConfig:
     min_partitions: int | None = option(
         "minPartitions", INTEGER, "Spark: tasks of a run at least.", flags="--min-partitions"
     )
+    cron: str | None = option(
+        "cron", CLEARABLE_TEXT._replace(show=lambda text: text or None),
+        "Spark: times at which runs begin, the five fields of cron, in UTC; an empty text for none.", flags="--cron",
+    )  # fmt: skip
+    backlog_trigger: int | None = option(
+        "backlogTrigger", INTEGER._replace(show=lambda number: number or None),
+        "Spark: a run begins when the inputs hold so many entries; 0 for never.", flags="--backlog-trigger",
+    )  # fmt: skip
+    continuous_interval_ms: int | None = option(
+        "continuousIntervalMs", DURATION_MS._replace(show=lambda number: number or None),
+        "Spark: runs begin so often while the inputs hold anything, such as 10s; 0 for never.", flags="--continuous",
+    )  # fmt: skip
     max_pending_async_requests: int | None = option(
         "maxPendingAsyncRequests",
         INTEGER._replace(show=lambda number: None if number == DEFAULT_ASYNC_CALLS else number),
@@ -386,6 +399,7 @@ FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
 RUNTIME_OPTIONS = (
     "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
+    "cron", "backlogTrigger", "continuousIntervalMs",
 )  # fmt: skip
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 ENCRYPTION_MARK = "requiresEncryption"
@@ -397,6 +411,7 @@ _PULSARS_ORDER = (
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
     "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
+    "cron", "backlogTrigger", "continuousIntervalMs",
     "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
     "cleanupSubscription",
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",

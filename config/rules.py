@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from ..errors import InvalidConfig, InvalidTopicName
 from ..wire.printable import printable
 from ..wire.topic_name import TopicName, parse_topic_name
+from .cron import read_cron
 from .crypto_config import check_crypto
 from .endpoint_rules import check_consumer_properties, check_pattern, check_producer, refused_of_exact, refused_of_spark
 from .function_config import (
@@ -51,6 +52,8 @@ MAX_PARTITIONS = 100_000
 MIN_RUN_TIME_LIMIT_MS = 100
 """What a machine holds up a process for now and then must not end it."""
 MAX_RUN_TIME_LIMIT_MS = 24 * 3600 * 1000
+MIN_INTERVAL_MS = 1000
+"""From one run to the next; each takes the driver some tenths of a second."""
 _INT32_MAX = (1 << 31) - 1
 _C = TypeVar("_C")
 
@@ -357,7 +360,10 @@ def _check_spark(config: FunctionConfig) -> None:
     if config.runtime_env != SPARK:
         if config.min_partitions is not None:
             raise InvalidConfig("minPartitions: it is for runtimeEnv spark; leave it out, or set parallelism")
+        for name in chosen_triggers(config):
+            raise InvalidConfig(f"{name}: it begins runs, which functions with runtimeEnv spark have; leave it out")
         return
+    _check_triggers(config)
     if config.parallelism != 1:
         raise InvalidConfig(
             f"parallelism: {config.parallelism} instances of a Spark function would be {config.parallelism} drivers for"
@@ -419,6 +425,33 @@ def _check_spark(config: FunctionConfig) -> None:
         raise InvalidConfig("batchBuilder: a run writes with settings of its own; leave it out")
     for what in _non_persistent(config):
         raise InvalidConfig(f"{what}: it keeps nothing that a later run could read or check; use a persistent topic")
+
+
+def chosen_triggers(config: FunctionConfig) -> list[str]:
+    """Return the fields that are to begin runs."""
+    fields = {
+        "cron": config.cron,
+        "backlogTrigger": config.backlog_trigger,
+        "continuousIntervalMs": config.continuous_interval_ms,
+    }
+    return [name for name, value in fields.items() if value]
+
+
+def _check_triggers(config: FunctionConfig) -> None:
+    chosen = chosen_triggers(config)
+    if len(chosen) > 1:
+        raise InvalidConfig(
+            f"{chosen[1]}: runs begin by {chosen[0]} already; leave one of the two out, or clear it with an empty text"
+            " or 0"
+        )
+    if config.cron:
+        read_cron(config.cron)
+    for name, number, least in (
+        ("backlogTrigger", config.backlog_trigger, 1),
+        ("continuousIntervalMs", config.continuous_interval_ms, MIN_INTERVAL_MS),
+    ):
+        if number and not least <= number <= _INT32_MAX:
+            raise InvalidConfig(f"{name}: {number} is not between {least} and {_INT32_MAX}; 0 is for none")
 
 
 def _non_persistent(config: FunctionConfig) -> list[str]:

@@ -113,6 +113,17 @@ def _parse_number(kind: type[int] | type[float], what: str) -> Callable[[str], f
     return parse
 
 
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _parse_duration_ms(text: str) -> int:
+    number = text.rstrip("smhd")
+    unit = _UNITS_MS.get(text[len(number) :])
+    if unit is None or not (number.isascii() and number.isdigit()):
+        raise ValueError("it must be a duration such as 500ms, 10s, 5m, 1h or 1d; without a unit it is milliseconds")
+    return int(number) * unit
+
+
 def _parse_choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -149,6 +160,8 @@ CLEARABLE_TEXT = TEXT._replace(read=_read_text)
 FLAG = Kind(_read_flag, _parse_flag, "true|false")
 SWITCH = Kind(_read_flag, _parse_flag, is_switch=True)
 INTEGER = Kind(_read_integer, _parse_number(int, "a whole number"), "N", load=_or_none)
+DURATION_MS = INTEGER._replace(parse=_parse_duration_ms, metavar="DURATION")
+"""Milliseconds; a flag takes units too."""
 NUMBER = Kind(lambda name, value: float(_read_number(name, value)), _parse_number(float, "a number"), "N")
 OBJECT = Kind(
     read_object,

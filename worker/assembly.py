@@ -369,7 +369,7 @@ class Parts:
             self.packages,
             Trigger(self._client, self._admin, self.rights, self._config.trigger_timeout_s),
             self.tables,
-            Runs(instances),
+            Runs(instances, self.tables),
             CursorReset(self.functions, instances, self._admin, self._may_consume),
         )
         states = DeploymentStates(self.metadata, instances, self.state_changes.waits_for)

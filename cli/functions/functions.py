@@ -22,6 +22,7 @@ from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_c
 from ..settings import current
 from .dead_letters import dead_letters
 from .localrun import localrun
+from .runs import runs
 from .state import putstate, querystate
 from .target import (
     DEFAULT_NAMESPACE,
@@ -310,6 +311,7 @@ def reset_cursor(
 
 functions.add_command(localrun)
 functions.add_command(trigger)
+functions.add_command(runs)
 functions.add_command(querystate)
 functions.add_command(putstate)
 functions.add_command(versions)

@@ -31,6 +31,7 @@ from ...errors import MagnetarError, ProtocolError
 from ...instance.logs.file import FILE_BYTES_MAX, rotated, tail
 from ...instance.spec import InstanceSpec, from_json
 from ...spark.build_class_archive import PROGRAM as ARCHIVE_PROGRAM
+from ...spark.jobs.run_history import read_runs
 from ...spark.jobs.spark_job import RunCancelled
 from ...spark.session import Session, open_session
 from ...spark.session_config import SessionConfig
@@ -236,13 +237,16 @@ class Host:
                 function = HostedFunction(number, from_json(command["spec"]), self, starts_ahead=command["ahead"])
                 self._functions[number] = function
             case "run" if function is not None:
-                function.run(command["run"])
+                function.run(command["run"], command["due"])
+            case "remember" if function is not None:
+                [run] = read_runs([command["ended"]])
+                function.remember(run, command["due"])
             case "cancel" if function is not None:
                 function.cancel(command["run"])
             case "remove" if function is not None:
                 del self._functions[number]
                 function.remove()
-            case "run" | "cancel" | "remove":
+            case "run" | "remember" | "cancel" | "remove":
                 pass  # it could not be loaded, which the worker learns at this moment
             case unknown:
                 raise ProtocolError(f"unknown command {unknown!r}")

@@ -15,6 +15,7 @@ from ...instance.logs.file import InstanceLog
 from ...instance.spec import InstanceSpec
 from ...instance.stats import format_error
 from ...spark.jobs.progress import RunProgress
+from ...spark.jobs.run_history import EndedRun, History
 from ...spark.session import Session
 
 if TYPE_CHECKING:
@@ -37,11 +38,17 @@ class Job(Protocol):
 
     is_dataframe: bool
 
-    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
-        """Process the backlog and return how the run ended; raises nothing."""
+    def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
+        """Process the backlog and return how the run ended; raises nothing. ``due_ms``: of its trigger, 0 for none."""
 
     def unfinished(self) -> str:
         """Return the id of a run that another driver has begun and not ended, empty if there is none."""
+
+    def history(self) -> History:
+        """Return the latest runs that have ended."""
+
+    def remember(self, run: EndedRun, due_ms: int) -> None:
+        """Keep a run whose end the worker alone knows. Raises MagnetarError."""
 
     def cancel(self) -> None:
         """Stop the run within a second; from any thread."""
@@ -107,7 +114,7 @@ class HostedFunction:
         self._host = host
         self._starts_ahead = starts_ahead
         self._job: Job | None = None
-        self._orders: SimpleQueue[str | None] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[str | EndedRun, int] | None] = SimpleQueue()
         self._is_wanted = True
         self._cancelled: set[str] = set()
         self._current = ""
@@ -115,9 +122,13 @@ class HostedFunction:
         self._thread = threading.Thread(target=self._work, name=f"function {spec.key}", daemon=True)
         self._thread.start()
 
-    def run(self, run_id: str) -> None:
-        """Queue a run."""
-        self._orders.put(run_id)
+    def run(self, run_id: str, due_ms: int = 0) -> None:
+        """Queue a run; ``due_ms``: time of day of the trigger that it serves, 0 for none."""
+        self._orders.put((run_id, due_ms))
+
+    def remember(self, run: EndedRun, due_ms: int) -> None:
+        """Have a run kept that has ended with an earlier host."""
+        self._orders.put((run, due_ms))
 
     def cancel(self, run_id: str) -> None:
         """Stop a run, whether or not it has begun."""
@@ -145,8 +156,12 @@ class HostedFunction:
         self._host.router.enter(instance_log)
         try:
             reason = self._load(instance_log)
-            while not reason and (run_id := self._orders.get()) is not None:
-                self._run(run_id, instance_log)
+            while not reason and (order := self._orders.get()) is not None:
+                what, due_ms = order
+                if isinstance(what, EndedRun):
+                    self._remember(what, due_ms)
+                else:
+                    self._run(what, due_ms, instance_log)
             if self._job is not None:
                 self._job.close()
             if reason and self._is_wanted:
@@ -163,13 +178,16 @@ class HostedFunction:
         try:
             self._job = self._host.make_job(self._spec, self._open_session, lambda: self._is_wanted)
             unfinished = self._job.unfinished()
+            history = self._job.history()
         except MagnetarError as error:
             reason = f"{type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001  user code raises what it likes
             reason = format_error(error)
         else:
             instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
-            self._host.tell({"event": "loaded", "id": self._number, "unfinished": unfinished})
+            runs = [asdict(run) for run in history.runs]
+            known = {"unfinished": unfinished, "runs": runs, "served": history.served_ms}
+            self._host.tell({"event": "loaded", "id": self._number, **known})
             if self._starts_ahead:
                 self._host.session.open_ahead(with_sql=self._job.is_dataframe)
             return ""
@@ -179,7 +197,14 @@ class HostedFunction:
     def _open_session(self) -> Session:
         return self._host.session.open(lambda: self._current in self._cancelled)
 
-    def _run(self, run_id: str, instance_log: InstanceLog) -> None:
+    def _remember(self, run: EndedRun, due_ms: int) -> None:
+        assert self._job is not None
+        try:
+            self._job.remember(run, due_ms)
+        except MagnetarError as error:
+            _log.warning("%s: run %s is not in the history of runs: %s", self._spec.key, run.run_id, error)
+
+    def _run(self, run_id: str, due_ms: int, instance_log: InstanceLog) -> None:
         assert self._job is not None
         self._current = run_id
         instance_log.write("INFO", f"run {run_id} begins")
@@ -188,7 +213,7 @@ class HostedFunction:
             end = RunProgress(run_id=run_id, stage="cancelled")
         else:
             try:
-                end = self._job.run(run_id, self._reports.take)
+                end = self._job.run(run_id, self._reports.take, due_ms)
             except BaseException as error:  # noqa: BLE001  the last place that can say why
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
             if run_id in self._cancelled and end.stage == "failed":

@@ -9,17 +9,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ClosedError, RunNotYet, RunRefused
 from ...instance.loading.loader import REQUIREMENTS, requirements_of
 from ...instance.spec import InstanceSpec
 from ...instance.stats import InstanceStats, now_ms
-from ...spark.jobs.backlog import Backlog
-from ...spark.jobs.progress import Recorded, RunProgress
+from ...spark.jobs.backlog import Backlog, backlog_entries
+from ...spark.jobs.progress import Recorded, RunProgress, reason_of
+from ...spark.jobs.run_history import EndedRun, ended_run, latest, read_runs
+from ...spark.jobs.triggers import Past, past_of, trigger_of
 from ...tasks import settle, within
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
+from .trigger_loop import TriggerLoop
 
 if TYPE_CHECKING:
     from .runtime import HostProcess
@@ -46,6 +49,7 @@ class Run:
         ended_ms: time of day; 0 while it goes on.
         resumes: how often it was begun again.
         last_death: what ended its host the last time.
+        due_ms: time of day of the trigger that it serves; 0 for none.
     """
 
     progress: RunProgress
@@ -53,6 +57,7 @@ class Run:
     ended_ms: int = 0
     resumes: int = 0
     last_death: str = ""
+    due_ms: int = 0
 
     @property
     def is_active(self) -> bool:
@@ -123,6 +128,21 @@ class Run:
         )
 
 
+def _record_of(run: EndedRun) -> FunctionStatus.Run:
+    """Return a run of before the worker started as part of a status."""
+    return FunctionStatus.Run(
+        runId=run.run_id,
+        stage=run.stage,
+        tasksDone=run.tasks_done,
+        tasksTotal=run.tasks_total,
+        rows=run.rows,
+        error=run.reason,
+        startedMs=run.started_ms,
+        endedMs=run.ended_ms,
+        lag=-1,
+    )
+
+
 class Runs:
     """The latest run of each function since the worker started."""
 
@@ -159,6 +179,7 @@ class SparkInstance:
         runs: Runs,
         add: Callable[[SparkInstance], Awaitable[None]],
         forget: Callable[[int], None],
+        time_ms: Callable[[], int] = now_ms,
     ) -> None:
         """Prepare; the runtime adds it to the host.
 
@@ -168,6 +189,7 @@ class SparkInstance:
             runs: the latest of all functions.
             add: has the function loaded by a host that is alive.
             forget: called with the number when the instance has ended.
+            time_ms: time of day, by which runs are due.
         """
         self.spec = spec
         self.number = number
@@ -177,6 +199,11 @@ class SparkInstance:
         self._forget = forget
         self._stats = InstanceStats(time.monotonic())
         self._backlog = Backlog(spec)
+        self._ended_runs: tuple[EndedRun, ...] = ()
+        self._served_ms = 0
+        self._time_ms = time_ms
+        trigger = trigger_of(spec.details)
+        self._triggers = None if trigger is None else TriggerLoop(spec.key, trigger, self, time_ms)
         self._is_loaded = False
         self._is_ready = False
         self._is_stopping = False
@@ -202,8 +229,16 @@ class SparkInstance:
             status.failureException = self._ended.result()
         elif not self._is_ready and requirements_of(self.spec.package) is not None:
             status.failureException = f"waits for pip, which installs the package's {REQUIREMENTS}, and is loaded then"
+        elif self._triggers is not None and self._triggers.trouble:
+            reason = reason_of(self._ended_runs[0].reason) if self._ended_runs else ""
+            status.failureException = f"{self._triggers.trouble}{': ' if reason else ''}{reason}"
         run = self._runs.of(self.spec)
-        status.run.CopyFrom(FunctionStatus.Run(stage="idle", lag=-1) if run is None else run.record())
+        if run is not None:
+            status.run.CopyFrom(run.record())
+        elif self._ended_runs:
+            status.run.CopyFrom(_record_of(self._ended_runs[0]))
+        else:
+            status.run.CopyFrom(FunctionStatus.Run(stage="idle", lag=-1))
         if run is None or not run.is_active or run.progress.lag < 0:
             status.run.lag = await self._backlog.entries()
         return status
@@ -212,8 +247,25 @@ class SparkInstance:
         self._stats.roll(time.monotonic())
         return self._stats.metrics()
 
-    async def begin_run(self, run_id: str) -> None:
+    def may_begin(self) -> bool:
+        """Return whether it is loaded, and no run goes on."""
+        run = self._runs.of(self.spec)
+        return self._is_ready and not self._is_stopping and (run is None or not run.is_active)
+
+    def past(self, looked_ms: int) -> Past:
+        """Return what has been, for who decides when the next run is due."""
+        return past_of(self._ended_runs, self._served_ms, looked_ms)
+
+    async def entries(self) -> int:
+        """Return the backlog as the broker counts it now, -1 if it does not tell."""
+        return await asyncio.to_thread(backlog_entries, self.spec)
+
+    async def begin_run(self, run_id: str, due_ms: int = 0) -> None:
         """Begin a run over the backlog.
+
+        Args:
+            run_id: names the run.
+            due_ms: time of day of the trigger that it serves, 0 for none.
 
         Raises:
             RunNotYet: the function is being loaded, or ends.
@@ -230,7 +282,7 @@ class SparkInstance:
                 f"run {progress.run_id} is under way: {progress.stage}, {progress.tasks_done} of"
                 f" {progress.tasks_total} tasks done; wait until it has ended, or stop the function"
             )
-        run = Run(RunProgress(run_id=run_id, stage="planning"))
+        run = Run(RunProgress(run_id=run_id, stage="planning"), started_ms=self._time_ms(), due_ms=due_ms)
         self._runs.remember(self.spec, run)
         await self._start_run(run)
 
@@ -238,6 +290,21 @@ class SparkInstance:
         """Begin a run again whose host has died, unless that was done too often."""
         if run.resume(self._stats):
             await self._start_run(run)
+            return
+        self._run_ended(run)
+        if self.host is not None:
+            ended = asdict(self._ended_run(run))
+            self.host.channel.tell({"command": "remember", "id": self.number, "ended": ended, "due": run.due_ms})
+
+    def _ended_run(self, run: Run) -> EndedRun:
+        return ended_run(run.progress, run.started_ms, run.ended_ms)
+
+    def _run_ended(self, run: Run) -> None:
+        """Take a run up that has ended; its driver has kept it."""
+        self._served_ms = max(self._served_ms, run.due_ms)
+        self._ended_runs = latest([self._ended_run(run), *self._ended_runs])
+        if self._triggers is not None:
+            self._triggers.changed()
 
     async def _start_run(self, run: Run) -> None:
         try:
@@ -245,9 +312,15 @@ class SparkInstance:
                 await self._add(self)
         except (ClosedError, OSError) as error:
             run.fail(f"{type(error).__name__}: {error}", self._stats)
+            self._run_ended(run)
             return
         if self.host is not None and run.is_active:
-            self.host.channel.tell({"command": "run", "id": self.number, "run": run.progress.run_id})
+            self._tell_run(run)
+
+    def _tell_run(self, run: Run) -> None:
+        assert self.host is not None
+        command = {"command": "run", "id": self.number, "run": run.progress.run_id, "due": run.due_ms}
+        self.host.channel.tell(command)
 
     def _take_up(self, run_id: str) -> None:
         """Go on with a run whose worker is gone; one whose end was told here is over."""
@@ -255,21 +328,28 @@ class SparkInstance:
         is_known = known is not None and (known.is_active or known.progress.run_id == run_id)
         if run_id and not is_known and not self._is_stopping and self.host is not None:
             _log.warning("%s: run %s, which another worker has begun, goes on here", self.spec.key, run_id)
-            self._runs.remember(self.spec, Run(RunProgress(run_id=run_id, stage="planning")))
-            self.host.channel.tell({"command": "run", "id": self.number, "run": run_id})
+            run = Run(RunProgress(run_id=run_id, stage="planning"), started_ms=self._time_ms())
+            self._runs.remember(self.spec, run)
+            self._tell_run(run)
 
     def take_event(self, event: Event) -> None:
         """Handle an event of the host about this function."""
         match event["event"]:
             case "loaded":
                 self._is_loaded = self._is_ready = True
+                self._ended_runs = latest([*self._ended_runs, *read_runs(event["runs"])])
+                self._served_ms = max(self._served_ms, event["served"])
                 self._take_up(event["unfinished"])
+                if self._triggers is not None and not self._is_stopping:
+                    self._triggers.start()
+                    self._triggers.changed()
             case "progress":
                 run = self._runs.of(self.spec)
                 if run is not None and run.is_active:
                     run.take(RunProgress(**event["progress"]), self._stats)
                     if not run.is_active:
                         self._backlog.run_ended(run.progress.lag)
+                        self._run_ended(run)
             case "ended":
                 self.host = None
                 self._end(event["reason"])
@@ -290,6 +370,8 @@ class SparkInstance:
 
     def _end(self, reason: str) -> None:
         self._backlog.close()
+        if self._triggers is not None:
+            self._triggers.close()
         self._forget(self.number)
         self._released.set()
         settle(self._ended, reason)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from ...errors import ClosedError, SparkFailed
 from ...instance.spec import InstanceSpec
+from ...instance.stats import now_ms
 from ...spark.session import check_ready, sweep
 from ...tasks import TaskSet, within
 from ..process.channel import ProcessChannel, execute
@@ -108,15 +109,22 @@ class SparkRuntime:
         config: of the host.
     """
 
-    def __init__(self, config: SparkConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: SparkConfig,
+        clock: Callable[[], float] = time.monotonic,
+        time_ms: Callable[[], int] = now_ms,
+    ) -> None:
         """Prepare; nothing is started before the first instance.
 
         Args:
             config: of the host.
             clock: rising seconds, for the end of an idle host.
+            time_ms: time of day, by which runs are due.
         """
         self.config = config
         self._clock = clock
+        self._time_ms = time_ms
         self._host: HostProcess | None = None
         self._instances: dict[int, SparkInstance] = {}
         self._runs = Runs()
@@ -144,7 +152,7 @@ class SparkRuntime:
             ClosedError: the worker is stopping.
         """
         await asyncio.to_thread(check_ready, self.config.master, None, self.config.session().directory)
-        instance = SparkInstance(spec, next(self._numbers), self._runs, self.add, self.forget)
+        instance = SparkInstance(spec, next(self._numbers), self._runs, self.add, self.forget, self._time_ms)
         try:
             await self.add(instance)
         except OSError as error:

@@ -25,6 +25,7 @@ _WHOLE = {
     "/logs": ("GET",),
     "/download": ("GET",),
     "/ended": ("GET",),
+    "/runs": ("GET",),
     "/trigger": ("POST",),
     "/reset-cursor": ("POST",),
     "/start": ("POST",),

@@ -22,6 +22,7 @@ from ...instance.loading.libraries import LIBRARIES
 from ...instance.loading.loader import load_function, requirements_of
 from ...instance.loading.requirements import Installed, Installer
 from ...instance.spec import InstanceSpec
+from ...instance.stats import now_ms
 from ...state.client import TableClient
 from ...wire.functions_pb2 import EARLIEST
 from ...wire.topic_name import parse_topic_name
@@ -34,7 +35,9 @@ from .planned_run import PlannedRun
 from .planner import Subscription
 from .plans import PlanStore, RunRequest
 from .progress import RunProgress
+from .run_history import EndedRun, History, RunHistory
 from .spark_job import runs_here
+from .triggers import cron_of
 from .user_code import SPARK_KINDS, SparkHome, takes_dataframe
 
 if TYPE_CHECKING:
@@ -174,7 +177,7 @@ class SparkFunction:
                 found[part] = Subscription(routes, part, name, from_earliest=source.subscriptionPosition == EARLIEST)
         return list(found.values())
 
-    def run(self, run_id: str, report: Report) -> RunProgress:
+    def run(self, run_id: str, report: Report, due_ms: int = 0) -> RunProgress:
         """Process the backlog and return how the run ended; blocking.
 
         A plan that a run before did not finish is finished first, exactly as it was stored; if it was this very run's,
@@ -183,9 +186,10 @@ class SparkFunction:
         Args:
             run_id: names the run.
             report: called with the progress, from any thread.
+            due_ms: time of day of the trigger that it serves, 0 for none.
         """
         self.cancelled.clear()
-        run = PlannedRun(self, run_id, report)
+        run = PlannedRun(self, run_id, report, due_ms)
         self._stop_jobs = run.stop_jobs
         try:
             return run.run()
@@ -200,6 +204,27 @@ class SparkFunction:
         """
         with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             return RunRequest(tables, self.spec).find()
+
+    def history(self) -> History:
+        """Return the latest runs that have ended, of this driver and those before.
+
+        Raises:
+            MagnetarError: the state store does not answer.
+        """
+        with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
+            history = RunHistory(tables, self.spec).load(cron_of(self.spec.details), now_ms())
+            # A run that goes on here serves the trigger that it was begun for.
+            return replace(history, served_ms=max(history.served_ms, RunRequest(tables, self.spec).due()))
+
+    def remember(self, run: EndedRun, due_ms: int) -> None:
+        """Store a run that ended with an earlier driver, which could not.
+
+        Raises:
+            MagnetarError: the state store does not answer.
+        """
+        with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
+            RunHistory(tables, self.spec).add(run, due_ms)
+            RunRequest(tables, self.spec).give_up(run.run_id)
 
     def cancel(self) -> None:
         """Stop the current run within a second, if there is one; from any thread. Its plan is kept."""

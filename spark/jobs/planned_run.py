@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 from ...client.deduplication import switch_on
 from ...errors import MagnetarError
 from ...instance.identity import incarnation_of, table_of
-from ...instance.stats import format_error
+from ...instance.stats import format_error, now_ms
 from ...state.client import TableClient
 from ..cluster import cores_of
 from .planner import Planner, Subscription
 from .plans import Plan, PlanStore, RunFenced, RunRequest
 from .progress import RunProgress, add_metrics
 from .retries import with_retries
+from .run_history import EndedRun, RunHistory, ended_run
 from .spark_job import JobProgress, RunCancelled, RunFailed, Work, failed_job, failed_with, runs_here, watched
 
 if TYPE_CHECKING:
@@ -44,14 +45,18 @@ NO_EXECUTORS_S = 5.0
 class PlannedRun:
     """Executes one run; for one thread, but `stop_jobs`."""
 
-    def __init__(self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None]) -> None:
+    def __init__(
+        self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0
+    ) -> None:
         """Prepare.
 
         Args:
             function: to run.
             run_id: names the run.
             report: called with the progress.
+            due_ms: time of day of the trigger that it serves, 0 for none.
         """
+        self._due_ms = due_ms
         self._function = function
         self._spec = function.spec
         self._report = report
@@ -74,14 +79,23 @@ class PlannedRun:
         """Execute the run; errors are in the result."""
         with contextlib.closing(TableClient(*self._spec.state_store)) as tables:
             request = RunRequest(tables, self._spec)
-            end = self._guarded(tables, request)
+            began_ms = now_ms()
+            end = self._guarded(tables, request, began_ms)
+            # In this order: a driver that dies between the two leaves a run that is known, and is begun again.
+            self._remember(tables, ended_run(end, request.started_ms or began_ms, now_ms()), request.due_ms)
             if end.stage != "cancelled":  # the function may go on elsewhere
                 request.forget()
         return end
 
-    def _guarded(self, tables: TableClient, request: RunRequest) -> RunProgress:
+    def _remember(self, tables: TableClient, run: EndedRun, due_ms: int) -> None:
         try:
-            request.note(self._progress.run_id)
+            RunHistory(tables, self._spec).add(run, due_ms or self._due_ms)
+        except MagnetarError as error:
+            self._say(f"run {run.run_id} has ended and is not in the history of runs: {error}")
+
+    def _guarded(self, tables: TableClient, request: RunRequest, began_ms: int) -> RunProgress:
+        try:
+            request.note(self._progress.run_id, began_ms, self._due_ms)
             self._run(tables)
         except RunCancelled:
             return self._end("cancelled")
@@ -141,7 +155,7 @@ class PlannedRun:
             )
         self._began_s = time.monotonic()
         self._planned = len(plan.tasks)
-        self._tell(stage="running")
+        self._tell(stage="running", number=plan.number)
         self._count(Work())
         self._fence_due_s = time.monotonic() + FENCE_PERIOD_S
         if self._function.is_dataframe:

@@ -345,7 +345,12 @@ class PlanStore:
 
 
 class RunRequest:
-    """The run request of one function, a key of its state table; blocking, for one thread."""
+    """The run request of one function, a key of its state table; blocking, for one thread.
+
+    Attributes:
+        started_ms: time of day at which the run that was noted began first.
+        due_ms: time of day of the trigger that it serves, 0 for none.
+    """
 
     def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
         """Prepare."""
@@ -354,6 +359,7 @@ class RunRequest:
         self._table = table_of(metadata)
         self._incarnation = f"{incarnation_of(metadata)} version {metadata.version}"
         self._version = 0
+        self.started_ms = self.due_ms = 0
 
     def find(self) -> str:
         """Return the id of a run that has begun and not ended, empty if there is none to be begun again.
@@ -361,29 +367,56 @@ class RunRequest:
         Raises:
             MagnetarError: the store does not answer.
         """
-        run_id, attempts = self._read()
+        run_id, attempts, _, _ = self._read()
         return run_id if attempts < ATTEMPTS_MAX else ""
 
-    def note(self, run_id: str) -> None:
+    def due(self) -> int:
+        """Return the time of day of the trigger that the run serves which has not ended, 0 for none.
+
+        Raises: as `find`.
+        """
+        return self._read()[3]
+
+    def note(self, run_id: str, started_ms: int = 0, due_ms: int = 0) -> None:
         """Store that a run begins.
+
+        Args:
+            run_id: names the run.
+            started_ms: time of day; of a run that is begun again the first one counts.
+            due_ms: time of day of the trigger that it serves, 0 for none; as before.
 
         Raises:
             MagnetarError: it cannot be stored.
         """
-        before, attempts = with_retries(self._read)
-        made = 1 + (attempts if before == run_id else 0)
-        content = {"run": run_id, "life": self._incarnation, "attempts": made}
+        before, attempts, started_before_ms, due_before_ms = with_retries(self._read)
+        if before != run_id:
+            attempts = started_before_ms = due_before_ms = 0
+        self.started_ms, self.due_ms = started_before_ms or started_ms, due_before_ms or due_ms
+        content = {
+            "run": run_id, "life": self._incarnation, "attempts": attempts + 1, "started": self.started_ms,
+            "due": self.due_ms,
+        }  # fmt: skip
         data = json.dumps(content, separators=(",", ":")).encode()
         self._version = with_retries(lambda: self._client.put(self._table, REQUEST_KEY, data))
+
+    def give_up(self, run_id: str) -> None:
+        """Store that a run has ended that another driver noted, if it is still the one that is stored."""
+        [value] = self._client.read(self._table, [REQUEST_KEY])
+        if value is not None and value.data and json.loads(value.data)["run"] == run_id:
+            self._version = value.version
+            self.forget()
 
     def forget(self) -> None:
         """Store that it has ended, if nobody else has begun one meanwhile; does nothing where the store is away."""
         with contextlib.suppress(BadVersion, MagnetarError):
             self._client.put(self._table, REQUEST_KEY, b"", self._version)
 
-    def _read(self) -> tuple[str, int]:
+    def _read(self) -> tuple[str, int, int, int]:
+        """Return id, attempts, first start and due time of the run that is stored, all empty without one."""
         [value] = self._client.read(self._table, [REQUEST_KEY])
         if value is None or not value.data:
-            return "", 0
+            return "", 0, 0, 0
         content = json.loads(value.data)
-        return (content["run"], content["attempts"]) if content["life"] == self._incarnation else ("", 0)
+        if content["life"] != self._incarnation:
+            return "", 0, 0, 0
+        return content["run"], content["attempts"], content.get("started", 0), content.get("due", 0)

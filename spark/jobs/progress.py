@@ -56,6 +56,7 @@ class RunProgress:
         is_user_error: the function raised.
         metrics: what the function recorded in the tasks that are done.
         waits_for: why no task runs at the moment, in one line; empty if some do, or have not had the time to begin.
+        number: of the plan that it works off; 0 as long as there is none.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class RunProgress:
     is_user_error: bool = False
     waits_for: str = ""
     metrics: Recorded = field(default_factory=dict)
+    number: int = 0
 
     @property
     def has_ended(self) -> bool:

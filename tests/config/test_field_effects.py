@@ -148,6 +148,13 @@ OURS: dict[str, Row] = {
     "outputSchemaProperties": Works(_CUSTOM),
     "runtimeEnv": Works("config/test_rules.py::test_the_runtime_environment_is_kept_where_pulsars_tools_can_set_it"),
     "minPartitions": Works("spark/test_plans.py::test_every_entry_is_in_one_task_and_slots_go_up"),
+    "cron": Works(
+        "spark/test_trigger_loop.py::test_cron_begins_runs_over_the_end_of_an_idle_host_and_missed_times_are_one_run"
+    ),
+    "backlogTrigger": Works("spark/test_trigger_loop.py::test_a_backlog_begins_a_run_and_no_run_follows_from_less"),
+    "continuousIntervalMs": Works(
+        "spark/test_trigger_loop.py::test_a_run_that_fails_is_shown_and_tried_again_after_a_pause"
+    ),
     "runTimeLimitMs": Works("instance/test_run_time_limit.py::test_a_function_that_takes_too_long_ends_with_the_line"),
 }
 """Fields of functions that Pulsar has not."""

@@ -50,6 +50,9 @@ NOT_IN_THE_RECORD = {
     "maxPendingAsyncRequests": "part of customRuntimeOptions",
     "exposePulsarAdminClientEnabled": "part of customRuntimeOptions",
     "runTimeLimitMs": "part of customRuntimeOptions",
+    "cron": "part of customRuntimeOptions",
+    "backlogTrigger": "part of customRuntimeOptions",
+    "continuousIntervalMs": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from magnetar.config.conversion import from_details, merge, read_function_config, runtime_options, to_details, to_json
+from magnetar.config.function_config import FIELDS_BY_NAME
 from magnetar.config.rules import check, with_defaults
 from magnetar.errors import InvalidConfig
 from magnetar.wire.functions_pb2 import FAILOVER, FunctionMetaData
@@ -33,6 +34,10 @@ def test_both_guarantees_that_hold_are_accepted(guarantee: str) -> None:
         ({"parallelism": 2}, "parallelism: 2 instances", "minPartitions"),
         ({"minPartitions": 0}, "minPartitions: 0 is not between 1 and 100000", ""),
         ({"minPartitions": 4, "retainOrdering": True}, "minPartitions: with retainOrdering", "leave one"),
+        ({"cron": "* * * *"}, "cron: '* * * *' has 4 fields of five", "*/5 * * * *"),
+        ({"backlogTrigger": -1}, "backlogTrigger: -1 is not between 1 and", "0 is for none"),
+        ({"continuousIntervalMs": 999}, "continuousIntervalMs: 999 is not between 1000 and", "0 is for none"),
+        ({"cron": "0 * * * *", "continuousIntervalMs": 1000}, "continuousIntervalMs: runs begin by cron", "clear it"),
         ({"processingGuarantees": "ATMOST_ONCE"}, "processingGuarantees: ATMOST_ONCE", "leave it out"),
         ({"processingGuarantees": "MANUAL"}, "processingGuarantees: MANUAL", "leave it out"),
         ({"autoAck": False}, "autoAck: ", "leave it out"),
@@ -53,6 +58,38 @@ def test_what_makes_no_sense_for_runs_is_refused_with_the_remedy(
 
 def test_min_partitions_are_for_spark_alone() -> None:
     assert refusal(minPartitions=4).startswith("minPartitions: it is for runtimeEnv spark")
+
+
+@pytest.mark.parametrize("runtime", [None, "process", "thread"])
+@pytest.mark.parametrize("fields", [{"cron": "* * * * *"}, {"backlogTrigger": 4}, {"continuousIntervalMs": 5000}])
+def test_triggers_are_for_spark_alone(runtime: str | None, fields: dict[str, object]) -> None:
+    [name] = fields
+    assert refusal(runtimeEnv=runtime, **fields).startswith(f"{name}: it begins runs, which functions with runtimeEnv")
+
+
+def test_an_update_changes_one_trigger_into_another_by_clearing_it() -> None:
+    existing = registered(runtimeEnv="spark", cron="0 * * * *")
+    with pytest.raises(InvalidConfig, match="runs begin by cron already"):
+        check(merge(existing, read_function_config({**MINIMAL, "backlogTrigger": 4})))
+    changed = merge(existing, read_function_config({**MINIMAL, "backlogTrigger": 4, "cron": ""}))
+    check(changed)
+    options = runtime_options(to_details(changed).customRuntimeOptions)
+    assert options == {"runtime_env": "spark", "backlog_trigger": 4}
+    answer = to_json(FunctionMetaData(functionDetails=to_details(changed)))
+    assert (answer.get("cron"), answer["backlogTrigger"]) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("10s", 10_000), ("500ms", 500), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000), ("7", 7)]
+)
+def test_an_interval_takes_units(text: str, ms: int) -> None:
+    assert FIELDS_BY_NAME["continuousIntervalMs"].kind.parse(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "10x", "1.5s", "-1s", "10ss", "1e3"])
+def test_what_is_no_interval_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="it must be a duration such as 500ms, 10s"):
+        FIELDS_BY_NAME["continuousIntervalMs"].kind.parse(text)
 
 
 def test_a_function_does_not_become_a_spark_function_by_an_update() -> None:

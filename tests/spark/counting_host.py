@@ -17,6 +17,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import SharedSession, serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.jobs.run_history import EndedRun, History
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,7 +38,7 @@ class CountingJob:
         self._cancelled = False
         self._context: SparkContext | None = None
 
-    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+    def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
         self._cancelled = False
         context = self._context = self._open_session().context
         context.addJobTag(self._tag)
@@ -62,6 +63,12 @@ class CountingJob:
 
     def unfinished(self) -> str:
         return ""
+
+    def history(self) -> History:
+        return History()
+
+    def remember(self, run: EndedRun, due_ms: int) -> None:
+        pass
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -2,7 +2,8 @@
 
 ``broken``: loading fails with the file's text. ``slow``: loading takes until the file is gone. ``tasks``: of a run;
 each waits for a file ``go`` that says ``all`` or a number above its own. ``deaf``: the run ignores cancel.
-``raises``: what the function raises in the end. ``unfinished``: the id of a run that another host has begun.
+``raises``: what the function raises in the end. ``served``: time of the latest trigger. ``unfinished``: the id of a run
+that another host has begun.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.jobs.run_history import EndedRun, History
 
 ROWS_A_TASK = 10
 POLL_S = 0.01
@@ -40,10 +42,19 @@ class FakeJob:
         path = self._directory / name
         return path.read_text() if path.exists() else ""
 
-    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+    def history(self) -> History:
+        return History(served_ms=int(self._text("served") or 0))
+
+    def remember(self, run: EndedRun, due_ms: int) -> None:
+        with (self._directory / "remembered").open("a") as file:
+            file.write(f"{run.run_id} {run.stage} {due_ms}\n")
+
+    def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
         print("the function speaks")
         with (self._directory / "runs").open("a") as file:
             file.write(f"{run_id}\n")
+        if due_ms:
+            (self._directory / "served").write_text(str(due_ms))
         self._cancelled.clear()
         total = int(self._text("tasks") or 0)
         progress = RunProgress(run_id=run_id, stage="planning")

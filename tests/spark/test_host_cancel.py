@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from magnetar.runtime.spark.hosted_function import HostedFunction
 from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.jobs.run_history import History
 
 from tests.spark.specs import MakeSpec
 from tests.support.waiting import wait_for
@@ -24,10 +25,13 @@ class Forgetful:
         self.begins, self.goes_on = threading.Event(), threading.Event()
         self.cancelled = threading.Event()
 
+    def history(self) -> History:
+        return History()
+
     def unfinished(self) -> str:
         return ""
 
-    def run(self, run_id: str, report: Callable[[RunProgress], None]) -> RunProgress:
+    def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
         self.begins.set()
         self.goes_on.wait(30)
         self.cancelled.clear()

@@ -1,4 +1,4 @@
-"""Runs of Spark functions: begun on the worker that has the function, and waited for on any."""
+"""Runs of Spark functions: begun on the worker that has the function, and waited for and listed on any."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import uuid
 from time import monotonic
 from typing import Any
 
-from ...errors import MagnetarError, RequestRefused
+from ...errors import MagnetarError, ProtocolError, RequestRefused
+from ...instance.identity import table_of
 from ...spark.jobs.progress import ENDED
+from ...spark.jobs.run_history import KEY, EndedRun, read_history
 from ...tasks import Backoff, Retry
+from ...wire.functions_pb2 import FunctionMetaData
 from .instances import Instances
 from .service import FunctionName
+from .state_tables import StateTables
 
 POLL_S = 0.2
 READY_WITHIN_S = 15.0
@@ -27,8 +31,9 @@ Json = dict[str, Any]
 class Runs:
     """Begins runs and waits for their end, wherever they are done."""
 
-    def __init__(self, instances: Instances) -> None:
+    def __init__(self, instances: Instances, tables: StateTables) -> None:
         self._instances = instances
+        self._tables = tables
 
     async def begin(self, name: FunctionName) -> str:
         """Begin a run and return its id; waits for a function that is about to start.
@@ -42,6 +47,28 @@ class Runs:
         retry = Retry((RequestRefused,), Backoff(POLL_S, POLL_S), READY_WITHIN_S, is_final=_cannot_begin)
         await retry.call(lambda: self._instances.begin_run(name, _INSTANCE, run_id))
         return run_id
+
+    async def latest(self, name: FunctionName, metadata: FunctionMetaData) -> list[Json]:
+        """Return the latest runs of a function, the newest first, with the one that goes on.
+
+        Raises:
+            RequestRefused: the state store does not answer (503), or holds what another version wrote (500).
+        """
+        value = await self._tables.get(table_of(metadata), KEY)
+        try:
+            ended = read_history(None if value is None else value.data, metadata).runs
+        except ProtocolError as error:
+            raise RequestRefused(500, str(error)) from error
+        found = [_ended_json(run) for run in ended]
+        try:
+            run = (await self._instances.instance_status(name, _INSTANCE)).get("run") or {}
+        except MagnetarError:
+            run = {}  # its worker is gone, and the run will go on elsewhere
+        if run.get("runId") and run["stage"] not in ENDED:
+            others = [one for one in found if one["runId"] != run["runId"]]
+            number = next((one["number"] for one in found if one["runId"] == run["runId"]), None)
+            found = [{field: run.get(field) for field in _FIELDS} | {"number": number}, *others]
+        return found
 
     async def wait(self, name: FunctionName, run_id: str) -> Json:
         """Return the record of a run when it has ended well.
@@ -77,6 +104,23 @@ class Runs:
         except MagnetarError as exc:
             return str(exc)
         return ""
+
+
+_FIELDS = ("runId", "number", "stage", "startedMs", "endedMs", "rows", "tasksDone", "tasksTotal", "reason")
+
+
+def _ended_json(run: EndedRun) -> Json:
+    return {
+        "runId": run.run_id,
+        "number": run.number or None,
+        "stage": run.stage,
+        "startedMs": run.started_ms,
+        "endedMs": run.ended_ms,
+        "rows": run.rows,
+        "tasksDone": run.tasks_done,
+        "tasksTotal": run.tasks_total,
+        "reason": run.reason,
+    }
 
 
 def _cannot_begin(error: Exception) -> bool:

@@ -92,6 +92,7 @@ class FunctionsRoutes:
             ("GET", f"{one}/logs", self.logs),
             ("GET", f"{one}/download", self.download),
             ("GET", f"{one}/ended", self.ended),
+            ("GET", f"{one}/runs", self.latest_runs),
             ("POST", f"{one}/trigger", self.trigger),
             ("POST", f"{one}/reset-cursor", self.reset_cursor),
             ("POST", f"{instance}/trigger", self.begin_run),
@@ -254,6 +255,14 @@ class FunctionsRoutes:
         """Begin a run that another worker was asked for; only on the worker that has the function."""
         run_id = _RUN_ID.of(call)
         await self.instances.begin_run(self._existing(call), call.instance_id("trigger"), run_id)
+
+    async def latest_runs(self, call: WorkerCall) -> Response:
+        """Return the latest runs of a function that works in runs, the newest first; ours alone."""
+        name = self._existing(call)
+        metadata = self.functions.find(name)
+        if not is_spark(metadata.functionDetails):
+            raise RequestRefused(400, f"Function {name.name} does not work in runs; only spark functions do")
+        return as_json(await self.runs.latest(name, metadata))
 
     async def ended(self, call: WorkerCall) -> None:
         """Answer once no instance of a stopped function runs on this worker; one worker asks another."""

@@ -1,0 +1,122 @@
+"""The task that begins the runs of one Spark function which nobody asks for: by cron, by backlog, continuously.
+
+It decides nothing (`spark.jobs.triggers` does) and keeps nothing: what was is in the instance, from the state store.
+It needs no host: that ends when it is idle, and the next run starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ...errors import RunNotYet, RunRefused
+from ...spark.jobs.triggers import CHECK_MS, UNKNOWN, Past, Trigger, asks_for_backlog, begins, due_ms
+from ...tasks import TaskSet, within
+
+LONGEST_S = 30.0
+"""The clock may be set, so it is looked at again after so long."""
+BUSY_S = 1.0
+"""Pause after a run was refused: another one has begun meanwhile, or the function is being loaded."""
+_log = logging.getLogger(__name__)
+
+
+class Triggered(Protocol):
+    """What has the runs."""
+
+    def may_begin(self) -> bool:
+        """Return whether it is loaded and no run goes on."""
+
+    def past(self, looked_ms: int) -> Past:
+        """Return what has been."""
+
+    async def entries(self) -> int:
+        """Return the backlog now, `UNKNOWN` if the broker does not tell it."""
+
+    async def begin_run(self, run_id: str, due_ms: int = 0) -> None:
+        """Begin a run. Raises RunNotYet, RunRefused."""
+
+
+class TriggerLoop:
+    """Begins runs from `start` to `close`.
+
+    Attributes:
+        trouble: why no run begins at its time, in one line; empty if they do.
+    """
+
+    def __init__(self, name: str, trigger: Trigger, function: Triggered, now_ms: Callable[[], int]) -> None:
+        """Prepare.
+
+        Args:
+            name: of the function, for logs.
+            trigger: when runs are due.
+            function: whose runs they are.
+            now_ms: time of day.
+        """
+        self.trouble = ""
+        self._name = name
+        self._trigger = trigger
+        self._function = function
+        self._now_ms = now_ms
+        self._looked_ms = 0
+        self._changed = asyncio.Event()
+        self._tasks = TaskSet(f"triggers of {name}")
+        self._is_started = False
+
+    def start(self) -> None:
+        """Begin, if it has not; what fails is logged, shown as trouble, and begun anew after a pause."""
+        if not self._is_started:
+            self._is_started = True
+            self._tasks.keep(self._run, "runs that are due", on_failure=self._failed)
+
+    def changed(self) -> None:
+        """Look at once: a run has ended, or the clock was set."""
+        self._changed.set()
+
+    def close(self) -> None:
+        """End; nothing is begun any more."""
+        self._tasks.cancel()
+
+    def _failed(self, error: BaseException) -> None:
+        _log.error("%s: no run begins by itself for the moment", self._name, exc_info=error)
+        self.trouble = f"no run begins by itself for the moment: {type(error).__name__}: {error}"
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            wait_s = await self._look()
+            await within(wait_s, self._changed.wait())
+
+    async def _look(self) -> float:
+        """Begin a run if one is due; return the seconds until the next look."""
+        if not self._function.may_begin():
+            return LONGEST_S
+        past, now_ms = self._function.past(self._looked_ms), self._now_ms()
+        due = due_ms(self._trigger, past)
+        if due > now_ms:
+            if past.failures:
+                self.trouble = f"{_failures(past)}; the next one begins at {_shown(due)}"
+            return min((due - now_ms) / 1000, LONGEST_S)
+        backlog = await self._function.entries() if asks_for_backlog(self._trigger, past) else UNKNOWN
+        if not begins(self._trigger, past, backlog):
+            self._looked_ms = now_ms
+            is_told = backlog != UNKNOWN
+            self.trouble = "" if is_told else f"the broker tells no backlog; asked again in {CHECK_MS // 1000} s"
+            return 0
+        try:
+            await self._function.begin_run(uuid.uuid4().hex[:12], now_ms)
+        except (RunNotYet, RunRefused):
+            return BUSY_S
+        self.trouble = _failures(past)
+        return LONGEST_S
+
+
+def _failures(past: Past) -> str:
+    return f"the last {past.failures} runs failed" if past.failures > 1 else "the last run failed" * past.failures
+
+
+def _shown(time_ms: int) -> str:
+    return datetime.fromtimestamp(-(-time_ms // 1000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,177 @@
+"""The latest runs of a Spark function that have ended, kept in the state store beside its plan.
+
+Design: one key of the function's table, so that they go with it, and a function of the same name that is created later
+has none. The driver writes a run here before it takes back the request for it (`plans.RunRequest`): a run is either
+under way or here, wherever a process dies. The key also says until when triggers are served (`triggers`), which the
+latest runs alone would not tell once others have taken their places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadVersion, ProtocolError
+from ...instance.identity import incarnation_of, table_of
+from ...instance.spec import InstanceSpec
+from ...wire.functions_pb2 import FunctionMetaData
+from .progress import RunProgress, reason_of
+from .retries import with_retries
+
+if TYPE_CHECKING:
+    from ...state.client import TableClient
+
+KEY = b"__spark_runs__"
+KEPT = 20
+"""Runs of a function that are remembered."""
+REASON_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run that has ended.
+
+    Attributes:
+        run_id: names the run.
+        number: of its plan, which is the `run_number` of DataFrame functions; 0 where there was nothing to plan.
+        stage: ``done``, ``failed`` or ``cancelled``.
+        started_ms: time of day.
+        ended_ms: time of day.
+        rows: messages read.
+        tasks_done: of all tasks.
+        tasks_total: 0 where nothing was planned.
+        reason: why it failed, in one line.
+    """
+
+    run_id: str
+    number: int = 0
+    stage: str
+    started_ms: int
+    ended_ms: int
+    rows: int = 0
+    tasks_done: int = 0
+    tasks_total: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The value of the key.
+
+    Attributes:
+        runs: the latest, newest first, `KEPT` at most.
+        served_ms: time of day up to which triggers by time are served; 0 where none was ever set.
+        cron: for which that holds.
+    """
+
+    runs: tuple[EndedRun, ...] = ()
+    served_ms: int = 0
+    cron: str = ""
+
+    def with_run(self, run: EndedRun, due_ms: int) -> History:
+        """Return it with one more run, or with another end of one that is there; ``due_ms``: the trigger it served."""
+        return replace(self, runs=latest([run, *self.runs]), served_ms=max(self.served_ms, due_ms))
+
+
+def latest(runs: Iterable[EndedRun]) -> tuple[EndedRun, ...]:
+    """Return the latest of some runs, newest first; of two with one id the one that comes first."""
+    by_id: dict[str, EndedRun] = {}
+    for run in runs:
+        by_id.setdefault(run.run_id, run)
+    return tuple(sorted(by_id.values(), key=lambda run: (run.started_ms, run.ended_ms), reverse=True)[:KEPT])
+
+
+def ended_run(progress: RunProgress, started_ms: int, ended_ms: int) -> EndedRun:
+    """Return what is kept of the last progress of a run."""
+    reason = reason_of(progress.error)
+    return EndedRun(
+        run_id=progress.run_id,
+        number=progress.number,
+        stage=progress.stage,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        rows=progress.rows,
+        tasks_done=progress.tasks_done,
+        tasks_total=progress.tasks_total,
+        reason=reason if len(reason) <= REASON_CHARACTERS else f"{reason[:REASON_CHARACTERS]} …",
+    )
+
+
+def read_runs(runs: Iterable[dict[str, Any]]) -> tuple[EndedRun, ...]:
+    """Return the runs that `asdict` made these objects of."""
+    return tuple(EndedRun(**run) for run in runs)
+
+
+def read_history(data: bytes | None, metadata: FunctionMetaData) -> History:
+    """Return what the key of a function holds, an empty history where it is missing or of an earlier function.
+
+    Raises:
+        ProtocolError: another version wrote it.
+    """
+    if not data:
+        return History()
+    try:
+        content = json.loads(data)
+        if content["format"] != 1:
+            raise ValueError(f"format {content['format']}")
+        if content["life"] != _life(metadata):
+            return History()
+        return History(runs=read_runs(content["runs"]), served_ms=content["served"], cron=content["cron"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolError(
+            f"key {KEY.decode()} of the function's state holds no runs of this version ({error}); use the version that"
+            " wrote it, or delete and create the function"
+        ) from error
+
+
+def _life(metadata: FunctionMetaData) -> str:
+    return incarnation_of(metadata).rpartition("/")[0]  # cursors that are reset end no history
+
+
+class RunHistory:
+    """The history of one function; blocking, for one thread."""
+
+    def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
+        """Prepare."""
+        self._client = client
+        self._metadata = spec.metadata
+        self._table = table_of(spec.metadata)
+
+    def load(self, cron: str, now_ms: int) -> History:
+        """Return the history; a cron that is new to it is served up to now.
+
+        Raises:
+            MagnetarError: the store does not answer, or holds what another version wrote.
+        """
+        return with_retries(lambda: self._change(lambda history: _scheduled(history, cron, now_ms)))
+
+    def add(self, run: EndedRun, due_ms: int) -> None:
+        """Store a run that has ended, and which time of a trigger it has served, 0 for none.
+
+        Raises: as `load`.
+        """
+        self._change(lambda history: history.with_run(run, due_ms))
+
+    def _change(self, change: Any) -> History:
+        while True:
+            [value] = self._client.read(self._table, [KEY])
+            before = read_history(None if value is None else value.data, self._metadata)
+            after: History = change(before)
+            if after == before:
+                return after
+            content = {
+                "format": 1, "life": _life(self._metadata), "served": after.served_ms, "cron": after.cron,
+                "runs": [asdict(run) for run in after.runs],
+            }  # fmt: skip
+            data = json.dumps(content, separators=(",", ":")).encode()
+            try:
+                self._client.put(self._table, KEY, data, 0 if value is None else value.version)
+            except BadVersion:
+                continue  # another driver has changed it, or the answer to our own change was lost
+            return after
+
+
+def _scheduled(history: History, cron: str, now_ms: int) -> History:
+    return history if history.cron == cron else replace(history, cron=cron, served_ms=now_ms)
