@@ -127,6 +127,11 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
         ),
         ("processRuntimeUsers: [c]", "processRuntimeUsers: ['c'] is refused: system users by tenant are expected"),
         ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
+        (
+            "sparkRemote: sc://a:15002",
+            "sparkRemote: 'sc://a:15002' is refused: runs on a server of Spark Connect are not supported: functions"
+            " need a driver of their own",
+        ),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
     ],
 )
