@@ -26,7 +26,7 @@ from magnetar.spark.jobs.user_code import Shipment, WorkerFunction, pack
 from magnetar.spark.task_libraries import put_in_place
 
 from tests.spark.functions import Lab, make_spec
-from tests.spark.spark_cluster import ON_BOTH_MASTERS, Master
+from tests.spark.spark_cluster import Master
 from tests.support.eventually import until
 from tests.support.wheels import unpacked, wheel
 
@@ -302,7 +302,6 @@ def test_a_run_uses_what_was_installed(lab: Lab, tmp_path: Path, libraries: Libr
     assert libraries.has(function.spec.function_name, None)
 
 
-@ON_BOTH_MASTERS
 def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
     lab: Lab, master: Master, tmp_path: Path, libraries: Libraries
 ) -> None:
@@ -314,8 +313,8 @@ def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
         assert end.stage == "done", end.error
         outputs += [f"{version} {version} {version} {value}".encode() for value in ("a", "b")]
         assert sorted(lab.outputs()) == outputs
-        [where] = {Path(line) for line in (tmp_path / "where").read_text().splitlines()[-2:]}
-        assert where.is_relative_to(installer.directory) is (master.cluster is None)
+        for place in (tmp_path / "where").read_text().splitlines():
+            assert Path(place).is_relative_to(installer.directory) is (master.cluster is None)
         function.close()
     other = lab.function("", package=package(tmp_path / "3.0", "3.0", FRAMES), installer=installer, name="other")
     with pytest.raises(FunctionLoadError, match=r"requires greeting-parts 4\.0, and function public/default/other has"):
