@@ -66,7 +66,8 @@ def masters_of(master: str) -> list[tuple[str, int]]:
     if master == YARN:
         return []
     if master.startswith(KUBERNETES):
-        url = urlsplit(master.removeprefix(KUBERNETES))
+        address = master.removeprefix(KUBERNETES)
+        url = urlsplit(address if "://" in address else f"https://{address}")
         return [(url.hostname or "", url.port or (80 if url.scheme == "http" else 443))]
     addresses = master.removeprefix("spark://").split(",")
     return [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]

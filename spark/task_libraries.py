@@ -77,7 +77,7 @@ def announced(spark: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]  # removes it
+        context.setLocalProperty(PROPERTY, None)  # removes it
 
 
 def install(worker_util: Any) -> None:

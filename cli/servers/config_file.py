@@ -221,6 +221,7 @@ ELSEWHERE = (
 STANDALONE_KEYS: dict[str, Key] = (
     {name: key for name, key in BROKER_KEYS.items() if name != BY_TLS_ONLY}
     | {name: key for name, key in WORKER_KEYS.items() if key.record == "worker" and key.field not in (*ELSEWHERE, "")}
+    | {"sparkRemote": WORKER_KEYS["sparkRemote"]}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
 """What standalone takes: its worker's address, broker, state store and cluster are its own."""

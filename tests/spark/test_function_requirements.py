@@ -52,7 +52,7 @@ def greet(value):
 
 def process(df):
     greeted = df.select(greet(df.value.cast("string")).alias("value"))
-    [version] = df.rdd.map(lambda row: greeting_parts.VERSION).distinct().collect()  # no query, as of SQL
+    version = df.rdd.map(lambda row: greeting_parts.VERSION).first()  # no query, as of SQL
     thread = threading.Thread(target=greeted.collect)
     thread.start()
     thread.join()
