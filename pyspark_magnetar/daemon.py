@@ -7,10 +7,17 @@ it is imported, which must not be where a process is forked.
 import magnetar.spark.jobs.message_job
 import magnetar.spark.jobs.range_task
 import magnetar.spark.task_killer
+import magnetar.spark.task_libraries
 import pyspark.worker
 from pyspark.daemon import manager
 
-IMPORTED = (magnetar.spark.jobs.message_job, magnetar.spark.jobs.range_task, magnetar.spark.task_killer, pyspark.worker)
+IMPORTED = (
+    magnetar.spark.jobs.message_job,
+    magnetar.spark.jobs.range_task,
+    magnetar.spark.task_killer,
+    magnetar.spark.task_libraries,
+    pyspark.worker,
+)
 
 if __name__ == "__main__":
     manager()

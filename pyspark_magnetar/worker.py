@@ -1,11 +1,13 @@
-"""The module that Spark runs in its Python workers: PySpark's own worker with the task killer installed."""
+"""The module that Spark runs in its Python workers: PySpark's own, with the task killer and libraries."""
 
 import runpy
 
-from magnetar.spark.task_killer import install
+import pyspark.worker_util
+from magnetar.spark import task_killer, task_libraries
 from pyspark.taskcontext import TaskContext
 
-install(TaskContext)
+task_killer.install(TaskContext)
+task_libraries.install(pyspark.worker_util)
 
 if (
     __name__ == "__main__"

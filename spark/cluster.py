@@ -1,9 +1,9 @@
-"""The state of a standalone cluster as its master reports it: cores to plan for, and why a driver has no executors.
+"""Where a driver's executors come from: cores to plan for, and why it has none.
 
 Design: Spark itself only waits when a cluster gives it no executors, and for ever when the master that knew it is gone.
 So while a driver has none, its master is asked, as the master's own web page does it, by Spark's messages: who else is
 there, and is this driver still known? Everything that may block happens on one thread of this module; the others read
-what it found last.
+what it found last. Of YARN and Kubernetes it is only said who is to be asked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -21,6 +22,10 @@ LOOK_S = 1.0
 LOOKS_PER_QUESTION = 3
 """While there are no executors, the master is asked at every third look."""
 ASK_TIMEOUT_S = 5
+YARN = "yarn"
+KUBERNETES = "k8s://"
+HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Where YARN's configuration is; Spark takes it from these alone."""
 NAMES_SHOWN = 3
 _log = logging.getLogger(__name__)
 
@@ -45,11 +50,25 @@ class ClusterView:
 
 def is_cluster(master: str) -> bool:
     """Return whether executors are processes of their own, which somebody else starts."""
-    return master.startswith("spark://")
+    return master.startswith("spark://") or is_managed(master)
+
+
+def is_managed(master: str) -> bool:
+    """Return whether YARN or Kubernetes starts the executors."""
+    return master == YARN or master.startswith(KUBERNETES)
 
 
 def masters_of(master: str) -> list[tuple[str, int]]:
-    """Return host and port of each master in a ``spark://`` URL, which names those that stand by too."""
+    """Return host and port of whoever has to listen: each master of a ``spark://`` URL, those that stand by too.
+
+    Of Kubernetes it is its interface; of YARN nothing is known, as its configuration names it.
+    """
+    if master == YARN:
+        return []
+    if master.startswith(KUBERNETES):
+        address = master.removeprefix(KUBERNETES)
+        url = urlsplit(address if "://" in address else f"https://{address}")
+        return [(url.hostname or "", url.port or (80 if url.scheme == "http" else 443))]
     addresses = master.removeprefix("spark://").split(",")
     return [(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)]
 
@@ -112,6 +131,9 @@ def cores_of(context: SparkContext) -> int:
     here = int(context.defaultParallelism)
     if not is_cluster(context.master):
         return here
+    if is_managed(context.master):  # nobody knows what it may give
+        most = context.getConf().get("spark.dynamicAllocation.maxExecutors") or "0"
+        return max(here, int(most) * int(context.getConf().get("spark.executor.cores") or 1))
     view = ask_master(context)
     if view is None:
         return here
@@ -146,6 +168,25 @@ def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
     return (
         f"no executors yet: {len(view.workers)} workers have been asked to start some; if it stays so, the stderr of"
         " executors in their work directories says why (their Java, their Python, or no way to this machine)"
+    )
+
+
+def why_none_managed(master: str, application: str) -> str:
+    """Return in one line who says why YARN or Kubernetes has given a driver no executors.
+
+    Args:
+        master: as Spark is told.
+        application: its id.
+    """
+    if master == YARN:
+        return (
+            f"no executors: YARN has given none yet; the page of {application} on its ResourceManager says why (its"
+            " queue, the memory and cores of a container, the logs of containers that ended)"
+        )
+    return (
+        "no executors: Kubernetes has given none yet; kubectl describe pods, and logs, with --selector"
+        f" spark-app-selector={application} say why (the image, rights of the service account, room, no way to the"
+        " driver)"
     )
 
 
@@ -198,6 +239,9 @@ class ClusterWatch:
         if self._looks % LOOKS_PER_QUESTION:
             return False
         own_id = driver.applicationId()
+        if is_managed(self._context.master):
+            self.reason = why_none_managed(self._context.master, own_id)
+            return False
         view = ask_master(self._context)
         if view is not None and all(id_ != own_id for id_, _ in view.applications):
             _log.warning("the Spark master does not know application %s any more; was it restarted?", own_id)

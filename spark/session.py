@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidConfig, SparkFailed
 from .class_archive import ClassArchive, archive_directory
-from .cluster import ClusterWatch, is_cluster, masters_of
+from .cluster import HADOOP_VARIABLES, YARN, ClusterWatch, is_cluster, is_managed, masters_of
 from .java import Java, find_java, module_options
 from .session_config import SessionConfig, spark_master, spark_settings
 from .source.requirements import READS_AND_WRITES, need
@@ -66,6 +66,7 @@ class Session:
         context: for jobs without SQL.
         java: which Java runs it.
         has_archive: the JVM started from the archive of classes.
+        scratch: the folder of its files, which is removed with it.
     """
 
     def __init__(self, context: SparkContext, java: Java, jvm: Jvm):
@@ -76,7 +77,7 @@ class Session:
         self._spark: SparkSession | None = None
         self._making = threading.Lock()
         self._process = process
-        self._scratch = jvm.scratch
+        self.scratch = jvm.scratch
         self._cluster: ClusterWatch | None = None
         if is_cluster(context.master):
             # A driver that the cluster has given up can do no more; whoever waits for the JVM's end learns it so.
@@ -148,7 +149,7 @@ class Session:
             SparkContext._gateway = SparkContext._jvm = None
         finally:
             end_jvm(self._process, timeout_s)
-            remove_scratch(self._scratch)
+            remove_scratch(self.scratch)
 
     def __enter__(self) -> Session:
         return self
@@ -174,6 +175,7 @@ def open_session(
     need_spark()
     environment = dict(os.environ if environment is None else environment)
     java = find_java(environment)
+    need_configuration(config.master, environment)
     reach_master(config.master)
     with _OPENING:
         session = _open(config, java, environment)
@@ -198,13 +200,28 @@ def spark_jars() -> Path:
     return Path(pyspark.__file__).parent / "jars"
 
 
+def need_configuration(master: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the directories of Hadoop's configuration that an environment names; YARN needs one.
+
+    Raises:
+        InvalidConfig: YARN has none.
+    """
+    found = [environment[name] for name in HADOOP_VARIABLES if environment.get(name)]
+    if master == YARN and not any(Path(path).is_dir() for path in found):
+        raise InvalidConfig(
+            f"YARN is found by Hadoop's configuration, and {' and '.join(HADOOP_VARIABLES)} name no directory that is"
+            f" there{f': {chr(44).join(found)}' if found else ''}; set one of them in the environment"
+        )
+    return found
+
+
 def reach_master(master: str) -> None:
     """Check that a cluster's master listens: Spark itself would try for a minute.
 
     Raises:
         SparkFailed: nobody does.
     """
-    if not is_cluster(master):
+    if not is_cluster(master) or master == YARN:
         return
     failures = []
     for host, port in masters_of(master):
@@ -214,7 +231,8 @@ def reach_master(master: str) -> None:
             failures.append(f"{host}:{port}: {error}")
         else:
             return
-    raise SparkFailed(f"no Spark master answers ({'; '.join(failures)}); start it, or correct {master}")
+    who = "Kubernetes does not answer" if is_managed(master) else "no Spark master answers"
+    raise SparkFailed(f"{who} ({'; '.join(failures)}); start it, or correct {master}")
 
 
 def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Session:
@@ -311,8 +329,10 @@ def start_jvm(
         f"-Xmx{config.heap}",
         f"-Djava.io.tmpdir={(scratch / _TEMPORARY).readlink()}",
         "-cp",
-        f"{home / 'conf'}:{home / 'jars'}/*",
+        ":".join([f"{home / 'conf'}", f"{home / 'jars'}/*", *need_configuration(config.master, environment)]),
         "org.apache.spark.deploy.SparkSubmit",
+        # What these want prepared, the setting alone would not.
+        *(("--master", spark_master(config.master)) if is_managed(config.master) else ()),
         # The driver's classes come from here; the setting alone would give them to executors only.
         *(("--jars", config.settings["spark.jars"]) if config.settings.get("spark.jars") else ()),
         "pyspark-shell",
@@ -414,12 +434,14 @@ def check_ready(master: str, environment: Mapping[str, str] | None = None, direc
         directory: where Spark writes; made if it is not there.
 
     Raises:
-        InvalidConfig: something is not installed, the master is of an unknown kind, or there is no room.
+        InvalidConfig: something is not installed or configured, the master is of an unknown kind, or there is no room.
         SparkFailed: no master answers.
     """
     need_spark()
-    find_java(os.environ if environment is None else environment)
+    environment = os.environ if environment is None else environment
+    find_java(environment)
     spark_master(master)
+    need_configuration(master, environment)
     reach_master(master)
     if directory is not None:
         _check_room(directory)

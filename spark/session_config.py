@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InvalidConfig
-from .cluster import is_cluster
+from .cluster import KUBERNETES, YARN, is_cluster
 from .spark_version import installed_spark, version_settings
 from .task_killer import WORKER_MODULE
 
@@ -38,7 +38,12 @@ CLUSTER_SETTINGS = {
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
     "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
 }
-"""What differs beside on a standalone cluster."""
+"""What differs beside where executors are processes of their own."""
+NO_CONNECT = (
+    "functions need a driver of their own, which cancels their tasks and looks into their plans; set sparkMaster to the"
+    " master of that cluster (docs/spark.md)"
+)
+"""Why ``sparkRemote`` is refused, and what to do."""
 _TOO_LATE = "the JVM of the driver is started before settings are read; remove it"
 _NOT_SETTINGS = {
     "spark.master": "the master is given beside the settings",
@@ -49,6 +54,7 @@ _NOT_SETTINGS = {
     "spark.driver.extraLibraryPath": _TOO_LATE,
     "spark.pyspark.driver.python": "this process is the driver; remove it",
     "spark.submit.deployMode": "this process is the driver; remove it",
+    "spark.remote": "a session of Spark Connect has no driver here; give a master",
     "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
 }
 """What would have no effect, with the way that has."""
@@ -60,7 +66,7 @@ class SessionConfig:
 
     Attributes:
         directory: for everything that Spark writes beside results; what dead drivers left there is removed.
-        master: ``local``, ``local[N]``, ``local[*]`` or ``spark://host:port``.
+        master: ``local``, ``local[N]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://https://host:port``.
         app_name: shown by Spark.
         heap: of the driver's JVM, as ``-Xmx`` takes it.
         driver_host: where executors of a cluster reach this process.
@@ -98,7 +104,7 @@ def spark_master(master: str) -> str:
     """Return the master as Spark is told; a local one tries each task `TASK_ATTEMPTS` times.
 
     Raises:
-        InvalidConfig: it is neither local nor a standalone cluster.
+        InvalidConfig: it is of no kind that is known.
     """
     local = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)\])?", master)
     if local:
@@ -107,7 +113,17 @@ def spark_master(master: str) -> str:
         r"spark://[^/,:]+:\d+(,[^/,:]+:\d+)*", master
     ):
         return master
-    raise InvalidConfig(f"Spark master {master!r} is not supported; give local[N], local[*] or spark://host:port")
+    if master == YARN:
+        return master
+    kubernetes = re.fullmatch(r"k8s://(https?://)?([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?", master)
+    if kubernetes:  # Spark takes one without a scheme from its own scripts only
+        return master if kubernetes[1] else f"{KUBERNETES}https://{master.removeprefix(KUBERNETES)}"
+    if master.startswith("sc://"):
+        raise InvalidConfig(f"Spark master {master!r} is a server of Spark Connect: {NO_CONNECT}")
+    raise InvalidConfig(
+        f"Spark master {master!r} is not supported; give local[N], local[*], spark://host:port, yarn or"
+        " k8s://https://host:port"
+    )
 
 
 def spark_settings(config: SessionConfig, scratch: Path) -> dict[str, str]:

@@ -53,7 +53,7 @@ class WorkerConfig:
             empty: functions keep no state.
         state_key_file: with the key of the table service (`stateStorageTokenSecretKey`; ours); each function gets the
             token of its own table then. Empty where the service asks for no token.
-        spark_master: where Spark functions run, ``local[N]``, ``local[*]`` or ``spark://host:port`` (`sparkMaster`).
+        spark_master: where Spark functions run, as `spark.session_config.SessionConfig` takes it (`sparkMaster`).
         spark_driver_memory: heap of their driver's JVM on this worker (`sparkDriverMemory`).
         spark_settings: of Spark itself, such as ``spark.executor.memory`` (`sparkSettings`); they win over ours.
         spark_starts_ahead: start that JVM as soon as the worker has a Spark function (`sparkStartAhead`), not with the

@@ -9,7 +9,7 @@ import click
 
 from ..failure import Failure
 from .config_key import Key
-from .config_values import host_names, one_of, process_users, store_url, texts, words
+from .config_values import host_names, no_spark_remote, one_of, process_users, store_url, texts, words
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
 from .config_values import scaled as _scaled
@@ -184,6 +184,7 @@ WORKER_KEYS: dict[str, Key] = {
     "stateStorageServiceUrl": Key("worker", "state_url", _text),
     "stateStorageTokenSecretKey": Key("worker", "state_key_file", _text),
     "sparkMaster": Key("worker", "spark_master", _text),
+    "sparkRemote": Key("worker", "", no_spark_remote),
     "sparkDriverMemory": Key("worker", "spark_driver_memory", _text),
     "sparkSettings": Key("worker", "spark_settings", _spark_settings),
     "sparkStartAhead": Key("worker", "spark_starts_ahead", _truth),
@@ -220,6 +221,7 @@ ELSEWHERE = (
 STANDALONE_KEYS: dict[str, Key] = (
     {name: key for name, key in BROKER_KEYS.items() if name != BY_TLS_ONLY}
     | {name: key for name, key in WORKER_KEYS.items() if key.record == "worker" and key.field not in (*ELSEWHERE, "")}
+    | {"sparkRemote": WORKER_KEYS["sparkRemote"]}
     | {name: key for name, key in STATE_KEYS.items() if key.field == "port"}
 )
 """What standalone takes: its worker's address, broker, state store and cluster are its own."""

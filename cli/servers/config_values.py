@@ -127,6 +127,13 @@ def process_users(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def no_spark_remote(value: Any) -> str:
+    """Refuse servers of Spark Connect."""
+    from ...spark.session_config import NO_CONNECT  # nobody else needs it here
+
+    raise ValueError(f"runs on a server of Spark Connect are not supported: {NO_CONNECT}")
+
+
 def spark_settings(value: Any) -> dict[str, str]:
     """Return Spark's own settings by name; Spark writes truth as YAML does."""
     if not isinstance(value, dict) or not all(isinstance(one, str | int | float) for one in value.values()):

@@ -18,7 +18,7 @@ class SparkConfig:
 
     Attributes:
         data_dir: Spark's files and log are kept below.
-        master: ``local``, ``local[N]``, ``local[*]`` or ``spark://host:port``.
+        master: as `SessionConfig` takes it.
         heap: of the driver's JVM, as ``-Xmx`` takes it.
         driver_host: where executors of a cluster reach this machine.
         settings: of Spark; they win over ours.

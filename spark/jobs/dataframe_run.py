@@ -32,6 +32,7 @@ from ..source.ranges import Span, TopicRange
 from ..source.security_options import as_options
 from ..source.source import MagnetarSource, TopicReader
 from ..spark_version import register
+from ..task_libraries import announced
 from .function_contexts import DataFrameContext
 from .plans import RESET_REMEDY, Plan, Task
 
@@ -49,6 +50,7 @@ class DataFrameRun:
 
     Attributes:
         rows: messages that were read, once they are known.
+        libraries: what tasks are told of the function's requirements, as of `for_tasks`; empty if there are none.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class DataFrameRun:
             logger: of the function.
         """
         self.rows = 0
+        self.libraries = ""
         self._spec = spec
         self._spark = spark.newSession()
         self._plan = plan
@@ -82,6 +85,10 @@ class DataFrameRun:
             InvalidConfig: it returned what cannot be written.
             Exception: whatever the function or its jobs raise.
         """
+        with announced(self._spark, self.libraries):
+            self._run()
+
+    def _run(self) -> None:
         activate(self._spark)
         for source in (MagnetarSource, PlannedSource):
             register(self._spark, source)

@@ -112,11 +112,6 @@ class SparkFunction:
         if not self.is_dataframe:
             return
         loaded.only((Kind.PLAIN,), "a function of a DataFrame")
-        if self.libraries is not None:
-            raise FunctionLoadError(
-                f"{self.spec.details.className} takes a DataFrame, and the requirements.txt of a package is installed"
-                " for functions of messages only; install them where Spark runs, or put their modules into the package"
-            )
         home.pickle_by_value()
 
     def close(self) -> None:

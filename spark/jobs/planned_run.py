@@ -23,6 +23,7 @@ from ...instance.identity import incarnation_of, table_of
 from ...instance.stats import format_error, now_ms
 from ...state.client import TableClient
 from ..cluster import cores_of
+from ..task_libraries import for_tasks
 from .planner import Planner, Subscription
 from .plans import Plan, PlanStore, RunFenced, RunRequest
 from .progress import RunProgress, add_metrics
@@ -209,9 +210,12 @@ class PlannedRun:
     def _run_dataframe(self, context: SparkContext, store: PlanStore, plan: Plan) -> Work:
         from .dataframe_run import DataFrameRun
 
-        spark = self._function.open_session().spark
+        session = self._function.open_session()
         spec = self._function.spec_for_tasks(context)
-        run = DataFrameRun(spec, spark, plan, self._function.call, self._function.logger)
+        run = DataFrameRun(spec, session.spark, plan, self._function.call, self._function.logger)
+        if self._function.libraries is not None:
+            scratch = None if runs_here(context) else session.scratch
+            run.libraries = for_tasks(context, spec.function_name, self._function.libraries, scratch)
         jobs = JobProgress(context, self._tag)
         self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()

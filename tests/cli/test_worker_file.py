@@ -79,7 +79,7 @@ def refusal(tmp_path: Path, text: str) -> str:
 def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
     elsewhere = {*TLS_KEYS, *SECURITY_KEYS, *AUTHORIZATION_KEYS, *WORKER_CLIENT_KEYS}  # test_security_settings
-    own = set(WORKER_KEYS) - elsewhere
+    own = set(WORKER_KEYS) - elsewhere - {"sparkRemote"}  # which is refused
     assert {line.split(":")[0] for line in FILE.split("\n") if line} == own
     assert config.worker_tls_port == 6761
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
@@ -127,6 +127,11 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
         ),
         ("processRuntimeUsers: [c]", "processRuntimeUsers: ['c'] is refused: system users by tenant are expected"),
         ("sparkSettings: 4", "sparkSettings: 4 is refused: names of Spark's settings with their values are expected"),
+        (
+            "sparkRemote: sc://a:15002",
+            "sparkRemote: 'sc://a:15002' is refused: runs on a server of Spark Connect are not supported: functions"
+            " need a driver of their own",
+        ),
         ("rescheduleTimeoutMs: soon", "rescheduleTimeoutMs: 'soon' is refused: a whole number is expected"),
     ],
 )

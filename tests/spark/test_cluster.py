@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from magnetar.spark.cluster import ClusterView, why_none
+from magnetar.spark.cluster import ClusterView, cores_of, masters_of, why_none, why_none_managed
 
 OWN = ("app-1", "magnetar functions")
 TWO = ((1, 600), (4, 2048))
@@ -41,3 +44,26 @@ TWO = ((1, 600), (4, 2048))
 )
 def test_the_reason_names_what_is_missing(view: ClusterView | None, said: str) -> None:
     assert why_none(view, OWN[0], 1024) == said
+
+
+def test_yarn_and_kubernetes_are_asked_by_their_own_means() -> None:
+    assert why_none_managed("yarn", "application_1").startswith(
+        "no executors: YARN has given none yet; the page of application_1 on its ResourceManager says why"
+    )
+    assert "--selector spark-app-selector=spark-1 say why" in why_none_managed("k8s://https://a", "spark-1")
+    assert masters_of("k8s://https://a.example/path") == [("a.example", 443)]
+    assert masters_of("k8s://http://[::1]:8001") == [("::1", 8001)]
+    assert masters_of("yarn") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores"),
+    [
+        ({}, 2),
+        ({"spark.dynamicAllocation.maxExecutors": "8"}, 8),
+        ({"spark.dynamicAllocation.maxExecutors": "8", "spark.executor.cores": "4"}, 32),
+    ],
+)
+def test_runs_are_cut_for_as_many_cores_as_yarn_may_give(settings: dict[str, str], cores: int) -> None:
+    context: Any = SimpleNamespace(defaultParallelism=2, master="yarn", getConf=lambda: settings)
+    assert cores_of(context) == cores

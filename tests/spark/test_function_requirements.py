@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import time
@@ -22,13 +23,41 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host_config import SparkConfig
 from magnetar.runtime.spark.runtime import SparkRuntime
 from magnetar.spark.jobs.user_code import Shipment, WorkerFunction, pack
+from magnetar.spark.task_libraries import put_in_place
 
 from tests.spark.functions import Lab, make_spec
+from tests.spark.spark_cluster import Master
 from tests.support.eventually import until
 from tests.support.wheels import unpacked, wheel
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 SAYS = "import greeting_parts\n\ndef process(value):\n    return f'{greeting_parts.VERSION} {value}'\n"
+
+
+FRAMES = """
+import threading
+from pathlib import Path
+
+import greeting_parts
+from pyspark.sql.functions import udf
+
+WHERE = Path(__file__).parents[2] / "where"
+
+@udf("string")
+def greet(value):
+    from greeting_parts import VERSION
+    with WHERE.open("a") as file:
+        print(Path(greeting_parts.__file__).parents[1], file=file)
+    return f"{VERSION} {value}"
+
+def process(df):
+    greeted = df.select(greet(df.value.cast("string")).alias("value"))
+    version = df.rdd.map(lambda row: greeting_parts.VERSION).first()  # no query, as of SQL
+    thread = threading.Thread(target=greeted.collect)
+    thread.start()
+    thread.join()
+    return greeted.selectExpr(f"concat('{greeting_parts.VERSION} {version} ', value) AS value")
+"""
 
 
 def package(directory: Path, version: str, code: str = SAYS) -> Path:
@@ -273,8 +302,26 @@ def test_a_run_uses_what_was_installed(lab: Lab, tmp_path: Path, libraries: Libr
     assert libraries.has(function.spec.function_name, None)
 
 
-def test_a_dataframe_function_with_requirements_is_refused(lab: Lab, tmp_path: Path, libraries: Libraries) -> None:
-    code = package(tmp_path / "code", "1.0", "def process(df):\n    return df\n")
-    with pytest.raises(FunctionLoadError, match=r"takes a DataFrame, and the requirements\.txt .* messages only"):
-        lab.function("", package=code, installer=Installer(tmp_path / "installed"))
-    assert libraries.has(f"public/default/{lab.name}", None)
+def test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls(
+    lab: Lab, master: Master, tmp_path: Path, libraries: Libraries
+) -> None:
+    installer, outputs = Installer(tmp_path / "installed"), []
+    for version in ("1.0", "2.0"):  # the workers that have loaded the first are there when the second comes
+        function = lab.function("", package=package(tmp_path / version, version, FRAMES), installer=installer)
+        lab.fill([[b"a"], [b"b"]])
+        end = lab.run(function, version)
+        assert end.stage == "done", end.error
+        outputs += [f"{version} {version} {version} {value}".encode() for value in ("a", "b")]
+        assert sorted(lab.outputs()) == outputs
+        for place in (tmp_path / "where").read_text().splitlines():
+            assert Path(place).is_relative_to(installer.directory) is (master.cluster is None)
+        function.close()
+    other = lab.function("", package=package(tmp_path / "3.0", "3.0", FRAMES), installer=installer, name="other")
+    with pytest.raises(FunctionLoadError, match=r"requires greeting-parts 4\.0, and function public/default/other has"):
+        lab.function("", package=package(tmp_path / "4.0", "4.0", FRAMES), installer=installer)
+    other.close()
+
+
+def test_what_an_executor_was_not_sent_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FunctionLoadError, match=rf"of function f are not in {tmp_path}/gone; trigger it again"):
+        put_in_place(json.dumps({"function": "f", "directory": str(tmp_path / "gone")}))

@@ -247,8 +247,8 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     )
     with pytest.raises(SparkFailed, match=r"no Spark master answers .*correct spark://127\.0\.0\.1:1"):
         await away.start(make())
-    with pytest.raises(InvalidConfig, match="Spark master 'yarn' is not supported"):
-        SparkConfig(data_dir=tmp_path, master="yarn")
+    with pytest.raises(InvalidConfig, match="Spark master 'mesos://a:1' is not supported"):
+        SparkConfig(data_dir=tmp_path, master="mesos://a:1")
     monkeypatch.setattr("magnetar.spark.java.find_spec", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

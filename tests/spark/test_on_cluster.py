@@ -8,6 +8,10 @@ import pytest
 
 from tests.spark.functions import Lab, Running
 from tests.spark.spark_cluster import ON_CLUSTER, Master
+from tests.spark.test_function_requirements import (  # noqa: F401
+    libraries,
+    test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls,
+)
 from tests.spark.test_function_run import (  # noqa: F401  collected here once more
     SLOW,
     batches,

@@ -90,11 +90,16 @@ def test_the_bounds_are_those_of_the_extra() -> None:
 @pytest.mark.parametrize(
     ("master", "text"),
     [
-        ("yarn", "Spark master 'yarn' is not supported; give local[N], local[*] or spark://host:port"),
+        ("mesos://a:1", "Spark master 'mesos://a:1' is not supported; give local[N], local[*], spark://host:port, "),
+        ("sc://a:1", "Spark master 'sc://a:1' is a server of Spark Connect: functions need a driver of their own"),
+        ("yarn", "HADOOP_CONF_DIR and YARN_CONF_DIR name no directory that is there: /nonexistent; set one of them"),
+        ("k8s://127.0.0.1:1", "Kubernetes does not answer (127.0.0.1:1: [Errno 111] Connection refused)"),
         ("spark://127.0.0.1:1", "no Spark master answers (127.0.0.1:1: [Errno 111] Connection refused)"),
     ],
 )
-def test_a_master_that_is_not_there_is_named(master: str, text: str) -> None:
+def test_a_master_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, master: str, text: str) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/nonexistent")
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
     assert text in refusal(master)
 
 

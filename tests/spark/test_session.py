@@ -104,12 +104,18 @@ def test_the_option_of_a_module_is_left_out_where_java_lacks_it(tmp_path: Path) 
     assert shown.splitlines() == ["-Da=b c", "-cp", "x", 'quo"te', "$HOME"]
 
 
-def test_masters_are_local_or_standalone() -> None:
+def test_masters_are_local_standalone_yarn_or_kubernetes() -> None:
     assert spark_master("local") == "local[1,4]"
     assert spark_master("local[*]") == "local[*,4]"
     assert spark_master("local[3]") == "local[3,4]"
     assert spark_master("spark://a:1,b:2") == "spark://a:1,b:2"
-    for wrong in ("yarn", "k8s://x", "local[x]", "local[0]", "spark://a", ""):
+    assert spark_master("yarn") == "yarn"
+    assert spark_master("k8s://http://a:1") == "k8s://http://a:1"
+    assert spark_master("k8s://a") == "k8s://https://a"
+    for wrong in ("yarn-client", "k8s://", "k8s://me:secret@a", "k8s://ftp://a"):
+        with pytest.raises(InvalidConfig, match="is not supported; give local"):
+            spark_master(wrong)
+    for wrong in ("local[x]", "local[0]", "spark://a", ""):
         with pytest.raises(InvalidConfig, match="is not supported; give local"):
             spark_master(wrong)
     with pytest.raises(InvalidConfig, match="heap='much' is no size"):

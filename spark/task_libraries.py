@@ -1,0 +1,132 @@
+"""The requirements of a DataFrame function on the search path of the Python workers that run its tasks.
+
+Design: a run has a session of its own, and a setting of it says where they are. Spark hands the settings of a session
+to the tasks of its queries as local properties, whatever thread starts them; jobs that are no queries (of RDDs) have
+the property of the run's thread. A worker puts the directory in place before it unpickles what it is to call, for that
+names modules out of it. Where tasks run on other machines each executor is sent the directory as an archive, once,
+which Spark unpacks: modules with compiled code cannot be imported from a zip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FunctionLoadError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+PROPERTY = "spark.magnetar.requirements"
+"""Setting of a session, and so local property of its jobs: a function, and where its requirements are."""
+_ARCHIVE = "magnetar-requirements-"
+_CACHES = "__pycache__"
+_SETUP = "setup_spark_files"
+
+
+def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Path | None) -> str:
+    """Return what tasks are told of requirements, which lie where they run from then on.
+
+    Args:
+        context: that runs the tasks.
+        function: by name.
+        libraries: where they are installed on this machine, in a directory named after its content.
+        scratch: for an archive of them, kept as long as the context; None: all tasks run on this machine.
+    """
+    if scratch is None:
+        return json.dumps({"function": function, "directory": str(libraries)})
+    name = f"{_ARCHIVE}{libraries.name}"
+    archive = scratch / f"{name}.zip"
+    if not archive.exists():
+        _write(archive, libraries)
+    context.addArchive(f"{archive}#{name}")  # of one that it has already Spark takes no notice
+    return json.dumps({"function": function, "archive": name})
+
+
+def _write(archive: Path, libraries: Path) -> None:
+    number, fresh = tempfile.mkstemp(dir=archive.parent)
+    with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as target:
+        for path in sorted(libraries.rglob("*")):
+            if path.is_file() and _CACHES not in path.parts:
+                target.write(path, path.relative_to(libraries).as_posix())
+    os.rename(fresh, archive)  # complete or absent: two runs may need it at a time
+
+
+@contextlib.contextmanager
+def announced(spark: SparkSession, text: str) -> Iterator[None]:
+    """Have the tasks of a session, and of jobs that this thread starts, be told where requirements are.
+
+    Args:
+        spark: a session that is used for one function alone.
+        text: of `for_tasks`; empty if there are none.
+    """
+    if not text:
+        yield
+        return
+    context = spark.sparkContext
+    spark.conf.set(PROPERTY, text)
+    context.setLocalProperty(PROPERTY, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(PROPERTY, None)  # removes it
+
+
+def install(worker_util: Any) -> None:
+    """Have each task of this Python worker find the requirements that it was told of.
+
+    Args:
+        worker_util: PySpark's module; its function that places the files of a task is called when the task's context
+            is known, and what the task is to call is still bytes.
+    """
+    original: Callable[..., None] = getattr(worker_util, _SETUP)
+
+    def setup(*arguments: Any, **named: Any) -> None:
+        original(*arguments, **named)
+        from pyspark.taskcontext import TaskContext
+
+        context = TaskContext.get()
+        text = None if context is None else context.getLocalProperty(PROPERTY)
+        if text:
+            put_in_place(text)
+
+    setattr(worker_util, _SETUP, setup)
+    worker = sys.modules.get("pyspark.worker")  # which has it by name where it is imported already
+    if worker is not None:
+        setattr(worker, _SETUP, setup)
+
+
+def put_in_place(text: str) -> None:
+    """Put the requirements of a function on the search path of this process.
+
+    Raises:
+        FunctionLoadError: they are not on this machine, or something in them is here in another version.
+    """
+    from ..instance.loading.libraries import LIBRARIES
+
+    told = json.loads(text)
+    function = told["function"]
+    directory = _unpacked(told["archive"]) if "archive" in told else Path(told["directory"])
+    if not directory.is_dir():
+        raise FunctionLoadError(
+            f"the requirements of function {function} are not in {directory}; trigger it again, or functions restart"
+        )
+    if not LIBRARIES.has(function, directory):
+        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
+        LIBRARIES.use(function, directory, displaces=True)
+
+
+def _unpacked(name: str) -> Path:
+    """Return where Spark has unpacked an archive of the context, also for sessions with files of their own."""
+    from pyspark import SparkFiles
+
+    root = Path(SparkFiles.getRootDirectory()).absolute()
+    return next((path for path in (root / name, root.parent / name) if path.is_dir()), root / name)
