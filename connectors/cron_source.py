@@ -14,7 +14,7 @@ from typing import Literal
 
 from ..api.connector import Record, Source, SourceContext
 from ..api.connector_config import option
-from .schedule import Schedule
+from ..config.schedule import Schedule
 
 _WAIT_S = 0.5
 _BATCH_MAX = 1000

@@ -10,7 +10,7 @@ from typing import Any
 from ..api.connector import Trigger
 from ..api.connector_config import option, read_config
 from ..config.batch_source import CRON, IMMEDIATE
-from .schedule import Schedule
+from ..config.schedule import Schedule
 
 
 @dataclass

@@ -34,7 +34,7 @@ def test_both_guarantees_that_hold_are_accepted(guarantee: str) -> None:
         ({"parallelism": 2}, "parallelism: 2 instances", "minPartitions"),
         ({"minPartitions": 0}, "minPartitions: 0 is not between 1 and 100000", ""),
         ({"minPartitions": 4, "retainOrdering": True}, "minPartitions: with retainOrdering", "leave one"),
-        ({"cron": "* * * *"}, "cron: '* * * *' has 4 fields of five", "*/5 * * * *"),
+        ({"cron": "* * * *"}, "cron '* * * *' has 4 fields", "minute hour day month weekday"),
         ({"backlogTrigger": -1}, "backlogTrigger: -1 is not between 1 and", "0 is for none"),
         ({"continuousIntervalMs": 999}, "continuousIntervalMs: 999 is not between 1000 and", "0 is for none"),
         ({"cron": "0 * * * *", "continuousIntervalMs": 1000}, "continuousIntervalMs: runs begin by cron", "clear it"),

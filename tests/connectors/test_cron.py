@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from magnetar.api.connector_config import read_config
 from magnetar.client.client import AsyncClient
+from magnetar.config.schedule import Schedule
 from magnetar.connectors.cron_source import CronConfig, CronSource
-from magnetar.connectors.schedule import Schedule
 from magnetar.errors import InvalidConfig
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records

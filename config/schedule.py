@@ -1,4 +1,4 @@
-"""Times of a cron expression, for the source ``cron`` and for the discovery of batch sources.
+"""Times of a cron expression: of the source ``cron``, of the discovery of batch sources, of runs of Spark functions.
 
 Five fields are cron's: minute, hour, day of the month, month, weekday; where both days are given one is enough. Six are
 Spring's, which Pulsar has, with the second in front; there both days must fit. Names, ``L``, ``MON#1``, ``?`` and
