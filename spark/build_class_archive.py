@@ -65,6 +65,7 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
         heap="512m",
         log_file=scratch / "jvm.log",
         class_archive=False,
+        progress=False,
         jvm_options=(f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds*=off"),
     )
     session = open_session(config, environment)

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import InvalidConfig, SparkFailed
 from .class_archive import ClassArchive, archive_directory
@@ -34,6 +34,8 @@ from .spark_version import register
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from .job_progress import JobProgress
 
 __all__ = ["Session", "SessionConfig", "check_ready", "open_session"]
 
@@ -78,6 +80,7 @@ class Session:
         self._making = threading.Lock()
         self._process = process
         self.scratch = jvm.scratch
+        self._progress: JobProgress | None = None
         self._cluster: ClusterWatch | None = None
         if is_cluster(context.master):
             # A driver that the cluster has given up can do no more; whoever waits for the JVM's end learns it so.
@@ -131,6 +134,14 @@ class Session:
         if with_sql:
             self.spark  # noqa: B018  made here
 
+    def show_progress(self, wanted: Literal["auto"] | bool) -> None:
+        """Begin to show how far jobs are, as `SessionConfig.progress` says."""
+        from .job_progress import JobProgress, place_for
+
+        place = place_for(wanted)
+        if place is not None and self._progress is None:
+            self._progress = JobProgress(self.context.statusTracker(), place).start()
+
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """End the session and its JVM; within ``timeout_s`` in any case."""
         from py4j.protocol import Py4JError
@@ -138,6 +149,8 @@ class Session:
 
         if self._cluster is not None:
             self._cluster.close()
+        if self._progress is not None:
+            self._progress.close()
         try:
             # A JVM that died already cannot be asked; what it left is removed all the same.
             with contextlib.suppress(Py4JError, OSError):
@@ -185,6 +198,8 @@ def open_session(
         except BaseException:
             session.stop(0)
             raise
+    if config.progress is not False and not config.has_own_bar():
+        session.show_progress(config.progress)
     return session
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ..errors import InvalidConfig
 from .cluster import KUBERNETES, YARN, is_cluster
@@ -16,6 +17,7 @@ from .task_killer import WORKER_MODULE
 TASK_ATTEMPTS = 4
 """How often a task is tried in local mode; Spark's own default there is once."""
 
+_OWN_BAR = "spark.ui.showConsoleProgress"
 SETTINGS = {
     # A short job does not wait behind a long one.
     "spark.scheduler.mode": "FAIR",
@@ -24,7 +26,7 @@ SETTINGS = {
     # Two attempts of one task at a time would fight for one producer name.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    _OWN_BAR: "false",  # `job_progress` has one that notebooks show too
     # Spark's own, and the options of the source that may hold a secret themselves.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]?params|private[.]key",
 }
@@ -76,6 +78,8 @@ class SessionConfig:
         log_file: what the JVM says; None leaves it on standard error.
         class_archive: start the JVM from the archive of classes if there is one (see `class_archive`).
         jvm_options: more options of the JVM.
+        progress: show on standard error how far jobs are: True, False, or ``auto``, which is in notebooks and where
+            standard error is a terminal.
     """
 
     directory: Path
@@ -88,16 +92,25 @@ class SessionConfig:
     log_file: Path | None = None
     class_archive: bool = True
     jvm_options: tuple[str, ...] = ()
+    progress: Literal["auto"] | bool = "auto"
 
     def __post_init__(self) -> None:
         spark_master(self.master)
         if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
             raise InvalidConfig(f"heap={self.heap!r} is no size of a Java heap; for example 512m or 2g")
+        if self.progress not in ("auto", True, False):
+            raise InvalidConfig(f"progress={self.progress!r} must be 'auto', True or False")
+        if self.progress is True and self.has_own_bar():
+            raise InvalidConfig(f"progress=True and {_OWN_BAR}=true would both draw a bar; leave one of them out")
         for name in self.settings:
             if not name.startswith("spark."):
                 raise InvalidConfig(f"{name!r} is no setting of Spark: their names begin with spark.")
             if (remedy := _NOT_SETTINGS.get(name)) is not None:
                 raise InvalidConfig(f"{name} cannot be set so; {remedy}")
+
+    def has_own_bar(self) -> bool:
+        """Whether the settings have Spark draw its own bar, where the JVM writes its errors."""
+        return self.settings.get(_OWN_BAR, "false").lower() == "true"
 
 
 def spark_master(master: str) -> str:

@@ -54,6 +54,7 @@ class SparkConfig:
             settings=self.settings,
             log_file=self.data_dir / "logs" / "spark.log",
             class_archive=self.class_archive,
+            progress=False,  # `functions trigger` shows that of each run
         )
 
 

@@ -1,0 +1,221 @@
+"""Shows how far the jobs of a session are: one line on a terminal, or below the cell of a notebook.
+
+Spark's own bar is written by the JVM, and so is in the log file of a session, or nowhere in a notebook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any, Literal, Protocol
+
+Wanted = Literal["auto"] | bool
+POLL_S = 0.2
+DELAY_S = 0.5
+"""Jobs that are done before show nothing."""
+LINE_PERIOD_S = 5.0
+"""Least interval between lines where a line cannot be written over."""
+_STOP_TIMEOUT_S = 2.0
+_BAR_WIDTH = 24
+_EMPTY_POLLS = 2
+"""Between two stages nothing runs for a moment."""
+
+
+class StageInfo(Protocol):
+    """What Spark tells of a stage; a ``SparkStageInfo`` is one."""
+
+    numTasks: int
+    numActiveTasks: int
+    numCompletedTasks: int
+    numFailedTasks: int
+
+
+class Tracker(Protocol):
+    """What tells of stages; a ``StatusTracker`` is one."""
+
+    def getActiveStageIds(self) -> list[int]:
+        """Return which stages run."""
+
+    def getStageInfo(self, stage: int) -> StageInfo | None:
+        """Return what is known of one."""
+
+
+class Place(Protocol):
+    """Where a line is shown."""
+
+    def show(self, line: str) -> None:
+        """Show a line instead of the last one."""
+
+    def end(self, line: str) -> None:
+        """Take the last line away, or have ``line`` stay for it; the next `show` begins anew."""
+
+
+class TerminalLine:
+    """A line that is written over, and erased at the end."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def show(self, line: str) -> None:
+        """Write it, and go back to its beginning: what the program prints next begins there."""
+        width = shutil.get_terminal_size().columns - 1
+        self._write(f"\r\x1b[K{line[:width]}\r")
+
+    def end(self, line: str) -> None:
+        """Erase it."""
+        self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        self._file.write(text)
+        self._file.flush()
+
+
+class PlainLines:
+    """Lines of a file or a pipe, some seconds apart."""
+
+    def __init__(self, file: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._clock = clock
+        self._next_s = clock()
+
+    def show(self, line: str) -> None:
+        """Write a line if the last one is `LINE_PERIOD_S` old."""
+        now_s = self._clock()
+        if now_s >= self._next_s:
+            self._next_s = now_s + LINE_PERIOD_S
+            print(line, file=self._file, flush=True)
+
+    def end(self, line: str) -> None:
+        """Write the last line; the next one need not wait."""
+        print(line, file=self._file, flush=True)
+        self._next_s = self._clock()
+
+
+class NotebookLine:
+    """A line below the cell that runs."""
+
+    def __init__(self) -> None:
+        self._display = importlib.import_module("IPython.display").display
+        self._handle: Any = None
+
+    def show(self, line: str) -> None:
+        """Put it below the cell, or in the place of the last one."""
+        data = {"text/plain": line}
+        if self._handle is None:
+            self._handle = self._display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def end(self, line: str) -> None:
+        """Leave ``line`` below the cell."""
+        self.show(line)
+        self._handle = None
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def place_for(wanted: Wanted, file: IO[str] | None = None) -> Place | None:
+    """Return where progress is shown; None: nowhere.
+
+    Args:
+        wanted: True, False, or ``auto``: only in a notebook and on a terminal.
+        file: instead of standard error.
+    """
+    if wanted is False:
+        return None
+    if in_notebook():
+        return NotebookLine()
+    file = file or sys.stderr
+    if file is not None and file.isatty() and os.environ.get("TERM") != "dumb":
+        return TerminalLine(file)
+    return None if wanted == "auto" or file is None else PlainLines(file)
+
+
+def line_of(stages: dict[int, StageInfo], elapsed_s: float) -> str:
+    """Return the progress of stages in one line."""
+    done, total, running, failed = (
+        sum(getattr(stage, name) for stage in stages.values())
+        for name in ("numCompletedTasks", "numTasks", "numActiveTasks", "numFailedTasks")
+    )
+    filled = _BAR_WIDTH * done // total if total else 0
+    bar = ("=" * filled + ">" * (filled < _BAR_WIDTH)).ljust(_BAR_WIDTH)
+    named = f"stage{'s' * (len(stages) > 1)} {', '.join(map(str, sorted(stages)))}"
+    failures = f", {failed} failed" if failed else ""
+    return f"[{bar}] {done:,}/{total:,} tasks, {running:,} running{failures}, {named}, {elapsed_s:.0f} s"
+
+
+class JobProgress:
+    """A thread that looks at the stages that run, and shows them."""
+
+    def __init__(self, tracker: Tracker, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
+        """Show what ``tracker`` tells at ``place``, from `start` on."""
+        self._tracker = tracker
+        self._place = place
+        self._clock = clock
+        self._since_s: float | None = None
+        self._is_shown = False
+        self._empty_polls = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="magnetar-spark-progress", daemon=True)
+
+    def start(self) -> JobProgress:
+        """Begin to look; return itself."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the thread; what is shown ends with it."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def look(self) -> None:
+        """Look once, and show what has changed.
+
+        Raises:
+            Py4JError, OSError: the JVM does not answer.
+        """
+        now_s = self._clock()
+        stages = {
+            stage: info
+            for stage in self._tracker.getActiveStageIds()
+            if (info := self._tracker.getStageInfo(stage)) is not None
+        }
+        if not stages:
+            self._empty_polls += 1
+            if self._empty_polls >= _EMPTY_POLLS:
+                self._end(now_s)
+            return
+        self._empty_polls = 0
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s >= DELAY_S:
+            self._is_shown = True
+            self._place.show(line_of(stages, now_s - self._since_s))
+
+    def _end(self, now_s: float) -> None:
+        since_s, is_shown = self._since_s, self._is_shown
+        self._since_s, self._is_shown = None, False
+        if is_shown and since_s is not None:
+            self._place.end(f"no tasks are left, after {now_s - since_s:.0f} s")
+
+    def _run(self) -> None:
+        from py4j.protocol import Py4JError
+
+        # A JVM that died, or a stream that was closed, ends the showing alone: the program learns it by itself.
+        with contextlib.suppress(Py4JError, OSError, ValueError):
+            while not self._stopped.wait(POLL_S):
+                self.look()
+        with contextlib.suppress(OSError, ValueError):
+            self._end(self._clock())
