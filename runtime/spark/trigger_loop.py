@@ -62,6 +62,7 @@ class TriggerLoop:
         self._function = function
         self._now_ms = now_ms
         self._looked_ms = 0
+        self._unknown = ""  # why it is not known whether a run is due
         self._changed = asyncio.Event()
         self._tasks = TaskSet(f"triggers of {name}")
         self._is_started = False
@@ -97,20 +98,20 @@ class TriggerLoop:
         past, now_ms = self._function.past(self._looked_ms), self._now_ms()
         due = due_ms(self._trigger, past)
         if due > now_ms:
-            if past.failures:
-                self.trouble = f"{_failures(past)}; the next one begins at {_shown(due)}"
+            again = f"{_failures(past)}; the next one begins at {_shown(due)}"
+            self.trouble = again if past.failures else self._unknown
             return min((due - now_ms) / 1000, LONGEST_S)
         backlog = await self._function.entries() if asks_for_backlog(self._trigger, past) else UNKNOWN
         if not begins(self._trigger, past, backlog):
             self._looked_ms = now_ms
-            is_told = backlog != UNKNOWN
-            self.trouble = "" if is_told else f"the broker tells no backlog; asked again in {CHECK_MS // 1000} s"
+            blind = f"the broker tells no backlog, so no run begins; it is asked every {CHECK_MS // 1000} s"
+            self._unknown = blind if backlog == UNKNOWN else ""
             return 0
         try:
             await self._function.begin_run(uuid.uuid4().hex[:12], now_ms)
         except (RunNotYet, RunRefused):
             return BUSY_S
-        self.trouble = _failures(past)
+        self.trouble, self._unknown = _failures(past), ""
         return LONGEST_S
 
 

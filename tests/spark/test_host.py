@@ -206,6 +206,12 @@ async def test_a_run_whose_host_dies_each_time_is_given_up(runtime: SparkRuntime
     assert (run.stage, run.runId) == ("failed", "r1")
     assert run.error == "given up after 4 attempts; the last one ended so: the host process of Spark functions was" \
         " ended by SIGKILL"  # fmt: skip
+
+    async def is_kept() -> bool:  # what no driver could
+        remembered = spec.package / "remembered"
+        return remembered.exists() and remembered.read_text() == "r1 failed 0\n"
+
+    await until(is_kept)
     await instance.begin_run("r2")
     await stage(instance, "running")
     await instance.stop(30)

@@ -169,6 +169,11 @@ async def test_a_run_that_fails_is_shown_and_tried_again_after_a_pause(
     assert begun(spec) == 1
     await set_to(times, instance, times.now_ms + 1)
     assert (await ended(instance, spec, 2)).stage == "done"
+
+    async def says_nothing() -> bool:
+        return not (await instance.status()).failureException
+
+    await until(says_nothing)
     await set_to(times, instance, times.now_ms + 1000)
     await ended(instance, spec, 3)
     assert (await instance.status()).failureException == ""
