@@ -101,7 +101,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "spark": (
         ("source",),
         ("spark_version",),
-        ("java", "cluster", "task_killer", "class_archive"),
+        ("java", "cluster", "task_killer", "task_libraries", "class_archive"),
         ("session_config",),
         ("session",),
         ("jobs",),
