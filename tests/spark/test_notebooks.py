@@ -1,7 +1,4 @@
-"""The notebooks of examples/spark: that their files are as Jupyter takes them, and what their cells print.
-
-The one that needs Delta runs in test_lakes.py.
-"""
+"""The notebooks of examples/spark: that their files are as Jupyter takes them, and what their cells print."""
 
 from __future__ import annotations
 
