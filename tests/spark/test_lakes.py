@@ -14,6 +14,7 @@ import pytest
 from magnetar.spark.spark_version import installed_spark
 
 from tests.connectors.servers import maven
+from tests.spark.notebooks import give_session, printed
 from tests.spark.topics import fill, options_for, planned, publish, values
 from tests.support.servers import Server
 
@@ -229,3 +230,21 @@ def test_a_table_becomes_a_topic_and_a_repeated_write_adds_nothing(
         once = {"effectivelyOnce": "true", "admin.url": cluster.web_url, "producer.name.prefix": f"from-{lake}"}
         writer.options(**once).option("topic", f"{topic}-out").save()
     assert sorted(values(options_for(cluster.service_url, f"{topic}-out"))) == sorted(sent)
+
+
+def test_the_notebook_of_delta_brings_its_tables_up_to_date(
+    lakes: Session, cluster: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "delta" not in served():
+        pytest.skip(f"delta has no package for Spark {lakes.spark.version}")
+    monkeypatch.setenv("MAGNETAR_SERVICE_URL", cluster.service_url)
+    monkeypatch.setenv("MAGNETAR_EXAMPLES", str(tmp_path))
+    give_session(monkeypatch, lakes)
+    assert printed("medallion") == [
+        "6 3 2",
+        "cellar: 1 readings, 9.00 degrees",
+        "roof: 2 readings, 22.00 degrees",
+        "8 4 2",
+        "cellar: 2 readings, 12.00 degrees",
+        "roof: 2 readings, 22.00 degrees",
+    ]

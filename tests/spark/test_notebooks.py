@@ -1,4 +1,7 @@
-"""The notebooks of examples/spark: that their files are as Jupyter takes them, and what their cells print."""
+"""The notebooks of examples/spark: that their files are as Jupyter takes them, and what their cells print.
+
+The one that needs Delta runs in test_lakes.py.
+"""
 
 from __future__ import annotations
 
