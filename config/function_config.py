@@ -330,6 +330,10 @@ class FunctionConfig:
         "runtimeEnv", one_of(*RUNTIME_ENVIRONMENTS)._replace(parse=str),
         "Where it runs: process (default), thread or spark.", flags="--runtime",
     )  # fmt: skip
+    sql: str | None = option(
+        "sql", TEXT._replace(metavar="STATEMENT"),
+        "Spark: the query that is the function, over its inputs as views; then there is no code.", flags="--sql",
+    )  # fmt: skip
     min_partitions: int | None = option(
         "minPartitions", INTEGER, "Spark: tasks of a run at least.", flags="--min-partitions"
     )
@@ -385,7 +389,7 @@ FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 """The table: every field that the JSON may have."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
 RUNTIME_OPTIONS = (
-    "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
+    "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs", "sql",
 )  # fmt: skip
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 ENCRYPTION_MARK = "requiresEncryption"
@@ -396,8 +400,8 @@ _PULSARS_ORDER = (
     "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
-    "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
-    "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
+    "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "sql",
+    "minPartitions", "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
     "cleanupSubscription",
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
     "windowConfig", "customRuntimeOptions", "runtimeFlags",
