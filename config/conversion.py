@@ -31,7 +31,7 @@ from .function_config import (
     Resources,
 )
 from .rules import check_fixed, overlay
-from .sql_statement import SQL_CLASS
+from .sql_function import check_code_stays, complete
 from .table import (
     Json,
     attributes,
@@ -62,20 +62,9 @@ def read_function_config(json_object: Json) -> FunctionConfig:
     for attribute, option in runtime_options(values.get("customRuntimeOptions")).items():
         if config.get(attribute) is None:
             config[attribute] = option
-    if config.get("sql"):
-        config = _of_statement(config, values)
+    if config.get("sql") is not None or sent.get("sql") is not None:
+        config = complete(config, values)
     return FunctionConfig(**config, refused=_refused(values))
-
-
-def _of_statement(config: dict[str, Any], values: Json) -> dict[str, Any]:
-    """Return the attributes of a function whose code is a statement, with what follows from that."""
-    if values.get("py"):
-        raise InvalidConfig("py: the function is the statement in sql; leave one out")
-    named = config.get("class_name")
-    if named not in (None, SQL_CLASS):
-        raise InvalidConfig(f"className {named}: the function is the statement in sql; leave one out")
-    implied = {"class_name": SQL_CLASS, "runtime": "PYTHON", "runtime_env": SPARK}
-    return config | {name: value for name, value in implied.items() if config.get(name) is None}
 
 
 def _refused(values: Json) -> dict[str, str]:
@@ -237,8 +226,8 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
     """
     check_fixed(existing, sent)
     _check_position(existing, sent)
+    check_code_stays(existing, sent)
     _check_runtime(existing, sent)
-    _check_code(existing, sent)
     resources = existing.resources
     if resources is not None and sent.resources is not None:
         resources = overlay(resources, sent.resources)
@@ -266,18 +255,6 @@ def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
         raise InvalidConfig(
             f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}: a Spark function"
             " keeps its place in another way; delete the function and create it anew"
-        )
-
-
-def _check_code(existing: FunctionConfig, sent: FunctionConfig) -> None:
-    if sent.sql and not existing.sql:
-        raise InvalidConfig(
-            f"sql: the function is the code of {existing.class_name}; delete the function and create it anew"
-        )
-    if existing.sql and (sent.py or sent.class_name not in (None, SQL_CLASS)):
-        raise InvalidConfig(
-            f"{'py' if sent.py else 'className'}: the function is a statement, sql; delete the function and create it"
-            " anew"
         )
 
 

@@ -401,8 +401,8 @@ _PULSARS_ORDER = (
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
     "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "sql",
-    "minPartitions", "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
-    "cleanupSubscription",
+    "minPartitions", "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition",
+    "skipToLatest", "cleanupSubscription",
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
     "windowConfig", "customRuntimeOptions", "runtimeFlags",
 )  # fmt: skip

@@ -39,7 +39,7 @@ from .function_config import (
     Resources,
 )
 from .schema_rules import check_schemas
-from .sql_statement import check_statement, view_names
+from .sql_function import check_sql
 from .table import fields_of
 
 MAX_NAME_BYTES = 128
@@ -115,6 +115,8 @@ def check(config: FunctionConfig) -> None:
     _check_contradictions(config)
     _check_window(config)
     _check_python(config)
+    if config.sql:
+        check_sql(config)
     _check_spark(config)
     for name, reason in _unsupported(config):
         raise InvalidConfig(f"{name}: {reason}")
@@ -358,11 +360,7 @@ def _check_spark(config: FunctionConfig) -> None:
     if config.runtime_env != SPARK:
         if config.min_partitions is not None:
             raise InvalidConfig("minPartitions: it is for runtimeEnv spark; leave it out, or set parallelism")
-        if config.sql:
-            raise InvalidConfig(f"sql: Spark runs statements, and runtimeEnv is {config.runtime_env}; leave it out")
         return
-    if config.sql:
-        _check_sql(config)
     if config.parallelism != 1:
         raise InvalidConfig(
             f"parallelism: {config.parallelism} instances of a Spark function would be {config.parallelism} drivers for"
@@ -424,23 +422,6 @@ def _check_spark(config: FunctionConfig) -> None:
         raise InvalidConfig("batchBuilder: a run writes with settings of its own; leave it out")
     for what in _non_persistent(config):
         raise InvalidConfig(f"{what}: it keeps nothing that a later run could read or check; use a persistent topic")
-
-
-def _check_sql(config: FunctionConfig) -> None:
-    """Refuse a statement that cannot be one, and what is for functions with code."""
-    check_statement(config.sql or "")
-    view_names(config.input_specs)
-    if not config.output:
-        raise InvalidConfig("sql: its result goes to the output topic, and there is none; set output")
-    for name, value in (("userConfig", config.user_config), ("outputSerdeClassName", config.output_serde_class_name)):
-        if value:
-            raise InvalidConfig(f"{name}: it is for code, and the function is a statement; leave it out")
-    for topic, spec in config.input_specs.items():
-        if spec.serde_class_name:
-            raise InvalidConfig(
-                f"inputSpecs[{topic}].serdeClassName: it is for code, and a statement is given bytes; leave it out, and"
-                " cast value"
-            )
 
 
 def _non_persistent(config: FunctionConfig) -> list[str]:

@@ -51,7 +51,8 @@ def view_names(topics: Iterable[str]) -> dict[str, str]:
         other = seen.setdefault(name.lower(), text)
         if other != text:
             raise InvalidConfig(
-                f"inputs {other} and {text} would both be the view {name}; leave one out, or read it by another function"
+                f"inputs {other} and {text} would both be the view {name}; leave one out, or read it by another"
+                " function"
             )
     return names
 
@@ -64,28 +65,28 @@ def _count(names: Iterable[str], wanted: str) -> int:
     return sum(name.lower() == wanted.lower() for name in names)
 
 
-def check_statement(text: str) -> None:
-    """Refuse a statement that is no single query, whatever its grammar.
+def check_statement(text: str) -> str:
+    """Return a statement without the semicolon at its end; refused if it is no single query, whatever its grammar.
 
     Raises:
         InvalidConfig: says why, and where.
     """
     if len(text) > STATEMENT_CHARACTERS_MAX:
         raise InvalidConfig(f"sql: {len(text)} characters are more than the {STATEMENT_CHARACTERS_MAX} allowed")
-    first, opened, ended = "", list[int](), False
-    for token, at in _significant(text):
-        if ended and token != ";":
+    first, opened, ended = "", list[int](), -1
+    for part, at in _significant(text):
+        if ended >= 0 and part != ";":
             raise InvalidConfig(f"sql: a second statement begins {_place(text, at)}; a function is one query")
-        if token == "(":
+        if part == "(":
             opened.append(at)
-        elif token == ")":
+        elif part == ")":
             if not opened:
                 raise InvalidConfig(f"sql: the ) {_place(text, at)} closes nothing")
             opened.pop()
-        elif token == ";":
-            ended = True
+        elif part == ";":
+            ended = ended if ended >= 0 else at
         elif not first:
-            first = token
+            first = part
     if not first:
         raise InvalidConfig("sql: there is no statement in it; give one, such as SELECT value FROM orders")
     if first.upper() not in QUERY_WORDS:
@@ -95,6 +96,7 @@ def check_statement(text: str) -> None:
         )
     if opened:
         raise InvalidConfig(f"sql: the ( {_place(text, opened[-1])} is not closed")
+    return text if ended < 0 else text[:ended]
 
 
 def _significant(text: str) -> Iterator[tuple[str, int]]:

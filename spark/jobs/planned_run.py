@@ -197,7 +197,7 @@ class PlannedRun:
 
         spark = self._function.open_session().spark
         spec = self._function.spec_for_tasks(context)
-        run = DataFrameRun(spec, spark, plan, self._function.call, self._function.logger)
+        run = DataFrameRun(spec, spark, plan, self._function.work, self._function.logger)
         jobs = JobProgress(context, self._tag)
         self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()

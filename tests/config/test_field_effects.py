@@ -147,6 +147,7 @@ RESOURCES: dict[str, Row] = {
 OURS: dict[str, Row] = {
     "outputSchemaProperties": Works(_CUSTOM),
     "runtimeEnv": Works("config/test_rules.py::test_the_runtime_environment_is_kept_where_pulsars_tools_can_set_it"),
+    "sql": Works("spark/test_host_end_to_end.py::test_a_statement_joins_two_topics_and_an_update_changes_it"),
     "minPartitions": Works("spark/test_plans.py::test_every_entry_is_in_one_task_and_slots_go_up"),
     "runTimeLimitMs": Works("instance/test_run_time_limit.py::test_a_function_that_takes_too_long_ends_with_the_line"),
 }

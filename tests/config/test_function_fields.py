@@ -50,6 +50,7 @@ NOT_IN_THE_RECORD = {
     "maxPendingAsyncRequests": "part of customRuntimeOptions",
     "exposePulsarAdminClientEnabled": "part of customRuntimeOptions",
     "runTimeLimitMs": "part of customRuntimeOptions",
+    "sql": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

@@ -28,7 +28,7 @@ LATE_S = 2.0
 
 
 class CountingJob:
-    is_dataframe = False
+    is_dataframe = is_statement = False
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         self._directory = spec.package

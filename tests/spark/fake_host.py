@@ -25,7 +25,7 @@ POLL_S = 0.01
 
 
 class FakeJob:
-    is_dataframe = False
+    is_dataframe = is_statement = False
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         config = json.loads(spec.details.userConfig or "{}")
