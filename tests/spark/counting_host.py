@@ -17,6 +17,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import SharedSession, serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -59,6 +60,9 @@ class CountingJob:
                 return RunProgress(run_id=run_id, stage="cancelled", tasks_total=TASKS)
             return RunProgress(run_id=run_id, stage="failed", error=str(error))
         return RunProgress(run_id=run_id, stage="done", tasks_done=TASKS, tasks_total=TASKS, rows=rows)
+
+    def check(self, session: Session) -> None:
+        pass
 
     def unfinished(self) -> str:
         return ""

@@ -19,6 +19,7 @@ from magnetar.instance.spec import InstanceSpec
 from magnetar.runtime.spark.host import serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
+from magnetar.spark.session import Session
 
 ROWS_A_TASK = 10
 POLL_S = 0.01
@@ -64,6 +65,9 @@ class FakeJob:
     def _may_go(self, done: int) -> bool:
         text = self._text("go")
         return text == "all" or int(text or 0) > done
+
+    def check(self, session: Session) -> None:
+        pass
 
     def unfinished(self) -> str:
         return self._text("unfinished")

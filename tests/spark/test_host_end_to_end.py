@@ -188,7 +188,7 @@ def test_a_statement_joins_two_topics_and_an_update_changes_it(server: Server) -
     with magnetar.Client(server.service_url, admin_url=server.web_url) as client:
         customers = client.create_producer("customers")
         for number, city in enumerate(("Basel", "Bern", "Basel")):
-            customers.send(city.encode(), partition_key=str(number))
+            customers.send(city.encode(), key=str(number))
         fill(server.service_url, "shop-orders", [
             [json.dumps({"id": number, "customer": number % 4}).encode() for number in range(first, first + 50)]
             for first in range(0, 400, 50)
