@@ -31,6 +31,7 @@ from .function_config import (
     Resources,
 )
 from .rules import check_fixed, overlay
+from .sql_function import check_code_stays, complete
 from .table import (
     Json,
     attributes,
@@ -61,6 +62,8 @@ def read_function_config(json_object: Json) -> FunctionConfig:
     for attribute, option in runtime_options(values.get("customRuntimeOptions")).items():
         if config.get(attribute) is None:
             config[attribute] = option
+    if config.get("sql") is not None or sent.get("sql") is not None:
+        config = complete(config, values)
     return FunctionConfig(**config, refused=_refused(values))
 
 
@@ -223,6 +226,7 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
     """
     check_fixed(existing, sent)
     _check_position(existing, sent)
+    check_code_stays(existing, sent)
     _check_runtime(existing, sent)
     resources = existing.resources
     if resources is not None and sent.resources is not None:

@@ -331,6 +331,10 @@ class FunctionConfig:
         "runtimeEnv", one_of(*RUNTIME_ENVIRONMENTS)._replace(parse=str),
         "Where it runs: process (default), thread or spark.", flags="--runtime",
     )  # fmt: skip
+    sql: str | None = option(
+        "sql", TEXT._replace(metavar="STATEMENT"),
+        "Spark: the query that is the function, over its inputs as views; then there is no code.", flags="--sql",
+    )  # fmt: skip
     min_partitions: int | None = option(
         "minPartitions", INTEGER, "Spark: tasks of a run at least.", flags="--min-partitions"
     )
@@ -399,7 +403,7 @@ FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
 RUNTIME_OPTIONS = (
     "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
-    "cron", "backlogTrigger", "continuousIntervalMs",
+    "cron", "backlogTrigger", "continuousIntervalMs", "sql",
 )  # fmt: skip
 """Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
 ENCRYPTION_MARK = "requiresEncryption"
@@ -410,10 +414,9 @@ _PULSARS_ORDER = (
     "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",
     "customSchemaInputs", "inputTypeClassName", "output", "outputSerdeClassName", "outputTypeClassName",
     "outputSchemaType", "customSchemaOutputs", "producerConfig", "batchBuilder", "forwardSourceMessageProperty",
-    "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "minPartitions",
-    "cron", "backlogTrigger", "continuousIntervalMs",
-    "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName", "subscriptionPosition", "skipToLatest",
-    "cleanupSubscription",
+    "logTopic", "processingGuarantees", "userConfig", "secrets", "parallelism", "runtimeEnv", "sql", "minPartitions",
+    "cron", "backlogTrigger", "continuousIntervalMs", "maxPendingAsyncRequests", "runTimeLimitMs", "autoAck", "subName",
+    "subscriptionPosition", "skipToLatest", "cleanupSubscription",
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
     "windowConfig", "customRuntimeOptions", "runtimeFlags",
 )  # fmt: skip

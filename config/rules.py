@@ -40,6 +40,7 @@ from .function_config import (
     Resources,
 )
 from .schema_rules import check_schemas
+from .sql_function import check_sql
 from .table import fields_of
 
 MAX_NAME_BYTES = 128
@@ -117,6 +118,8 @@ def check(config: FunctionConfig) -> None:
     _check_contradictions(config)
     _check_window(config)
     _check_python(config)
+    if config.sql:
+        check_sql(config)
     _check_spark(config)
     for name, reason in _unsupported(config):
         raise InvalidConfig(f"{name}: {reason}")

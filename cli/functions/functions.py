@@ -101,10 +101,11 @@ def create(rest: Admin, /, **flags: Any) -> str:
     """Deploy a function, and wait until all its instances run."""
     wait = take_wait(flags)
     config = prepare(flags)
-    if not config.get("className"):
+    is_statement = config.get("sql") is not None
+    if not config.get("className") and not is_statement:
         raise Failure("No Function Classname specified: give --classname module.Class or module.function")
     package = config.get("py")
-    if not package and not config.get("jar") and not config.get("go") and not config.get("functionType"):
+    if not (package or is_statement or config.get("jar") or config.get("go") or config.get("functionType")):
         raise Failure("no code given: add --py FILE (a .py, .zip or .whl file)")
     parts = config_part(config) | (package_part(str(package)) if package else {})
     path = _path(config)

@@ -59,6 +59,8 @@ def code_of(content: dict[str, Any]) -> Path:
     Raises:
         Failure: there is none on this machine.
     """
+    if content.get("sql") is not None:
+        raise Failure("sql: Spark runs statements, and has its driver on a worker; create the function")
     if not content.get("className"):
         raise Failure("No Function Classname specified: give --classname module.Class or module.function")
     package = str(content.get("py") or "")

@@ -71,7 +71,7 @@ def _namespace_path(tenant: str | None, namespace: str | None) -> str:
 
 
 def _prepare(
-    function: Callable[..., Any] | Processor,
+    function: Callable[..., Any] | Processor | None,
     inputs: str | Sequence[str] | None,
     output: str | None,
     settings: dict[str, Any],
@@ -83,12 +83,22 @@ def _prepare(
             f"wait_timeout_s={wait_s!r} must be a number of seconds, 0 or more; to wait not, wait=False"
         )
     rolls_back = bool(settings.pop("rollback_on_failure", True))
+    statement = settings.get("sql")
+    if function is None and statement is None:
+        raise InvalidConfig("there is no function to deploy; give one, or sql='SELECT …' with runtime='spark'")
+    if function is not None and statement is not None:
+        raise InvalidConfig("sql: the function is the statement; leave one out")
+    if function is None and not name:
+        raise InvalidConfig("sql: a statement has no name of its own; give one: deploy(sql=…, name='…')")
     if not name and own_name(function) is None:
         raise InvalidConfig(f"{function!r:.80} has no name of its own; give one: deploy(…, name='…')")
     path = _path(name or own_name(function) or "", tenant, namespace)
     config = json.loads(function_config(inputs, output, settings))
+    if function is None:
+        parts: Parts = {"functionConfig": (None, json.dumps(config), "application/json")}
+        return _Prepared(path, parts, wait_s if is_waiting else None, rolls_back)
     package: Package = pack(function, name or "")
-    parts: Parts = {
+    parts = {
         "functionConfig": (None, json.dumps({**config, "className": package.class_name}), "application/json"),
         "data": (f"{package.class_name}.zip", package.content, "application/octet-stream"),
     }
@@ -114,7 +124,7 @@ class AsyncFunctions:
 
     async def deploy(
         self,
-        function: Callable[..., Any] | Processor,
+        function: Callable[..., Any] | Processor | None = None,
         *,
         inputs: str | Sequence[str] | None = None,
         output: str | None = None,
@@ -124,7 +134,8 @@ class AsyncFunctions:
 
         Args:
             function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
-                refers to is sent with it, except for installed packages, which the workers must have.
+                refers to is sent with it, except for installed packages, which the workers must have. None, with
+                ``sql`` and ``name``: the function is that statement, over its inputs as views.
             inputs: input topics, or the only one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
@@ -278,7 +289,7 @@ class Functions:
 
     def deploy(
         self,
-        function: Callable[..., Any] | Processor,
+        function: Callable[..., Any] | Processor | None = None,
         *,
         inputs: str | Sequence[str] | None = None,
         output: str | None = None,
@@ -288,7 +299,8 @@ class Functions:
 
         Args:
             function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
-                refers to is sent with it, except for installed packages, which the workers must have.
+                refers to is sent with it, except for installed packages, which the workers must have. None, with
+                ``sql`` and ``name``: the function is that statement, over its inputs as views.
             inputs: input topics, or the only one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or

@@ -98,7 +98,12 @@ class Home(Protocol):
 
 
 def requirements_of(package: Path) -> Path | None:
-    """Return the requirements.txt of an extracted package, which lies beside or above its modules; None without one."""
+    """Return the requirements.txt of an extracted package, which lies beside or above its modules; None without one.
+
+    What needs no package, an installed connector or a statement, has none.
+    """
+    if package == Path():
+        return None
     directory = package.parent if package.name == "src" else package
     return directory / REQUIREMENTS if (directory / REQUIREMENTS).is_file() else None
 

@@ -75,9 +75,10 @@ class SharedSession:
             RunCancelled: nobody wants it any more; it is opened all the same, for the next.
         """
         self._is_used = True
-        return self._wait(is_cancelled)
+        return self.wait(is_cancelled)
 
-    def _wait(self, is_cancelled: Callable[[], bool]) -> Session:
+    def wait(self, is_cancelled: Callable[[], bool]) -> Session:
+        """Return the session, for what is done ahead of a run; raises as `open`."""
         with self._lock:
             if self._opening is None:
                 self._opening = Future()
@@ -111,7 +112,7 @@ class SharedSession:
 
     def _open_ahead(self, with_sql: bool) -> None:
         try:
-            session = self._wait(self._closing.is_set)
+            session = self.wait(self._closing.is_set)
             if not self._is_used:
                 session.warm_up(with_sql=with_sql)
         except RunCancelled:

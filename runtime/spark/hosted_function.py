@@ -34,9 +34,17 @@ class Job(Protocol):
 
     Attributes:
         is_dataframe: it takes a DataFrame; else each message.
+        is_statement: it is SQL, and `check` can say what is wrong with it.
     """
 
     is_dataframe: bool
+
+    @property
+    def is_statement(self) -> bool:
+        """Whether it is one."""
+
+    def check(self, session: Session) -> None:
+        """Have Spark look at it before a run; InvalidConfig if it cannot be run."""
 
     def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
         """Process the backlog and return how the run ended; raises nothing. ``due_ms``: of its trigger, 0 for none."""
@@ -179,6 +187,8 @@ class HostedFunction:
             self._job = self._host.make_job(self._spec, self._open_session, lambda: self._is_wanted)
             unfinished = self._job.unfinished()
             history = self._job.history()
+            if self._starts_ahead and self._job.is_statement:
+                self._check(self._job)
         except MagnetarError as error:
             reason = f"{type(error).__name__}: {error}"
         except BaseException as error:  # noqa: BLE001  user code raises what it likes
@@ -193,6 +203,15 @@ class HostedFunction:
             return ""
         instance_log.write("ERROR", f"instance {self._spec.key} ends: {reason}")
         return reason
+
+    def _check(self, job: Job) -> None:
+        """Have Spark look at a function, by the session that is started ahead of its runs anyway."""
+        try:
+            session = self._host.session.wait(lambda: not self._is_wanted)
+        except Exception as error:  # noqa: BLE001  the first run tries again, and says why it cannot
+            _log.warning("%s was not looked at before its first run: %s", self._spec.key, error)
+            return
+        job.check(session)
 
     def _open_session(self) -> Session:
         return self._host.session.open(lambda: self._current in self._cancelled)

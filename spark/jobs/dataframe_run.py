@@ -9,40 +9,33 @@ as the plan says, and sorted there by all columns.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.functions import col, count, lit, to_json
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, to_json
 
 from ...errors import InvalidConfig
 from ...instance.endpoint_settings import compression_of
 from ...instance.identity import producer_name
 from ...instance.spec import InstanceSpec
-from ..source.options import read_options
-from ..source.partition import TopicPartition
-from ..source.ranges import Span, TopicRange
 from ..source.security_options import as_options
-from ..source.source import MagnetarSource, TopicReader
+from ..source.source import MagnetarSource
 from ..spark_version import register
 from ..task_libraries import announced
 from .function_contexts import DataFrameContext
-from .plans import RESET_REMEDY, Plan, Task
+from .planned_source import FORMAT, PlannedSource, activate
+from .plans import Plan
+from .run_inputs import RunInputs
+from .statement import query
 
-FORMAT = "magnetar-plan"
-_RANGES = "ranges"
+Call = tuple[Callable[..., Any], bool]
+"""A function, and whether it takes a context."""
 _PARTITION = "dataframe"
 _GATHERS = re.compile("Exchange|Limit|TakeOrdered|Coalesce|Aggregate|Window")
 """What puts rows of several partitions together, or needs them all in one, by its name in Spark's plans."""
-_OBSERVED_WITHIN_S = 1.0
-_POLL_S = 0.02
 
 
 class DataFrameRun:
@@ -58,7 +51,7 @@ class DataFrameRun:
         spec: InstanceSpec,
         spark: SparkSession,
         plan: Plan,
-        call: tuple[Callable[..., Any], bool],
+        work: Call | str,
         logger: logging.Logger,
     ) -> None:
         """Prepare.
@@ -67,7 +60,7 @@ class DataFrameRun:
             spec: of the function.
             spark: the session of the host.
             plan: to follow.
-            call: the function, and whether it takes a context.
+            work: the function, or the statement that it is.
             logger: of the function.
         """
         self.rows = 0
@@ -75,7 +68,7 @@ class DataFrameRun:
         self._spec = spec
         self._spark = spark.newSession()
         self._plan = plan
-        self._function, self._takes_context = call
+        self._work = work
         self._logger = logger
 
     def run(self) -> None:
@@ -95,14 +88,10 @@ class DataFrameRun:
         # How many tasks a shuffle has must not follow from what this run meets.
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))
-        spec = self._spec
-        options = options_of(self._plan.tasks, spec.service_url) | as_options(spec.security, spec.service_url)
-        backlog = self._spark.read.format(FORMAT).options(**options).load()
-        seen = Observation()
-        observed = backlog.observe(seen, count(lit(1)).alias("rows"))
-        run = self._plan.run_id, self._plan.number
-        context = DataFrameContext(self._spec, self._spark, self._logger, run)
-        result = self._function(observed, context) if self._takes_context else self._function(observed)
+        inputs = RunInputs(self._spark, self._spec, self._plan.tasks)
+        result = (
+            query(self._spark, inputs, self._work) if isinstance(self._work, str) else self._call(inputs, *self._work)
+        )
         if isinstance(result, DataFrame):
             self._write(result)
         elif result is not None:
@@ -110,7 +99,14 @@ class DataFrameRun:
                 f"{self._spec.details.className} returned {type(result).__name__}; a DataFrame function returns a"
                 " DataFrame, or None"
             )
-        self.rows = _observed(seen)
+        self.rows = inputs.rows()
+
+    def _call(self, inputs: RunInputs, function: Callable[..., Any], takes_context: bool) -> Any:
+        whole = inputs.whole()
+        if not takes_context:
+            return function(whole)
+        run = self._plan.run_id, self._plan.number
+        return function(whole, DataFrameContext(self._spec, self._spark, self._logger, run, inputs))
 
     def _write(self, frame: DataFrame) -> None:
         output = self._spec.details.sink.topic
@@ -136,11 +132,6 @@ class DataFrameRun:
             .option("topic.partitions", self._plan.outputs)
             .save()
         )
-
-
-def activate(spark: SparkSession) -> None:
-    """Make a session the active one of this thread: formats are found there, whatever session a frame has."""
-    type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
@@ -169,57 +160,3 @@ def _content(field: Any) -> Any:
     column = col(f"`{field.name.replace('`', '``')}`")
     # Maps can be neither compared nor hashed, wherever they are.
     return to_json(column) if "map<" in field.dataType.simpleString() else column
-
-
-def _observed(seen: Any) -> int:
-    """Return the number of rows that were read; 0 where no action of the function read all of them."""
-    observation = seen._jo
-    future = observation.future()
-    deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener hears of an action's end a little later
-    while not future.isCompleted():
-        if time.monotonic() > deadline_s:
-            return 0
-        time.sleep(_POLL_S)
-    return int(observation.getRow().getLong(0))
-
-
-def options_of(tasks: Sequence[Task], service_url: str) -> dict[str, str]:
-    """Return the options that read what ``tasks`` say."""
-    ranges = [(task.wanted.topic, task.wanted.spans) for task in tasks]
-    topics = dict.fromkeys(topic for topic, _ in ranges)
-    return {"service.url": service_url, "topics": ",".join(topics), _RANGES: json.dumps(ranges)}
-
-
-class PlannedSource(MagnetarSource):
-    """Reads exactly the ranges of a stored plan, however often it is asked; an option lists them.
-
-    Attributes:
-        ranges: to read.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``format(...)``."""
-        return FORMAT
-
-    def __init__(self, options: dict[str, str]) -> None:
-        options = dict(options)
-        self.ranges = [
-            TopicRange(topic, tuple(Span(*span) for span in spans)) for topic, spans in json.loads(options.pop(_RANGES))
-        ]
-        super().__init__(options)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads."""
-        return _PlannedReader(self)
-
-
-class _PlannedReader(TopicReader):
-    def __init__(self, source: PlannedSource) -> None:
-        # Unlike for a `MagnetarSource`, entries that are gone are always an error.
-        super().__init__(replace(read_options(source.options), remedy=RESET_REMEDY))
-        self._ranges = source.ranges
-
-    def partitions(self) -> list[InputPartition]:
-        """Return the ranges of the plan."""
-        return [TopicPartition(wanted) for wanted in self._ranges]

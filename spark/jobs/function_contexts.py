@@ -16,7 +16,9 @@ from ...instance.publish_request import PublishRequest
 from ...instance.spec import InstanceSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .run_inputs import RunInputs
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
@@ -54,16 +56,30 @@ class DataFrameContext(RecordedContext):
             write after it, and overwrite it, and a repeated run writes nothing twice.
     """
 
-    def __init__(self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int]) -> None:
+    def __init__(
+        self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int], inputs: RunInputs
+    ) -> None:
         """Prepare for one run, of an id and a number."""
         super().__init__(spec, logger)
         self.spark = spark
+        self._inputs = inputs
         self.run_id, self.run_number = run
+
+    def table(self, topic: str) -> DataFrame:
+        """Return the backlog of one input, with the columns of the function's first parameter.
+
+        Args:
+            topic: an input, by its full name, its short one, or the name that its view has in SQL.
+
+        Raises:
+            InvalidConfig: there is no such input.
+        """
+        return self._inputs.table(topic)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(FunctionContext, name):
             raise AttributeError(
                 f"{name} is not possible in a DataFrame function, which has no message at hand; it has"
-                " spark, run_id, run_number, get_user_config_value, get_logger and the names"
+                " spark, table, run_id, run_number, get_user_config_value, get_logger and the names"
             )
         raise AttributeError(f"the context of a DataFrame function has no {name}")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...config.conversion import runtime_options
 from ...errors import FunctionLoadError
 from ...instance.endpoint_settings import subscription_of
 from ...instance.function_context import instance_logger
@@ -43,6 +44,8 @@ from .user_code import SPARK_KINDS, SparkHome, takes_dataframe
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from .dataframe_run import Call
+
 Report = Callable[[RunProgress], None]
 OpenSession = Callable[[], Session]
 
@@ -52,8 +55,8 @@ class SparkFunction:
 
     Attributes:
         spec: of it.
-        call: the function in this process, and whether it takes a context.
-        is_dataframe: it takes a DataFrame; else each message.
+        work: the function in this process and whether it takes a context, or the statement that it is.
+        is_dataframe: it takes a DataFrame, or is a statement; else it takes each message.
         libraries: where its requirements are installed, None if it has none.
         owner: names this driver in plans.
         open_session: returns the session, starting it if needed.
@@ -104,15 +107,36 @@ class SparkFunction:
         return installer.install(requirements)
 
     def _load(self) -> None:
+        statement = runtime_options(self.spec.details.customRuntimeOptions).get("sql")
+        self.work: Call | str
+        if statement is not None:
+            self.work, self.is_dataframe = str(statement), True
+            return
         home = SparkHome(self.spec, self.spec.package, None)
         home.enter_thread()
         loaded = load_function(self.spec, home).only(SPARK_KINDS, "a function with runtimeEnv spark")
-        self.call = loaded.call, loaded.takes_context
+        self.work = loaded.call, loaded.takes_context
         self.is_dataframe = takes_dataframe(loaded.call)
         if not self.is_dataframe:
             return
         loaded.only((Kind.PLAIN,), "a function of a DataFrame")
         home.pickle_by_value()
+
+    @property
+    def is_statement(self) -> bool:
+        """Whether Spark can say what is wrong with it before a run."""
+        return isinstance(self.work, str)
+
+    def check(self, session: Session) -> None:
+        """Have Spark analyse the statement; does nothing where there is code instead.
+
+        Raises:
+            InvalidConfig: it cannot be run; says why in one line.
+        """
+        if isinstance(self.work, str):
+            from .statement import check_query
+
+            check_query(session.spark, self.spec, self.work)
 
     def close(self) -> None:
         """Release the libraries that it shares with other functions of this process; it is not run any more."""

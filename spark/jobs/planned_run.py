@@ -212,7 +212,7 @@ class PlannedRun:
 
         session = self._function.open_session()
         spec = self._function.spec_for_tasks(context)
-        run = DataFrameRun(spec, session.spark, plan, self._function.call, self._function.logger)
+        run = DataFrameRun(spec, session.spark, plan, self._function.work, self._function.logger)
         if self._function.libraries is not None:
             scratch = None if runs_here(context) else session.scratch
             run.libraries = for_tasks(context, spec.function_name, self._function.libraries, scratch)

@@ -147,6 +147,7 @@ RESOURCES: dict[str, Row] = {
 OURS: dict[str, Row] = {
     "outputSchemaProperties": Works(_CUSTOM),
     "runtimeEnv": Works("config/test_rules.py::test_the_runtime_environment_is_kept_where_pulsars_tools_can_set_it"),
+    "sql": Works("spark/test_host_end_to_end.py::test_a_statement_joins_two_topics_and_an_update_changes_it"),
     "minPartitions": Works("spark/test_plans.py::test_every_entry_is_in_one_task_and_slots_go_up"),
     "cron": Works(
         "spark/test_trigger_loop.py::test_cron_begins_runs_over_the_end_of_an_idle_host_and_missed_times_are_one_run"

@@ -53,6 +53,7 @@ NOT_IN_THE_RECORD = {
     "cron": "part of customRuntimeOptions",
     "backlogTrigger": "part of customRuntimeOptions",
     "continuousIntervalMs": "part of customRuntimeOptions",
+    "sql": "part of customRuntimeOptions",
     "customRuntimeOptions": "made of runtimeEnv and minPartitions",
 }
 CANDIDATES = (

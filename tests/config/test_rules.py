@@ -102,7 +102,7 @@ def test_an_unknown_field_inside_of_input_specs_is_refused() -> None:
             {"customRuntimeOptions": '{"jobNamespace": "x"}'},
             "customRuntimeOptions: unknown field jobNamespace; known are runtimeEnv, minPartitions,"
             " maxPendingAsyncRequests, exposePulsarAdminClientEnabled, runTimeLimitMs, cron, backlogTrigger,"
-            " continuousIntervalMs",
+            " continuousIntervalMs, sql",
         ),
         ({"fqfn": "a/b/c"}, "fqfn a/b/c is not public/default/f, the name in the request; leave fqfn out"),
         (

@@ -18,6 +18,7 @@ from magnetar.runtime.spark.host import SharedSession, serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
 from magnetar.spark.jobs.run_history import EndedRun, History
+from magnetar.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,7 +30,7 @@ LATE_S = 2.0
 
 
 class CountingJob:
-    is_dataframe = False
+    is_dataframe = is_statement = False
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         self._directory = spec.package
@@ -60,6 +61,9 @@ class CountingJob:
                 return RunProgress(run_id=run_id, stage="cancelled", tasks_total=TASKS)
             return RunProgress(run_id=run_id, stage="failed", error=str(error))
         return RunProgress(run_id=run_id, stage="done", tasks_done=TASKS, tasks_total=TASKS, rows=rows)
+
+    def check(self, session: Session) -> None:
+        pass
 
     def unfinished(self) -> str:
         return ""

@@ -21,13 +21,14 @@ from magnetar.runtime.spark.host import serve
 from magnetar.runtime.spark.hosted_function import OpenSession
 from magnetar.spark.jobs.progress import RunProgress
 from magnetar.spark.jobs.run_history import EndedRun, History
+from magnetar.spark.session import Session
 
 ROWS_A_TASK = 10
 POLL_S = 0.01
 
 
 class FakeJob:
-    is_dataframe = False
+    is_dataframe = is_statement = False
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, is_wanted: Callable[[], bool]) -> None:
         config = json.loads(spec.details.userConfig or "{}")
@@ -75,6 +76,9 @@ class FakeJob:
     def _may_go(self, done: int) -> bool:
         text = self._text("go")
         return text == "all" or int(text or 0) > done
+
+    def check(self, session: Session) -> None:
+        pass
 
     def unfinished(self) -> str:
         return self._text("unfinished")

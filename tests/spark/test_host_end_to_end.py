@@ -16,6 +16,7 @@ from magnetar.errors import RequestRefused
 from tests.spark.deployed import RUN_S, create, functions, host, numbers, outputs, run_of, slow_function
 from tests.spark.topics import fill
 from tests.support.calm import Calm
+from tests.support.command import Answer
 from tests.support.servers import COMMAND, Server, descendants, is_alive, running, survivors
 from tests.support.waiting import wait_for
 
@@ -155,6 +156,63 @@ def test_what_spark_cannot_do_is_refused_at_create(server: Server) -> None:
         "parallelism", "minPartitions"
     )
     create(server, "late", EXAMPLE, "to_fahrenheit", "--min-partitions", "2").refused("minPartitions", "spark")
+
+
+JOINED = """
+SELECT c.city, count(*) AS orders
+FROM (SELECT get_json_object(cast(value AS string), '$.customer') AS customer FROM shop_orders) o
+JOIN (SELECT cast(__key AS string) AS customer, cast(value AS string) AS city FROM customers) c USING (customer)
+GROUP BY c.city -- one line a city
+;
+"""
+STRANGERS = """
+SELECT get_json_object(cast(o.value AS string), '$.id') AS value, o.value AS __key
+FROM shop_orders o LEFT JOIN customers c ON get_json_object(cast(o.value AS string), '$.customer') = string(c.__key)
+WHERE c.__key IS NULL
+"""
+
+
+def test_a_statement_joins_two_topics_and_an_update_changes_it(server: Server) -> None:
+    def with_sql(verb: str, statement: str, *flags: str) -> Answer:
+        return functions(server, verb, "--name", "cities", "--sql", statement, *flags)
+
+    begins = ("--inputs", "shop-orders,customers", "--output", "cities-out", "--subs-position", "Earliest")
+    with_sql("create", "DROP TABLE customers", *begins).refused("sql: a function is a query", "'DROP'")
+    with_sql("create", "SELECT 1 AS n", *begins, "--runtime", "thread").refused("sql: Spark runs statements")
+    # What only Spark can tell is told at create, too, and an update mends it.
+    with_sql("create", "SELECT\n town FROM customers", *begins, "--runtime", "spark").refused("town", "line 2")
+    with_sql("update", JOINED).ok()
+    told = functions(server, "get", "--name", "cities").ok().json()
+    assert (told["sql"], told["runtimeEnv"], told["className"]) == (JOINED, "spark", "sql")
+
+    with magnetar.Client(server.service_url, admin_url=server.web_url) as client:
+        customers = client.create_producer("customers")
+        for number, city in enumerate(("Basel", "Bern", "Basel")):
+            customers.send(city.encode(), key=str(number))
+        fill(server.service_url, "shop-orders", [
+            [json.dumps({"id": number, "customer": number % 4}).encode() for number in range(first, first + 50)]
+            for first in range(0, 400, 50)
+        ])  # fmt: skip
+        run = functions(server, "trigger", "--name", "cities", "-o", "json").ok().json()
+        assert (run["stage"], run["rows"]) == ("done", 403)
+        found = sorted(outputs(server, "cities"))
+        assert [json.loads(line) for line in found] == [
+            {"city": "Basel", "orders": 200},
+            {"city": "Bern", "orders": 100},
+        ]
+        assert functions(server, "trigger", "--name", "cities", "-o", "json").ok().json()["rows"] == 0
+        assert sorted(outputs(server, "cities")) == found
+
+        told = client.functions.deploy(sql=STRANGERS, name="cities")
+        assert told["sql"] == STRANGERS
+        with pytest.raises(RequestRefused, match="the function is a statement"):
+            client.functions.deploy(lambda text: text, name="cities")
+        fill(server.service_url, "shop-orders", [[b'{"id": 400, "customer": 0}', b'{"id": 401, "customer": 9}']])
+        # A run has what is new: the customers were read by an earlier one.
+        assert client.functions.run("cities")["rows"] == 2
+    assert sorted(outputs(server, "cities")) == sorted([*found, b"400", b"401"])
+    functions(server, "download", "--name", "cities", "--destination-file", os.devnull).refused("is a statement")
+    functions(server, "update", "--name", "cities", "--py", str(EXAMPLE)).refused("py: the function is a statement")
 
 
 HIDE = """

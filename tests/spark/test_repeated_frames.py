@@ -8,7 +8,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from magnetar.spark.jobs.dataframe_run import PlannedSource, activate, options_of, repeatable
+from magnetar.spark.jobs.dataframe_run import repeatable
+from magnetar.spark.jobs.planned_source import PlannedSource, activate, options_of
 from magnetar.spark.jobs.plans import make_tasks
 from magnetar.spark.session import Session
 
@@ -35,7 +36,7 @@ def source(session: Session, broker: SmallLedgers) -> Callable[[], DataFrame]:
     spark.dataSource.register(PlannedSource)
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     spark.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
-    return lambda: spark.read.format("magnetar-plan").options(**options_of(tasks, broker.service_url)).load()
+    return lambda: spark.read.format("magnetar-plan").options(**options_of([topic], tasks, broker.service_url)).load()
 
 
 def layout(frame: DataFrame) -> list[str]:

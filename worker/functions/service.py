@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...config.function_config import FunctionConfig
 from ...config.rules import with_defaults
+from ...config.sql_statement import SQL_CLASS
 from ...errors import FunctionExists, InvalidConfig, MagnetarError, NotLeader, OutOfDate, RequestRefused
 from ...metadata.functions import FunctionMetadataManager, FunctionRequest
 from ...metadata.packages import Upload
@@ -380,6 +382,10 @@ class Functions:
         self, deployment: Deployment, config: Any, deadline: Deadline
     ) -> tuple[PackageLocationMetaData | None, Any]:
         """Check a package and make it durable; None if the request brings none. The config names its class then."""
+        if isinstance(config, FunctionConfig) and config.sql:
+            if deployment.upload is not None or deployment.url:
+                raise RequestRefused(400, "sql: the function is a statement; leave the package out")
+            return built_in_location(SQL_CLASS), config
         if name := self.component.built_in(config):
             if (deployment.upload is not None and not config.transform_function_class_name) or deployment.url:
                 raise RequestRefused(400, f"{name} is installed; leave the package out, or the type")

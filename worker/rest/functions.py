@@ -29,7 +29,7 @@ from ..functions.definitions import KINDS, connector_definitions
 from ..functions.instances import Instances
 from ..functions.overview import overview
 from ..functions.owners import Deployer, Owners
-from ..functions.package_intake import package_id
+from ..functions.package_intake import is_built_in, package_id
 from ..functions.prerequisites import is_spark
 from ..functions.runs import Runs
 from ..functions.service import Deployment, FunctionName, Functions
@@ -315,6 +315,8 @@ class FunctionsRoutes:
             location = metadata.transformFunctionPackageLocation
         else:
             location = metadata.packageLocation
+        if is_built_in(location):
+            raise RequestRefused(400, f"Function {call.function.name} is a statement, sql, and has no package")
         try:
             path = await self.packages.assemble(package_id(location))
         except PackageError as exc:

@@ -1,0 +1,142 @@
+"""The statement of a function without code: the names of its views, and what can be said against it without Spark.
+
+Whoever creates a function is told at once of what is certainly wrong. The statement is not parsed here, as only Spark's
+own grammar knows what it takes: a mistake that is none would be worse than one that Spark tells some seconds later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ..errors import InvalidConfig
+from ..wire.topic_name import parse_topic_name
+
+SQL_CLASS = "sql"
+"""In the place of a class name, and of an installed package."""
+STATEMENT_CHARACTERS_MAX = 65_536
+QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+"""What a query begins with, but for parentheses."""
+_TOKENS = re.compile(
+    r"""
+      (?P<space>\s+|--[^\n]*)
+    | (?P<comment>/\*)
+    | (?P<raw>[rR](?P<raw_quote>['"]))
+    | (?P<quote>['"`])
+    | (?P<word>\w+)
+    | (?P<sign>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_MARKS = re.compile(r"/\*|\*/")
+
+
+def view_names(topics: Iterable[str]) -> dict[str, str]:
+    """Return the name of each input's view, by the topic as it is given.
+
+    It is the last part of the topic's name, with an underscore for whatever cannot stand in a name; of topics that
+    have the same name so, as Spark compares them, tenant and namespace come before it.
+
+    Raises:
+        InvalidConfig: two have the same name all the same.
+    """
+    parsed = {text: parse_topic_name(text) for text in topics}
+    short = {text: _identifier(topic.local) for text, topic in parsed.items()}
+    names = {
+        text: name if _count(short.values(), name) == 1 else _identifier(f"{topic.tenant}_{topic.namespace}_{name}")
+        for (text, topic), name in zip(parsed.items(), short.values(), strict=True)
+    }
+    seen: dict[str, str] = {}
+    for text, name in names.items():
+        other = seen.setdefault(name.lower(), text)
+        if other != text:
+            raise InvalidConfig(
+                f"inputs {other} and {text} would both be the view {name}; leave one out, or read it by another"
+                " function"
+            )
+    return names
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W", "_", text)
+
+
+def _count(names: Iterable[str], wanted: str) -> int:
+    return sum(name.lower() == wanted.lower() for name in names)
+
+
+def check_statement(text: str) -> str:
+    """Return a statement without the semicolon at its end; refused if it is no single query, whatever its grammar.
+
+    Raises:
+        InvalidConfig: says why, and where.
+    """
+    if len(text) > STATEMENT_CHARACTERS_MAX:
+        raise InvalidConfig(f"sql: {len(text)} characters are more than the {STATEMENT_CHARACTERS_MAX} allowed")
+    first, opened, ended = "", list[int](), -1
+    for part, at in _significant(text):
+        if ended >= 0 and part != ";":
+            raise InvalidConfig(f"sql: a second statement begins {_place(text, at)}; a function is one query")
+        if part == "(":
+            opened.append(at)
+        elif part == ")":
+            if not opened:
+                raise InvalidConfig(f"sql: the ) {_place(text, at)} closes nothing")
+            opened.pop()
+        elif part == ";":
+            ended = ended if ended >= 0 else at
+        elif not first:
+            first = part
+    if not first:
+        raise InvalidConfig("sql: there is no statement in it; give one, such as SELECT value FROM orders")
+    if first.upper() not in QUERY_WORDS:
+        raise InvalidConfig(
+            f"sql: a function is a query, which begins with {', '.join(QUERY_WORDS[:-1])} or {QUERY_WORDS[-1]}, and not"
+            f" with {first[:40]!a}"
+        )
+    if opened:
+        raise InvalidConfig(f"sql: the ( {_place(text, opened[-1])} is not closed")
+    return text if ended < 0 else text[:ended]
+
+
+def _significant(text: str) -> Iterator[tuple[str, int]]:
+    """Yield words and signs with their places; quoted texts as their first quote, comments not at all."""
+    at = 0
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        assert match is not None  # any sign is one
+        start, at = at, match.end()
+        if match["comment"]:
+            at = _end_of_comment(text, start)
+        elif quote := match["quote"] or match["raw_quote"]:
+            at = _end_of_quote(text, start, at, quote, escapes=match["quote"] is not None and quote != "`")
+            yield quote, start
+        elif match["space"] is None:
+            yield match[0], start
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    """Return where a comment ends, in which others may be."""
+    depth = 0
+    for mark in _COMMENT_MARKS.finditer(text, start):
+        depth += 1 if mark[0] == "/*" else -1
+        if not depth:
+            return mark.end()
+    raise InvalidConfig(f"sql: the comment that begins {_place(text, start)} has no end */")
+
+
+def _end_of_quote(text: str, start: int, at: int, quote: str, *, escapes: bool) -> int:
+    while at < len(text):
+        if text[at] == "\\" and escapes:
+            at += 2
+        elif text[at] == quote:
+            return at + 1  # where a doubled one stands for itself, the next begins at once
+        else:
+            at += 1
+    raise InvalidConfig(f"sql: the {quote} {_place(text, start)} is not closed")
+
+
+def _place(text: str, at: int) -> str:
+    line = text.count("\n", 0, at) + 1
+    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    return f"in line {line}, column {column}"

@@ -1,0 +1,66 @@
+"""The data source that reads what a stored plan says, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..source.options import read_options
+from ..source.partition import TopicPartition
+from ..source.ranges import Span, TopicRange
+from ..source.source import MagnetarSource, TopicReader
+from .plans import RESET_REMEDY, Task
+
+FORMAT = "magnetar-plan"
+_RANGES = "ranges"
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread: formats are found there, whatever session a frame has."""
+    type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+
+
+def options_of(topics: Sequence[str], tasks: Sequence[Task], service_url: str) -> dict[str, str]:
+    """Return the options that read what ``tasks`` say of ``topics``, which need not have any."""
+    ranges = [(task.wanted.topic, task.wanted.spans) for task in tasks]
+    return {"service.url": service_url, "topics": ",".join(topics), _RANGES: json.dumps(ranges)}
+
+
+class PlannedSource(MagnetarSource):
+    """Reads exactly the ranges of a stored plan, however often it is asked; an option lists them.
+
+    Attributes:
+        ranges: to read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return FORMAT
+
+    def __init__(self, options: dict[str, str]) -> None:
+        options = dict(options)
+        self.ranges = [
+            TopicRange(topic, tuple(Span(*span) for span in spans)) for topic, spans in json.loads(options.pop(_RANGES))
+        ]
+        super().__init__(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads."""
+        return _PlannedReader(self)
+
+
+class _PlannedReader(TopicReader):
+    def __init__(self, source: PlannedSource) -> None:
+        # Unlike for a `MagnetarSource`, entries that are gone are always an error.
+        super().__init__(replace(read_options(source.options), remedy=RESET_REMEDY))
+        self._ranges = source.ranges
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges of the plan."""
+        return [TopicPartition(wanted) for wanted in self._ranges]

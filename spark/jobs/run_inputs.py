@@ -1,0 +1,119 @@
+"""The inputs of a run of a DataFrame function as DataFrames: all of them together, and each by its name.
+
+Each frame reads exactly the ranges of the run's plan, however often it is asked. One of a single input has tasks of
+that input alone, so a join reads nothing twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, lit
+
+from ...config.sql_statement import view_names
+from ...errors import InvalidConfig, InvalidTopicName
+from ...instance.spec import InstanceSpec
+from ...wire.topic_name import parse_topic_name
+from ..source.security_options import as_options
+from .planned_source import FORMAT, options_of
+from .plans import Task
+
+_OBSERVED_WITHIN_S = 1.0
+_POLL_S = 0.02
+
+
+class RunInputs:
+    """What one run reads; for one thread."""
+
+    def __init__(self, spark: SparkSession, spec: InstanceSpec, tasks: Sequence[Task]) -> None:
+        """Prepare; nothing is read.
+
+        Args:
+            spark: the session, which knows the source of plans.
+            spec: of the function.
+            tasks: of the plan; an input without any has no rows.
+        """
+        self._spark = spark
+        self._spec = spec
+        self._tasks = tasks
+        self._whole: Observation | None = None
+        self._tables: dict[str, tuple[DataFrame, Observation]] = {}
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The short name of each input, by the topic as the config has it.
+
+        Raises:
+            InvalidConfig: two would have the same.
+        """
+        return view_names(self._spec.details.source.inputSpecs)
+
+    def whole(self) -> DataFrame:
+        """Return the messages of all inputs."""
+        frame, self._whole = self._read(list(self._spec.details.source.inputSpecs), self._tasks)
+        return frame
+
+    def table(self, name: str) -> DataFrame:
+        """Return the messages of one input; the same frame each time.
+
+        Args:
+            name: of the topic, in full or short, or of its view.
+
+        Raises:
+            InvalidConfig: there is no such input.
+        """
+        topic = self._topic(name)
+        if topic not in self._tables:
+            parsed = parse_topic_name(topic)
+            of_topic = [task for task in self._tasks if parsed.text in _texts(task.wanted.topic)]
+            self._tables[topic] = self._read([topic], of_topic)
+        return self._tables[topic][0]
+
+    def _topic(self, name: str) -> str:
+        topics = list(self._spec.details.source.inputSpecs)
+        try:
+            wanted = parse_topic_name(name).text
+        except InvalidTopicName:
+            wanted = name
+        for topic in topics:
+            if parse_topic_name(topic).text == wanted:
+                return topic
+        for topic, view in self.names.items():
+            if view.lower() == name.lower():
+                return topic
+        raise InvalidConfig(f"{name!r} is no input of the function, which has {', '.join(topics)}")
+
+    def _read(self, topics: Sequence[str], tasks: Sequence[Task]) -> tuple[DataFrame, Observation]:
+        spec, seen = self._spec, Observation()
+        options = options_of(topics, tasks, spec.service_url) | as_options(spec.security, spec.service_url)
+        frame = self._spark.read.format(FORMAT).options(**options).load()
+        return frame.observe(seen, count(lit(1)).alias("rows")), seen
+
+    def rows(self) -> int:
+        """Return the number of messages that were read, each once; 0 where no action read all of a frame."""
+        deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener hears of an action's end a little later
+        rows = sum(_observed(seen, deadline_s) for _, seen in self._tables.values())
+        if self._whole is None:
+            return rows
+        return max(rows, _observed(self._whole, 0.0 if self._tables else deadline_s))
+
+
+def _texts(topic: str) -> tuple[str, str]:
+    """Return the names that an input may have which a task's topic belongs to: its own, or that of all partitions."""
+    parsed = parse_topic_name(topic)
+    return parsed.text, parsed.base.text
+
+
+def _observed(seen: Any, deadline_s: float) -> int:
+    observation = seen._jo
+    if observation is None:
+        return 0
+    future = observation.future()
+    while not future.isCompleted():
+        if time.monotonic() > deadline_s:
+            return 0
+        time.sleep(_POLL_S)
+    return int(observation.getRow().getLong(0))
