@@ -160,7 +160,7 @@ def test_function_counts_in_a_state_store_with_tls(processes: Processes, runtime
             assert message.data().decode() == f"a{number}"
     finally:
         client.close()
-    assert processes.ask("GET", f"{path}/state/n").json()["numberValue"] == 2
+    wait_for(lambda: processes.ask("GET", f"{path}/state/n").json()["numberValue"] == 2, "the count that is stored")
     assert processes.ask("GET", path, "stranger").status_code == 401
     assert processes.ask("DELETE", path).status_code == 204
 
