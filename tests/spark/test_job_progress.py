@@ -185,7 +185,8 @@ def test_a_job_is_shown_while_it_runs(
     def wait(rows: Iterator[int]) -> None:
         import time
 
-        while any(rows) and not gate.exists():
+        there = list(rows)
+        while there and not gate.exists():
             time.sleep(0.01)
 
     def lines() -> list[str]:
