@@ -2,7 +2,8 @@
 
 At first they work off rows that wait, which shows what they can do at most. Then half of that is published each second,
 in entries of 100 rows. The memory of the broker, the driver, the executors and their Python workers at the end must be
-what it was when they had begun, the rows are in their topic once, and what waits in the end is of the last seconds.
+what it was when they had begun, what lives in the heaps of executors as well, which are of fixed size; the rows are in
+their topic once, and what waits in the end is of the last seconds.
 
 The environment: MAGNETAR_SOAK_S, seconds (3600). Exit code 1 if something is missed, with a line for each cause.
 """
@@ -25,7 +26,7 @@ import psutil
 from magnetar.client import AsyncClient
 from magnetar.client.producers.outgoing import encode_entry
 
-from tests.spark.spark_cluster import SparkCluster, command_of, spark_cluster
+from tests.spark.spark_cluster import EXECUTORS, SparkCluster, command_of, spark_cluster
 from tests.support.servers import Server, descendants, running
 from tests.support.waiting import wait_for
 
@@ -33,6 +34,7 @@ from ..soak.minutes import Watch
 from ..soak.report import Verdict, report
 from ..soak.settings import Settings
 from ..soak_broker.verdict import judge_memory
+from .live_heap import FIXED_HEAP, LiveHeaps
 from .program import COPIES, IN, Task
 from .rows import KEYS
 from .run import PARTITIONS, PROGRESS_S, Driver, make_topics
@@ -43,6 +45,12 @@ WAITING = 400_000
 PER_BATCH = 100_000
 PER_ENTRY = 100
 LOAD = 0.5
+JVM_OPTIONS = "spark.executor.extraJavaOptions"
+SETTINGS = {
+    **EXECUTORS,
+    JVM_OPTIONS: f"{EXECUTORS[JVM_OPTIONS]} {FIXED_HEAP}",
+    "spark.sql.shuffle.partitions": "2",
+}
 LOOK_S = 5.0
 BEHIND_S_MAX = 60.0
 SETTLED_S = 300.0
@@ -108,6 +116,7 @@ class SteadySoak:
         self._settings = settings
         self._directory = directory
         self._watch = Watch()
+        self._heaps = LiveHeaps()
 
     def run(self) -> Verdict:
         """Run to the end.
@@ -124,7 +133,7 @@ class SteadySoak:
             task = Task(
                 directory=str(self._directory),
                 master=cluster.master,
-                settings={**cluster.as_master().settings, "spark.sql.shuffle.partitions": "2"},
+                settings=SETTINGS,
                 service_url=broker.service_url,
                 web_url=broker.web_url,
                 rows_per_batch=PER_BATCH,
@@ -148,6 +157,7 @@ class SteadySoak:
             self._watch.look(list(_processes(driver, broker, cluster)), time.time())
             if time.monotonic() - minute_s >= self._settings.minute_s:
                 minute_s = time.monotonic()
+                self._heaps.look(cluster.executors())
                 self._tell(publisher, broker)
         behind_s = (publisher.published - _copied(broker)) / publisher.rate
         publisher.end()
@@ -157,7 +167,7 @@ class SteadySoak:
         is_exact = copied == publisher.published
         verdict.compare("rows", f"{publisher.published:,} published, {copied:,} copied", is_exact)
         verdict.compare("behind", f"{behind_s:.1f} s, of {BEHIND_S_MAX:g} s at most", behind_s <= BEHIND_S_MAX)
-        for life in self._watch.lives.values():
+        for life in (*self._watch.lives.values(), *self._heaps.lives.values()):
             judge_memory(life, verdict)
         return verdict
 
@@ -170,7 +180,8 @@ class SteadySoak:
 
     def _tell(self, publisher: Publisher, broker: Server) -> None:
         memory = " ".join(f"{kind} {mib:.0f}" for kind, mib in self._watch.memory_mib().items())
-        print(f"{publisher.published:,} published, {_copied(broker):,} copied; MiB: {memory}", flush=True)
+        copied = _copied(broker)
+        print(f"{publisher.published:,} published, {copied:,} copied; MiB: {memory}; live: {self._heaps}", flush=True)
 
 
 @contextmanager

@@ -1,0 +1,60 @@
+"""What lives in the heaps of executors: what is in use right behind a full collection, asked for by `jcmd`.
+
+The memory of a JVM's process says little of its program: it grows while the JVM makes its heap larger, and in a heap of
+fixed size it is level whatever is kept in it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from ..soak.minutes import Life
+
+FIXED_HEAP = "-Xms512m -XX:+AlwaysPreTouch"
+"""Options of executors with 512 MiB of heap: all of it is taken at the start."""
+_JCMD_WITHIN_S = 60.0
+_USED = re.compile(r"(?:def new|DefNew|tenured|Tenured) .*? used (\d+)K")
+"""Of the two parts of the serial collector's heap; Java 24 wrote them anew."""
+
+
+class LiveHeaps:
+    """The live heap of each executor by its age.
+
+    Attributes:
+        lives: by process id; MiB.
+    """
+
+    def __init__(self) -> None:
+        self.lives: dict[int, Life] = {}
+
+    def look(self, executors: list[psutil.Process]) -> None:
+        """Collect in each executor and note what stays.
+
+        Raises:
+            CalledProcessError, TimeoutExpired: a JVM does not answer.
+            RuntimeError: it is not the serial collector's.
+        """
+        for executor in executors:
+            jcmd = Path(executor.exe()).with_name("jcmd")
+            _ask(jcmd, executor.pid, "GC.run")
+            used = _USED.findall(_ask(jcmd, executor.pid, "GC.heap_info"))
+            if len(used) != 2:
+                raise RuntimeError(f"executor {executor.pid} has no heap of the serial collector")
+            age_s = time.time() - executor.create_time()
+            life = self.lives.setdefault(executor.pid, Life("executor's live heap"))
+            life.looks.append((age_s, sum(map(int, used)) / 1024))
+
+    def __str__(self) -> str:
+        return " ".join(f"{life.looks[-1][1]:.0f}" for life in self.lives.values())
+
+
+def _ask(jcmd: Path, pid: int, command: str) -> str:
+    done = subprocess.run(
+        [str(jcmd), str(pid), command], capture_output=True, text=True, timeout=_JCMD_WITHIN_S, check=True
+    )
+    return done.stdout
