@@ -141,7 +141,7 @@ class Context(MetricsContext, ABC):
 
     @abstractmethod
     def get_input_topics(self) -> list[str]:
-        """Return the names of the input topics."""
+        """Return the names of the input topics, in alphabetical order."""
 
     @abstractmethod
     def get_output_topic(self) -> str:

@@ -40,7 +40,7 @@ def view_names(topics: Iterable[str]) -> dict[str, str]:
     Raises:
         InvalidConfig: two have the same name all the same.
     """
-    parsed = {text: parse_topic_name(text) for text in topics}
+    parsed = {text: parse_topic_name(text) for text in sorted(topics)}
     short = {text: _identifier(topic.local) for text, topic in parsed.items()}
     names = {
         text: name if _count(short.values(), name) == 1 else _identifier(f"{topic.tenant}_{topic.namespace}_{name}")

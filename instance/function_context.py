@@ -134,8 +134,8 @@ class RecordedContext:
         return str(self._spec.metadata.version)
 
     def get_input_topics(self) -> list[str]:
-        """Return the input topics."""
-        return list(self._spec.details.source.inputSpecs)
+        """Return the input topics in alphabetical order: the map of the config has none that lasts."""
+        return sorted(self._spec.details.source.inputSpecs)
 
     def get_output_topic(self) -> str:
         """Return the output topic, empty if there is none."""

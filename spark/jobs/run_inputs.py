@@ -53,7 +53,7 @@ class RunInputs:
 
     def whole(self) -> DataFrame:
         """Return the messages of all inputs."""
-        frame, self._whole = self._read(list(self._spec.details.source.inputSpecs), self._tasks)
+        frame, self._whole = self._read(sorted(self._spec.details.source.inputSpecs), self._tasks)
         return frame
 
     def table(self, name: str) -> DataFrame:
@@ -73,7 +73,7 @@ class RunInputs:
         return self._tables[topic][0]
 
     def _topic(self, name: str) -> str:
-        topics = list(self._spec.details.source.inputSpecs)
+        topics = sorted(self._spec.details.source.inputSpecs)  # a map without an order
         try:
             wanted = parse_topic_name(name).text
         except InvalidTopicName:

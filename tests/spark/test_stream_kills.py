@@ -63,7 +63,7 @@ class Driver:
             )
 
     def wait(self) -> None:
-        assert self.process.wait(400) == 0, self._log.read_text()[-3000:]
+        assert self.process.wait(400) == 0, self._log.read_text()[-60000:]
 
     def kill(self) -> None:
         if self.process.poll() is None:
