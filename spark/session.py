@@ -167,7 +167,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            keep_text(error)
         self.stop()
 
 
@@ -317,6 +319,19 @@ def first_line(error: BaseException) -> str:
     cause: Any = getattr(error, "java_exception", None)
     lines = str(error if cause is None else cause.toString()).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def keep_text(error: BaseException) -> None:
+    """Have an error of the JVM keep its text: it asks the JVM for it each time, and is shown behind the JVM's end."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    if not isinstance(error, (Py4JJavaError, CapturedException)):
+        return
+    with contextlib.suppress(Py4JError, OSError, AssertionError):  # the JVM is gone already
+        text, kind = str(error), type(error)
+        names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": lambda _: text}
+        error.__class__ = type(kind.__name__, (kind,), names)
 
 
 def start_jvm(

@@ -30,18 +30,23 @@ IN_A_SESSION = """
 import json, sys
 from pathlib import Path
 from magnetar.spark.session import SessionConfig, open_session
+from pyspark.errors import AnalysisException
 
 directory, url = Path(sys.argv[1]), sys.argv[2]
 found = {}
-with open_session(SessionConfig(directory=directory, master="local[2]", heap="512m")) as session:
-    spark = session.spark
-    frame = spark.read.format("magnetar").option("service.url", url).load("in")
-    (frame.mapInArrow(lambda batches: batches, frame.schema).select("value").write.format("magnetar").mode("append")
-        .option("service.url", url).option("topic", "out").save())
-    found["rows"] = spark.read.format("magnetar").option("service.url", url).load("out").count()
-    found["java"] = session.java.origin
-    found["scratch"] = [path.name for path in directory.iterdir()]
-    pid = session.pid
+try:
+    with open_session(SessionConfig(directory=directory, master="local[2]", heap="512m")) as session:
+        spark = session.spark
+        frame = spark.read.format("magnetar").option("service.url", url).load("in")
+        (frame.mapInArrow(lambda batches: batches, frame.schema).select("value").write.format("magnetar").mode("append")
+            .option("service.url", url).option("topic", "out").save())
+        found["rows"] = spark.read.format("magnetar").option("service.url", url).load("out").count()
+        found["java"] = session.java.origin
+        found["scratch"] = [path.name for path in directory.iterdir()]
+        pid = session.pid
+        spark.sql("SELECT absent")
+except AnalysisException as error:
+    found["told behind the end"] = str(error).partition(" ")[0]
 found["jvm is gone"] = not Path(f"/proc/{pid}").exists()
 found["left"] = [path.name for path in directory.iterdir() if path.name.startswith("driver-")]
 print(json.dumps(found))
@@ -231,6 +236,7 @@ def test_a_session_works_on_every_java(origin: str, cluster: Server, tmp_path: P
     assert found["java"] == origin
     assert found["rows"] - before == len(values_of(cluster, "in"))
     assert found["jvm is gone"]
+    assert found["told behind the end"] == "[UNRESOLVED_COLUMN.WITHOUT_SUGGESTION]"
     assert found["left"] == []
     assert "driver-999999999-x" not in found["scratch"]
 
