@@ -116,8 +116,8 @@ test-spark: $(SPARK_STAMP)
 # these exist for the version. SPARK_VERSIONS="4.1" takes one of them. The seed is of the rows of the tables.
 SPARK_VERSIONS ?= 4.0 4.1 4.2 4.3
 SPARK_MAIN := $(addprefix tests/spark/test_,spark_version.py session.py source.py dataframes.py header_columns.py \
-  entry_boundaries.py function_run.py function_run_dataframe.py python_workers.py class_archive.py ending.py \
-  first_line.py)
+  entry_boundaries.py function_run.py function_run_dataframe.py function_requirements.py python_workers.py class_archive.py \
+  ending.py first_line.py)
 SPARK_VERSION_S := 2400
 # PySpark 4.0 and 4.1 leave the sockets of results to the garbage collector.
 WARNS_4.0 := -W 'ignore:unclosed <socket:ResourceWarning'

@@ -1,4 +1,4 @@
-"""What lives in the heaps of executors: what is in use right behind a full collection, asked for by `jcmd`.
+"""What lives in the heaps of executors: the old generation right behind a full collection, asked for by `jcmd`.
 
 The memory of a JVM's process says little of its program: it grows while the JVM makes its heap larger, and in a heap of
 fixed size it is level whatever is kept in it.
@@ -18,8 +18,8 @@ from ..soak.minutes import Life
 FIXED_HEAP = "-Xms512m -XX:+AlwaysPreTouch"
 """Options of executors with 512 MiB of heap: all of it is taken at the start."""
 _JCMD_WITHIN_S = 60.0
-_USED = re.compile(r"(?:def new|DefNew|tenured|Tenured) .*? used (\d+)K")
-"""Of the two parts of the serial collector's heap; Java 24 wrote them anew."""
+_USED = re.compile(r"[Tt]enured .*? used (\d+)K")
+"""Of the serial collector: all that lives is there, and nothing that was made since. Java 24 writes the name anew."""
 
 
 class LiveHeaps:
@@ -42,12 +42,12 @@ class LiveHeaps:
         for executor in executors:
             jcmd = Path(executor.exe()).with_name("jcmd")
             _ask(jcmd, executor.pid, "GC.run")
-            used = _USED.findall(_ask(jcmd, executor.pid, "GC.heap_info"))
-            if len(used) != 2:
+            used = _USED.search(_ask(jcmd, executor.pid, "GC.heap_info"))
+            if used is None:
                 raise RuntimeError(f"executor {executor.pid} has no heap of the serial collector")
             age_s = time.time() - executor.create_time()
             life = self.lives.setdefault(executor.pid, Life("executor's live heap"))
-            life.looks.append((age_s, sum(map(int, used)) / 1024))
+            life.looks.append((age_s, int(used[1]) / 1024))
 
     def __str__(self) -> str:
         return " ".join(f"{life.looks[-1][1]:.0f}" for life in self.lives.values())
