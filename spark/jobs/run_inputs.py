@@ -107,8 +107,8 @@ def _texts(topic: str) -> tuple[str, str]:
     return parsed.text, parsed.base.text
 
 
-def _observed(seen: Any, deadline_s: float) -> int:
-    observation = seen._jo
+def _observed(seen: Observation, deadline_s: float) -> int:
+    observation: Any = seen._jo  # PySpark's own `get` waits for ever where no action has read all of the frame
     if observation is None:
         return 0
     future = observation.future()
@@ -116,4 +116,4 @@ def _observed(seen: Any, deadline_s: float) -> int:
         if time.monotonic() > deadline_s:
             return 0
         time.sleep(_POLL_S)
-    return int(observation.getRow().getLong(0))
+    return int(seen.get["rows"])

@@ -19,7 +19,8 @@ def test_what_is_forked_has_one_thread_and_nothing_that_tasks_of_functions_do_no
         "names = [name for name in ('pandas', 'pyarrow', 'magnetar.spark.jobs.range_task') if name in sys.modules]\n"
         "print(len(os.listdir('/proc/self/task')), *names)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as Spark sets it; PySpark before 4.2 imports NumPy
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["1", "magnetar.spark.jobs.range_task"]
 
 
