@@ -39,7 +39,7 @@ from .chunks import MAX_MESSAGE_BYTES, ChunkStore, is_chunk
 from .connection import BlockingConnection, Routes
 from .options import ReadOptions
 from .ranges import Span, TopicRange
-from .reader import BlockingReader, ReaderClosed
+from .reader import BlockingReader
 
 if TYPE_CHECKING:
     from ...client.encryption.decryption import Decryption
@@ -119,7 +119,7 @@ class RangeReader:
                 except TopicNotFound as error:
                     self._lose(f"the topic does not exist any more ({error})", self._left)
                     return
-                except (ConnectionLost, OperationTimeout, ReaderClosed, BrokerError, CredentialsUnavailable) as error:
+                except (ConnectionLost, OperationTimeout, BrokerError, CredentialsUnavailable) as error:
                     # A file of credentials that was there before is perhaps being written anew.
                     is_missing = isinstance(error, CredentialsUnavailable) and self._left == self._range.entries
                     if is_missing or getattr(error, "is_final", False):

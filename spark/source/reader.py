@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
+from ...errors import ConnectionLost, MetadataError
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.commands import wrap
 from ...wire.frames import encode_frame
@@ -18,8 +19,11 @@ NAME_PREFIX = "magnetar-spark"
 """Subscriptions of readers are called so, unless an option says otherwise."""
 
 
-class ReaderClosed(Exception):
+class ReaderClosed(ConnectionLost):
     """The broker closed the reader, not the connection: the topic was unloaded or deleted, or SEEK moved the reader."""
+
+    def __init__(self, topic: str):
+        super().__init__(f"the broker closed a reader of {topic}, as when the topic is unloaded; try again")
 
 
 class LastMessage(NamedTuple):
@@ -67,9 +71,17 @@ class BlockingConsumer:
         self.connection.request(self._what, self._subscribe)
 
     def last_message(self) -> LastMessage:
-        """Ask for the newest entry of the topic and the mark-delete position of the subscription."""
+        """Ask for the newest entry of the topic and the mark-delete position of the subscription.
+
+        Raises:
+            ReaderClosed: the broker closed the consumer.
+            ConnectionLost, OperationTimeout: there is no answer.
+        """
         command = pb.CommandGetLastMessageId(consumer_id=CONSUMER_ID)
-        answer = self.connection.request(f"last message of {self._topic}", command)
+        try:
+            answer = self.connection.request(f"last message of {self._topic}", command)
+        except MetadataError as error:  # "Consumer not found": its end is among the frames that nobody has read
+            raise ReaderClosed(self._topic) from error
         last, mark = from_data(answer.last_message_id), None
         if answer.HasField("consumer_mark_delete_position"):
             data = answer.consumer_mark_delete_position
@@ -135,7 +147,7 @@ class BlockingReader(BlockingConsumer):
                 id_ = command.message.message_id
                 return Position(id_.ledgerId, id_.entryId), frame.payload
             if command.type == pb.BaseCommand.CLOSE_CONSUMER:
-                raise ReaderClosed
+                raise ReaderClosed(self._topic)
         return None
 
     def seek_to_time(self, publish_time_ms: int) -> None:

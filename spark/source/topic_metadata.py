@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import DataLoss, InvalidConfig, OperationTimeout, TopicNotFound
+from ...tasks import Backoff
 from ...wire.message_id import EARLIEST, LATEST, MessageId
 from ...wire.position import Position
 from ...wire.topic_name import TopicName, parse_topic_name
@@ -22,11 +23,13 @@ from .connection import REQUEST_TIMEOUT_S, BlockingConnection, Routes, ask
 from .offsets import Offsets
 from .options import ReadOptions, check_pattern
 from .ranges import Span, TopicRange, clip, holds, plan
-from .reader import NAME_PREFIX, BlockingReader, LastMessage
+from .reader import NAME_PREFIX, BlockingReader, LastMessage, ReaderClosed
 from .streaming.places import BEGINNING, Place, behind
 
 BEHIND_ANY = (1 << 62) - 1
 """An entry id that no ledger reaches."""
+_BACKOFF_S = (0.05, 2.0)
+_Found = TypeVar("_Found")
 
 
 class ReadPlan(NamedTuple):
@@ -134,6 +137,24 @@ def _natural(text: str) -> tuple[str, int]:
 
 def extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRange | None, Place]:
     """Return all of a topic that the options mean, None if that is nothing, and where the next read goes on."""
+    return _with_open_readers(lambda: _extent(routes, topic, options))
+
+
+def _with_open_readers(look: Callable[[], _Found]) -> _Found:
+    """Look again when the broker closed a reader on the way: an unloaded topic is there again at once."""
+    backoff = Backoff(*_BACKOFF_S)
+    deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return look()
+        except ReaderClosed:
+            pause_s = backoff.next_s()
+            if time.monotonic() + pause_s >= deadline_s:
+                raise
+        time.sleep(pause_s)
+
+
+def _extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRange | None, Place]:
     prefix = options.subscription_prefix
     with contextlib.closing(routes.connect_to(topic)) as connection:
         spans, last_index = _spans(routes, connection, topic, options.admin_url, prefix)
@@ -172,9 +193,12 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
         TopicNotFound: the topic does not exist.
         MagnetarError: the broker cannot be asked.
     """
-    with contextlib.closing(routes.connect_to(topic)) as connection:
-        spans, _ = _spans(routes, connection, topic, admin_url)
-    kept = clip(spans, _after(done), None)
+
+    def look() -> tuple[Span, ...]:
+        with contextlib.closing(routes.connect_to(topic)) as connection:
+            return _spans(routes, connection, topic, admin_url)[0]
+
+    kept = clip(_with_open_readers(look), _after(done), None)
     return TopicRange(topic, kept) if kept else None
 
 

@@ -11,8 +11,10 @@ from magnetar.wire.functions_pb2 import ConsumerSpec
 
 from tests.spark.functions import Lab
 from tests.spark.topics import fill
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 CODE = """
 def process(df, context):
     left, right = context.get_input_topics()
@@ -24,6 +26,12 @@ def process(df, context):
     counted = one.union(other).groupBy("side").count()
     return counted.selectExpr(f"concat(side, ' ', count, ' of {both}') AS value")
 """
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, cluster: Server) -> Broker:
+    """Ours, and Apache Pulsar."""
+    return request.getfixturevalue("apache_pulsar") if request.param == "pulsar" else cluster
 
 
 def two_inputs(lab: Lab) -> dict[str, ConsumerSpec]:

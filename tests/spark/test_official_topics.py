@@ -11,6 +11,7 @@ import httpx
 import pulsar
 import pytest
 from magnetar.errors import DataLoss
+from magnetar.spark.source.reader import BlockingReader, LastMessage
 from magnetar.wire.message_id import MessageId, deserialize
 
 from tests.spark.topics import numbered, options_for, planned, read_all
@@ -276,6 +277,24 @@ def test_what_was_trimmed_is_a_loss_unless_it_may_be(
         read(spark, cluster, name, startingOffsets=start).count()
     assert values(read(spark, cluster, name, startingOffsets=start, failOnDataLoss="false")) == [b"15"]
     assert values(read(spark, cluster, name)) == [b"15"]
+
+
+def test_a_topic_that_is_unloaded_while_it_is_planned_is_looked_at_again(
+    cluster: Broker, client: pulsar.Client, admin: httpx.Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_ledgers(client, admin, name, 3, 5)
+    original, unloads = BlockingReader.last_message, 0
+
+    def last_message(reader: BlockingReader) -> LastMessage:
+        nonlocal unloads
+        if unloads < 2:
+            unloads += 1
+            admin.put(f"{name}/unload").raise_for_status()
+        return original(reader)
+
+    monkeypatch.setattr(BlockingReader, "last_message", last_message)
+    assert [span.entries for one in planned(options_for(cluster.service_url, name)) for span in one.spans] == [5] * 3
+    assert unloads == 2
 
 
 def test_a_topic_that_is_deleted_after_planning_is_a_loss_and_stays_deleted(

@@ -31,7 +31,6 @@ from ....wire.position import Position
 from ..connection import Routes
 from ..options import ReadOptions
 from ..ranges import Span, TopicRange
-from ..reader import ReaderClosed
 from ..topic_metadata import bounds, matching, named_topics, place_of, spans_between, time_mark, time_of
 from .admission import NO_LIMITS, Limits, Waiting, admit, must_wait
 from .options import StreamOptions
@@ -145,7 +144,7 @@ class TopicStream:
         while True:
             try:
                 return ask()
-            except (ConnectionLost, OperationTimeout, ReaderClosed, BrokerError, CredentialsUnavailable) as error:
+            except (ConnectionLost, OperationTimeout, BrokerError, CredentialsUnavailable) as error:
                 pause_s = backoff.next_s()
                 if getattr(error, "is_final", False) or self._clock() + pause_s >= deadline:
                     raise
