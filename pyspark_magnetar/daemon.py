@@ -9,6 +9,7 @@ import magnetar.spark.jobs.range_task
 import magnetar.spark.task_killer
 import magnetar.spark.task_libraries
 import pyspark.worker
+from magnetar.spark import between_tasks
 from pyspark.daemon import manager
 
 IMPORTED = (
@@ -20,4 +21,5 @@ IMPORTED = (
 )
 
 if __name__ == "__main__":
+    between_tasks.freeze_imported(collect=True)
     manager()

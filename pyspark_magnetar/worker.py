@@ -1,19 +1,32 @@
-"""The module that Spark runs in its Python workers: PySpark's own, with the task killer and libraries."""
+"""The module that Spark runs in its Python workers: PySpark's own, with what our tasks need."""
 
+import contextlib
 import runpy
+from typing import IO
 
 import pyspark.worker_util
-from magnetar.spark import task_killer, task_libraries
+from magnetar.spark import between_tasks, task_killer, task_libraries
 from pyspark.taskcontext import TaskContext
 
 task_killer.install(TaskContext)
 task_libraries.install(pyspark.worker_util)
+between_tasks.keep_archives()
+between_tasks.acknowledge_at_once(pyspark.worker_util)
 
 if (
     __name__ == "__main__"
 ):  # where Spark is told not to fork its workers; how they connect differs from version to version
     runpy.run_module("pyspark.worker", run_name="__main__", alter_sys=True)
 else:
-    from pyspark.worker import main
+    from pyspark.worker import main as run_task
+
+    def main(infile: IO[bytes], outfile: IO[bytes]) -> None:
+        """Run a task, as the daemon that forked this process has it."""
+        try:
+            run_task(infile, outfile)
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                outfile.flush()  # the answer does not wait for what follows
+            between_tasks.freeze_imported(collect=True)
 
     __all__ = ["main"]

@@ -39,7 +39,7 @@ def newest_java(spark: tuple[int, int] | None) -> int | None:
 def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
     """Return the settings whose values depend on the version of Spark.
 
-    Before 4.1 there are no Unix sockets between the JVM and its Python workers: a job waits 40 ms longer there.
+    Before 4.1 there are no Unix sockets between the JVM and its Python workers; see `between_tasks` on TCP.
     """
     if spark is not None and spark < (4, 1):
         return {"spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.{_MANAGER}"}
@@ -47,7 +47,6 @@ def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
         # The default manager starts `readlink` and `chmod` some twenty times per micro-batch: 60 ms. For paths of a
         # file system; give another one for checkpoints in an object store.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.checkpointing.{_MANAGER}",
-        # Over TCP every job waits once for 40 ms.
         "spark.python.unix.domain.socket.enabled": "true",
     }
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FunctionLoadError
+from .worker_setup import Setup, wrap_setup
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,7 +29,6 @@ PROPERTY = "spark.magnetar.requirements"
 """Setting of a session, and so local property of its jobs: a function, and where its requirements are."""
 _ARCHIVE = "magnetar-requirements-"
 _CACHES = "__pycache__"
-_SETUP = "setup_spark_files"
 
 
 def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Path | None) -> str:
@@ -81,16 +80,13 @@ def announced(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def install(worker_util: Any) -> None:
-    """Have each task of this Python worker find the requirements that it was told of.
+    """Have each task of this Python worker find the requirements that it was told of; takes PySpark's module."""
+    wrap_setup(worker_util, _with_requirements)
 
-    Args:
-        worker_util: PySpark's module; its function that places the files of a task is called when the task's context
-            is known, and what the task is to call is still bytes.
-    """
-    original: Callable[..., None] = getattr(worker_util, _SETUP)
 
+def _with_requirements(place_files: Setup) -> Setup:
     def setup(*arguments: Any, **named: Any) -> None:
-        original(*arguments, **named)
+        place_files(*arguments, **named)
         from pyspark.taskcontext import TaskContext
 
         context = TaskContext.get()
@@ -98,10 +94,7 @@ def install(worker_util: Any) -> None:
         if text:
             put_in_place(text)
 
-    setattr(worker_util, _SETUP, setup)
-    worker = sys.modules.get("pyspark.worker")  # which has it by name where it is imported already
-    if worker is not None:
-        setattr(worker, _SETUP, setup)
+    return setup
 
 
 def put_in_place(text: str) -> None:

@@ -19,6 +19,7 @@ from ...wire.bulk import varint
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
+from ..between_tasks import shorten_pauses
 from .connection import Routes
 from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
 from .options import NOT_NULL, ReadOptions
@@ -249,6 +250,7 @@ def read_range(wanted: TopicRange, options: ReadOptions, layout: Layout | None =
         options: of the read; their ``columns`` are those of the batches where there is no layout.
         layout: the columns by the topic's schema.
     """
+    shorten_pauses()
     reader = RangeReader(wanted, options)
     name = parse_topic_name(wanted.topic)
     decoder = None if layout is None else _decoder(layout, name, options)

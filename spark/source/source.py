@@ -41,6 +41,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
+from ..between_tasks import shorten_pauses
 from .first_line import told_first
 from .options import NOT_NULL, ReadOptions, WriteOptions, common_of, read_options, write_options
 from .partition import RANGES_PER_CORE, TopicPartition, nothing_but
@@ -211,6 +212,7 @@ class TopicReader(DataSourceReader):
         from .streaming.places import to_json
         from .topic_metadata import plan_with_ends
 
+        shorten_pauses()
         cores = os.cpu_count() or 1
         ranges, places = plan_with_ends(self._options, RANGES_PER_CORE * cores, MIN_ENTRIES_PER_RANGE)
         ends = json.dumps(to_json(places))
