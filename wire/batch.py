@@ -10,6 +10,7 @@ Source: Pulsar binary protocol, section Batch messages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -20,13 +21,25 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ProtocolError
 from .bulk import varint
-from .message_rows import IS_COMPILED, join_rows, parsed_properties, properties_of, row_prefix, split_rows
+from .message_rows import (
+    HEADER_SHIFT,
+    IS_COMPILED,
+    IS_NULL,
+    IS_REMOVED,
+    join_rows,
+    parsed_properties,
+    properties_of,
+    row_prefix,
+    row_sizes,
+    split_rows,
+)
 from .pulsar_api_pb2 import SingleMessageMetadata
 
 _U32 = Struct(">I")
 _MAX_UNIFORM_HEADER_BYTES = 64  # above it comparing columns costs more than comparing rows
 _SEQUENCE_ID_TAG = b"\x40"
 _PROPERTIES, _PAYLOAD_SIZE = b"\x0a", 0x18  # tags
+_MAY_HAVE_FLAGS = re.compile(rb"[\x20\x48\xa0\xc8]").search  # first bytes of the tags of compacted_out and null_value
 MIN_MESSAGE_BYTES = 6
 """Bytes of the smallest message inside a batch: size field, and payload_size with its tag, which is required."""
 _CACHED_HEADERS = 4096
@@ -162,6 +175,31 @@ def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:
         return _uniform_payloads(body, count, rows[0]), MessageHeaders([header] * count)
     payloads, headers = split_rows(body, count) if IS_COMPILED else _split_parsed(body, count)
     return payloads, MessageHeaders(headers)
+
+
+def batch_sizes(body: bytes, count: int) -> tuple[list[int], int]:
+    """Return the sizes of each message of a batch, and the flags that any of them has; see `message_rows.row_sizes`.
+
+    Raises:
+        ProtocolError: as `split_batch`.
+    """
+    _check_count(body, count)
+    return row_sizes(body, count) if IS_COMPILED else _sizes_parsed(body, count)
+
+
+def _sizes_parsed(body: bytes, count: int) -> tuple[list[int], int]:
+    """Return what `row_sizes` does, for less where that is not compiled."""
+    payloads, headers = _split_parsed(body, count)
+    sizes, flags = [], 0
+    for payload, header in zip(payloads, headers, strict=True):
+        found = len(payload) | len(header) << HEADER_SHIFT
+        if _MAY_HAVE_FLAGS(header):
+            metadata = SingleMessageMetadata.FromString(header)
+            found |= IS_REMOVED if metadata.compacted_out and not payload else 0
+            found |= IS_NULL if metadata.null_value else 0
+            flags |= found
+        sizes.append(found)
+    return sizes, flags & (IS_REMOVED | IS_NULL)
 
 
 def _check_count(body: bytes, count: int) -> None:

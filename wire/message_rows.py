@@ -11,6 +11,8 @@ eleven bytes, groups) is given to protobuf, which decides: so both ways take and
 
 from __future__ import annotations
 
+from typing import Final
+
 from google.protobuf.message import DecodeError
 from mypy_extensions import i64
 
@@ -21,9 +23,20 @@ from .pulsar_api_pb2 import SingleMessageMetadata
 IS_COMPILED = not __file__.endswith(".py")
 """Whether this module runs as machine code."""
 
-_PROPERTIES = 0x0A
-_PAYLOAD_SIZE = 0x18
-_PREFIXES_MAX = 4096
+HEADER_SHIFT: Final = 32
+HEADER_MASK: Final = (1 << 29) - 1
+PAYLOAD_MASK: Final = (1 << 32) - 1
+"""In the sizes of a row the payload has the lowest bits, its metadata those from the shift on."""
+IS_REMOVED: Final = 1 << 61
+"""Flag in the sizes of a row: compaction removed its message."""
+IS_NULL: Final = 1 << 62
+"""Flag in the sizes of a row: its message has no value, which is not an empty one."""
+
+_PROPERTIES: Final = 0x0A
+_PAYLOAD_SIZE: Final = 0x18
+_COMPACTED_OUT: Final = 0x20
+_NULL_VALUE: Final = 0x48
+_PREFIXES_MAX: Final = 4096
 _prefixes: dict[int, bytes] = {}
 """What precedes attributes and payload in a row, by the sizes of both."""
 
@@ -53,10 +66,10 @@ def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
         )
         end: i64 = start + header_size
         header = body[start:end]
-        payload_size = _payload_size(header)
-        if payload_size < 0:
-            payload_size = _parsed_size(header, len(payloads))
-        offset = end + payload_size
+        found = _scan(header, 0, len(header))
+        if found < 0:
+            found = _parsed(header, len(payloads))
+        offset = end + (found & PAYLOAD_MASK)
         payloads.append(body[end:offset])
         headers.append(header)
     if offset != size:
@@ -64,35 +77,83 @@ def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
     return payloads, headers
 
 
+def row_sizes(body: bytes, count: int) -> tuple[list[int], int]:
+    """Return the sizes of each message of a batch, and the flags that any of them has.
+
+    Each is a number: bytes of the payload, of the metadata (from `HEADER_SHIFT` on), `IS_REMOVED`, and `IS_NULL`.
+
+    Raises:
+        ProtocolError: as `split_rows`.
+    """
+    sizes: list[int] = []
+    flags: i64 = 0
+    size: i64 = len(body)
+    offset: i64 = 0
+    left: i64 = count
+    while left > 0:
+        left -= 1
+        start: i64 = offset + 4
+        if start > size:
+            raise _ends_early(size, len(sizes), count)
+        header_size: i64 = (
+            i64(body[offset]) << 24 | i64(body[offset + 1]) << 16 | i64(body[offset + 2]) << 8 | i64(body[offset + 3])
+        )
+        end: i64 = start + header_size
+        if end > size:
+            raise _ends_early(size, len(sizes), count)
+        found = _scan(body, start, end)
+        if found < 0:
+            found = _parsed(body[start:end], len(sizes))
+        offset = end + (found & PAYLOAD_MASK)
+        flags |= found
+        sizes.append(found | header_size << HEADER_SHIFT)
+    if offset != size:
+        raise ProtocolError(f"batch of {count} messages takes {offset} of its {size} bytes")
+    return sizes, flags & (IS_REMOVED | IS_NULL)
+
+
 def _ends_early(size: int, number: int, count: int) -> ProtocolError:
     return ProtocolError(f"batch body of {size} bytes ends inside message {number} of {count}")
 
 
-def _parsed_size(header: bytes, number: int) -> i64:
-    """Return what protobuf reads from metadata; raises ProtocolError."""
+def _parsed(header: bytes, number: int) -> i64:
+    """Return what protobuf reads from metadata, as `_scan` does; raises ProtocolError."""
     try:
-        size = SingleMessageMetadata.FromString(header).payload_size
+        found = SingleMessageMetadata.FromString(header)
     except DecodeError as error:
         raise ProtocolError(f"metadata of message {number} of a batch cannot be parsed: {error}") from error
-    if size < 0:
-        raise ProtocolError(f"message {number} of a batch announces {size} bytes of payload")
-    return size
+    if found.payload_size < 0:
+        raise ProtocolError(f"message {number} of a batch announces {found.payload_size} bytes of payload")
+    return _with_flags(found.payload_size, found.compacted_out, found.null_value)
 
 
-def _payload_size(header: bytes) -> i64:
-    """Return the size in metadata of the usual form, -1 in any other."""
-    end: i64 = len(header)
-    at: i64 = 0
+def _with_flags(payload_size: i64, compacted_out: bool, null_value: bool) -> i64:
+    found = payload_size
+    if compacted_out and payload_size == 0:
+        found |= IS_REMOVED
+    if null_value:
+        found |= IS_NULL
+    return found
+
+
+def _scan(data: bytes, at: i64, end: i64) -> i64:
+    """Return the payload's size and the flags of a row by its metadata, which lies in ``data``.
+
+    Returns:
+        -1 if the metadata has another form than the usual one.
+    """
     found: i64 = -1
+    compacted_out = False
+    null_value = False
     while at < end:
-        tag: i64 = header[at]
+        tag: i64 = data[at]
         at += 1
         number: i64 = 0
         shift: i64 = 0
         while True:
             if at >= end or shift > 56:
                 return -1
-            byte: i64 = header[at]
+            byte: i64 = data[at]
             at += 1
             number |= (byte & 127) << shift
             if byte < 128:
@@ -103,16 +164,20 @@ def _payload_size(header: bytes) -> i64:
                 return -1
             found = number
         elif tag == _PROPERTIES:
-            if number > end - at or not _is_pair(header, at, at + number):
+            if number > end - at or not _is_pair(data, at, at + number):
                 return -1
             at += number
         elif tag == 0x12 or tag == 0x3A:  # partition_key, ordering_key
             if number > end - at:
                 return -1
             at += number
-        elif tag != 0x28 and tag != 0x40 and tag != 0x20 and tag != 0x30 and tag != 0x48 and tag != 0x50:
+        elif tag == _NULL_VALUE:
+            null_value = number != 0
+        elif tag == _COMPACTED_OUT:
+            compacted_out = number != 0
+        elif tag != 0x28 and tag != 0x40 and tag != 0x30 and tag != 0x50:
             return -1
-    return found
+    return -1 if found < 0 else _with_flags(found, compacted_out, null_value)
 
 
 def _is_pair(header: bytes, at: i64, end: i64) -> bool:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ...wire.batch import split_batch, uniform_rows
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
-from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 from ...wire.topic_name import TopicName, parse_topic_name
 from ..between_tasks import shorten_pauses
 from .connection import Routes
-from .header_columns import MAY_BE_TOMBSTONE, NOTHING, PROPERTIES, TIMESTAMP, TOMBSTONE, HeaderColumns, attributes_of
+from .entry_rows import Rows, SplitRows, rows_of
+from .header_columns import PROPERTIES, TIMESTAMP
 from .options import NOT_NULL, ReadOptions
 from .position_columns import POSITION_TYPES, position_column
 from .range_reader import Entry, RangeReader
@@ -35,7 +34,6 @@ BATCH_ROWS = 10_000
 """A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
 BATCH_BYTES = 8 * 1024 * 1024
 """Or when its values and metadata have so many bytes."""
-_SUSPECTS_MAX = 30  # in a batch of 1,000, numbers that look like the field are a handful
 SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -56,78 +54,6 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, ARROW_TYPES[name], name not in NOT_NULL) for name in columns])
 
 
-class Rows(NamedTuple):
-    """The selected messages of one entry.
-
-    Attributes:
-        num_rows: how many.
-        data: their payloads, joined.
-        lengths: of each payload.
-        indexes: of each in its batch, None for all of them.
-        encoded: metadata of each; one for all if they differ in nothing that a column shows.
-        batch_size: messages in the batch, 0 if the message came alone.
-    """
-
-    num_rows: int
-    data: bytes
-    lengths: np.ndarray
-    indexes: list[int] | None
-    encoded: list[bytes]
-    batch_size: int
-
-
-def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_values: bool = False) -> Rows | None:
-    """Return the messages of an entry from ``first_index`` to ``last_index``, without those that compaction removed.
-
-    Args:
-        entry: the messages.
-        first_index: 0 for all.
-        last_index: None for all.
-        only_values: of the metadata nothing is wanted but which messages have no value.
-
-    Raises:
-        ProtocolError: the batch is damaged.
-    """
-    metadata = entry.metadata
-    if not entry.is_batch:
-        # A position inside a batch says nothing about a message that came alone.
-        encoded = (TOMBSTONE if metadata.null_value else NOTHING) if only_values else attributes_of(metadata)
-        return Rows(1, entry.body, np.array([len(entry.body)], np.int32), None, [encoded], 0)
-    size = metadata.num_messages_in_batch
-    body = entry.body
-    uniform = uniform_rows(body, size, ignores_sequence_ids=True)
-    first = min(first_index, size)
-    end = size if last_index is None else min(last_index + 1, size)
-    if uniform is not None and not uniform[1].compacted_out:
-        start = uniform[0]
-        table = np.frombuffer(body, np.uint8).reshape(size, -1)[first:end, start:]
-        count, width = table.shape
-        if count <= 0:
-            return None
-        indexes = None if count == size else list(range(first, end))
-        return Rows(count, table.tobytes(), np.full(count, width, np.int32), indexes, [body[4:start]], size)
-    payloads, headers = split_batch(body, size)
-    rows, indexes = headers.encoded, None
-    if b"" in payloads or first > 0 or end < size:  # what compaction removed has no payload
-        indexes = [index for index in range(first, end) if payloads[index] or not headers[index].compacted_out]
-        if not indexes:
-            return None
-        payloads, rows = [payloads[index] for index in indexes], [rows[index] for index in indexes]
-        indexes = None if len(indexes) == size else indexes
-    if only_values and not _may_be_null(rows):
-        rows = [NOTHING]
-    lengths = np.fromiter(map(len, payloads), np.int32, len(payloads))
-    return Rows(len(payloads), b"".join(payloads), lengths, indexes, rows, size)
-
-
-def _may_be_null(encoded: Sequence[bytes]) -> bool:
-    """Return whether some messages have no value; also true where so many may have none that it is read for all."""
-    suspects = [one for one in encoded if MAY_BE_TOMBSTONE in one]
-    if len(suspects) > _SUSPECTS_MAX:
-        return True
-    return any(SingleMessageMetadata.FromString(one).null_value for one in suspects)
-
-
 class BatchBuilder:
     """Collects entries of one topic until they make a record batch."""
 
@@ -142,13 +68,13 @@ class BatchBuilder:
         self._entries: list[tuple[Entry, Rows]] = []
         self._bytes = 0
         makers: dict[str, Callable[[], pa.Array]] = {
-            "value": self._values,
-            "__key": lambda: self._headers.keys(),
+            "value": lambda: self._split.values(),
+            "__key": lambda: self._split.headers.keys(),
             "__topic": self._topics,
             "__messageId": self._message_ids,
             "__publishTime": self._publish_times,
-            "__eventTime": lambda: self._headers.event_times(),
-            "__messageProperties": lambda: self._headers.properties(),
+            "__eventTime": lambda: self._split.headers.event_times(),
+            "__messageProperties": lambda: self._split.headers.properties(),
             **{name: partial(self._positions, name) for name in POSITION_TYPES},
         }
         self._makers = [makers[name] for name in columns]
@@ -162,11 +88,11 @@ class BatchBuilder:
         """Add the messages of an entry."""
         self._entries.append((entry, rows))
         self.rows += rows.num_rows
-        self._bytes += len(rows.data) + sum(map(len, rows.encoded))
+        self._bytes += len(rows.data)
 
     def take(self) -> pa.RecordBatch:
         """Return what was collected, and begin anew."""
-        self._headers = self._read_headers()
+        self._split = SplitRows([rows for _, rows in self._entries])
         arrays = [make() for make in self._makers]
         if self._decoder is None:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -178,24 +104,11 @@ class BatchBuilder:
         self.rows = self._bytes = 0
         return batch
 
-    def _read_headers(self) -> HeaderColumns:
-        encoded: list[bytes] = []
-        repeats: list[int] = []
-        for _, rows in self._entries:
-            encoded += rows.encoded
-            repeats += [rows.num_rows] if len(rows.encoded) == 1 else [1] * rows.num_rows
-        return HeaderColumns(encoded, None if len(encoded) == self.rows else repeats)
-
     # -- columns ---------------------------------------------------------------------------------------------------
-
-    def _values(self) -> pa.Array:
-        data = [rows.data for _, rows in self._entries]
-        lengths = [rows.lengths for _, rows in self._entries]
-        return _binary(data, np.concatenate(lengths), self._headers.tombstones)
 
     def _topics(self) -> pa.Array:
         lengths: np.ndarray = np.full(self.rows, len(self._topic), np.int32)
-        return _binary([self._topic * self.rows], lengths, None).view(pa.string())
+        return _binary([self._topic * self.rows], lengths).view(pa.string())
 
     def _publish_times(self) -> pa.Array:
         times = np.array([entry.metadata.publish_time for entry, _ in self._entries], np.int64)
@@ -221,17 +134,14 @@ class BatchBuilder:
                 tail_lengths = tail_lengths[rows.indexes]
             data += (head, head.join(tails))
             lengths.append(tail_lengths + np.int32(len(head)))
-        return _binary(data, np.concatenate(lengths), None)
+        return _binary(data, np.concatenate(lengths))
 
 
-def _binary(data: Sequence[bytes], lengths: np.ndarray, nulls: np.ndarray | None) -> pa.Array:
+def _binary(data: Sequence[bytes], lengths: np.ndarray) -> pa.Array:
     offsets: np.ndarray = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
-    joined = data[0] if len(data) == 1 else b"".join(data)
-    return pa.Array.from_buffers(
-        pa.binary(), len(lengths), [valid, pa.py_buffer(offsets), pa.py_buffer(joined)], -1 if valid is not None else 0
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, 0)
 
 
 @lru_cache(maxsize=64)

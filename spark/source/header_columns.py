@@ -10,7 +10,6 @@ mean; what they hold goes behind the array.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,32 +25,25 @@ EVENT_TIME_MS_MAX = (2**63 - 1) // 1000
 """Spark counts microseconds."""
 TIMESTAMP = pa.timestamp("us", "UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
-NOTHING = b"\x18\x00"
-"""Metadata of a message of which no column shows anything."""
-MAY_BE_TOMBSTONE = b"\x48"
-"""Metadata without this byte says nothing about the value."""
-TOMBSTONE = b"\x48\x01\x18\x00"
-"""Metadata of a message without a value."""
 _OFFSET_MAX = 2**31 - 1
 _VARINT_BYTES = 9  # of numbers that fit into 63 bits
-_PADDING = bytes(16)
+_PADDING: np.ndarray = np.zeros(16, np.uint8)
 """Behind the metadata, so that a number which is cut off can be read and then refused."""
 _PROPERTY, _KEY, _PAYLOAD_SIZE, _COMPACTED_OUT, _EVENT_TIME = 0x0A, 0x12, 0x18, 0x20, 0x28
 _BASE64, _ORDERING_KEY, _SEQUENCE_ID, _NULL_VALUE, _NULL_KEY = 0x30, 0x3A, 0x40, 0x48, 0x50
-_IGNORED = (_PAYLOAD_SIZE, _COMPACTED_OUT, _SEQUENCE_ID, _NULL_KEY)
+_IGNORED = (_PAYLOAD_SIZE, _COMPACTED_OUT, _SEQUENCE_ID, _NULL_VALUE, _NULL_KEY)
 _PAIR_KEY, _PAIR_VALUE = 0x0A, 0x12
 
 
 def attributes_of(metadata: MessageMetadata) -> bytes:
     """Return what the columns show of a message that came alone, as metadata of one in a batch."""
-    if not (metadata.properties or metadata.event_time or metadata.null_value or metadata.HasField("partition_key")):
-        return NOTHING
+    if not (metadata.properties or metadata.event_time or metadata.HasField("partition_key")):
+        return b""
     found = SingleMessageMetadata(
         payload_size=0,
         properties=metadata.properties,
         partition_key_b64_encoded=metadata.partition_key_b64_encoded,
         event_time=metadata.event_time,
-        null_value=metadata.null_value,
     ).SerializeToString()
     if not metadata.HasField("partition_key"):
         return found
@@ -63,29 +55,29 @@ def attributes_of(metadata: MessageMetadata) -> bytes:
 class HeaderColumns:
     """The metadata of the rows of a record batch."""
 
-    def __init__(self, encoded: Sequence[bytes], repeats: Sequence[int] | None):
+    def __init__(self, data: bytes | pa.Buffer, ends: np.ndarray, repeats: np.ndarray | None):
         """Read.
 
         Args:
-            encoded: metadata of messages, which protobuf can parse.
+            data: metadata of messages, which protobuf can parse, one behind the other.
+            ends: of the metadata of each message.
             repeats: rows that each stands for; None: one each.
         """
-        self._encoded = encoded
-        count = len(encoded)
-        sizes = np.fromiter(map(len, encoded), np.int64, count)
-        self._ends: np.ndarray = np.cumsum(sizes)
-        self._data: np.ndarray = np.frombuffer(b"".join((*encoded, _PADDING)), np.uint8)
+        self._count = count = len(ends)
+        self._ends: np.ndarray = ends.astype(np.int64)
+        self._starts: np.ndarray = np.concatenate((np.zeros(1, np.int64), self._ends[:-1]))[:count]
+        size = int(self._ends[-1]) if count else 0
+        self._data: np.ndarray = np.concatenate((np.frombuffer(data, np.uint8, size), _PADDING))
         self._rows: np.ndarray | None = None if repeats is None else np.repeat(np.arange(count), repeats)
         self._is_odd: np.ndarray = np.zeros(count, np.bool_)
         self._key_at: np.ndarray = np.full(count, -1, np.int64)
         self._key_bytes: np.ndarray = np.zeros(count, np.int64)
         self._event_ms: np.ndarray = np.zeros(count, np.int64)
         self._is_base64: np.ndarray = np.zeros(count, np.bool_)
-        self._is_null: np.ndarray = np.zeros(count, np.bool_)
         self._pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
         """Of properties: index of the metadata, place and size of the name, place and size of the value."""
         self._latest_ms = 0  # of the messages that are read by protobuf
-        self._read(self._ends - sizes)
+        self._read(self._starts)
         pairs: list[np.ndarray] = [
             np.concatenate([part[place] for part in self._pairs]) if self._pairs else np.zeros(0, np.int64)
             for place in range(5)
@@ -168,8 +160,6 @@ class HeaderColumns:
             self._event_ms[of] = numbers
         elif tag == _BASE64:
             self._is_base64[of] = numbers != 0
-        elif tag == _NULL_VALUE:
-            self._is_null[of] = numbers != 0
         elif tag not in _IGNORED:
             is_wrong[:] = True
         return is_wrong
@@ -188,7 +178,7 @@ class HeaderColumns:
 
     def _repeated(self, pairs: list[np.ndarray]) -> np.ndarray:
         """Return which metadata may have a property twice: those whose names have one length and one sum."""
-        found: np.ndarray = np.zeros(len(self._encoded), np.bool_)
+        found: np.ndarray = np.zeros(self._count, np.bool_)
         if len(self._pairs) < 2 or not self._may_be_repeated(pairs):
             return found
         of, name_at, name_bytes = pairs[:3]
@@ -231,7 +221,7 @@ class HeaderColumns:
             return size - len(data), len(data)
 
         for index in odd.tolist():
-            header = SingleMessageMetadata.FromString(self._encoded[index])
+            header = SingleMessageMetadata.FromString(self._data[self._starts[index] : self._ends[index]].tobytes())
             if header.HasField("partition_key"):
                 key: str | bytes = header.partition_key
                 if header.partition_key_b64_encoded:
@@ -239,7 +229,6 @@ class HeaderColumns:
                 self._key_at[index], self._key_bytes[index] = put(key)
             self._latest_ms = max(self._latest_ms, header.event_time)
             self._event_ms[index] = min(header.event_time, EVENT_TIME_MS_MAX)
-            self._is_null[index] = header.null_value
             # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
             for name, value in {pair.key: pair.value for pair in header.properties}.items():
                 added.append((index, *put(name), *put(value)))
@@ -252,11 +241,6 @@ class HeaderColumns:
     def _each(self, values: np.ndarray) -> np.ndarray:
         """Return a value for each row."""
         return values if self._rows is None else values[self._rows]
-
-    @property
-    def tombstones(self) -> np.ndarray | None:
-        """Which rows have no value, None if all have one."""
-        return self._each(self._is_null) if self._is_null.any() else None
 
     def keys(self) -> pa.Array:
         """Return the column of keys."""
@@ -286,7 +270,7 @@ class HeaderColumns:
         Raises:
             ProtocolError: one is no text.
         """
-        all_counts = np.bincount(self._of, minlength=len(self._encoded)).astype(np.int64)
+        all_counts = np.bincount(self._of, minlength=self._count).astype(np.int64)
         counts = self._each(all_counts)
         if not len(self._of):
             return pa.nulls(len(counts), PROPERTIES)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from .columns import Rows
+    from .entry_rows import Rows
     from .range_reader import Entry
 
 Entries = Sequence[tuple["Entry", "Rows"]]

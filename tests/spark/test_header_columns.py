@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
 
 from magnetar.errors import ProtocolError  # noqa: E402
-from magnetar.spark.source.columns import SHOWN_OF_METADATA, BatchBuilder, rows_of  # noqa: E402
+from magnetar.spark.source.columns import SHOWN_OF_METADATA, BatchBuilder  # noqa: E402
+from magnetar.spark.source.entry_rows import rows_of  # noqa: E402
 from magnetar.spark.source.header_columns import (  # noqa: E402
     EVENT_TIME_MS_MAX,
     FIELDS_MAX,
@@ -67,7 +69,7 @@ fields = st.sampled_from([
 """Parts of metadata of all forms that protobuf reads: usual, repeated, unknown, of more bytes than needed."""
 unusual = st.lists(fields, max_size=6).map(lambda parts: b"".join([*parts, b"\x18\x00"]))
 encoded = st.one_of(metadata.map(SingleMessageMetadata.SerializeToString), unusual)
-Row = tuple[bytes | None, int | None, list[tuple[str, str]] | None, bool]
+Row = tuple[bytes | None, int | None, list[tuple[str, str]] | None]
 
 
 def by_protobuf(header: SingleMessageMetadata | MessageMetadata) -> Row:
@@ -76,16 +78,19 @@ def by_protobuf(header: SingleMessageMetadata | MessageMetadata) -> Row:
         text = header.partition_key
         key = base64.b64decode(text) if header.partition_key_b64_encoded else text.encode()
     properties = list({pair.key: pair.value for pair in header.properties}.items())
-    return key, header.event_time * 1000 or None, properties or None, header.null_value
+    return key, header.event_time * 1000 or None, properties or None
 
 
-def rows(columns: HeaderColumns, count: int) -> list[Row]:
-    tombstones = columns.tombstones
+def columns_of(headers: list[bytes], repeats: list[int] | None = None) -> HeaderColumns:
+    ends = np.cumsum(list(map(len, headers)), dtype=np.int32)
+    return HeaderColumns(b"".join(headers), ends, None if repeats is None else np.array(repeats))
+
+
+def rows(columns: HeaderColumns) -> list[Row]:
     found: list[list[Any]] = [
         columns.keys().to_pylist(),
         columns.event_times().cast(pa.int64()).to_pylist(),
         columns.properties().to_pylist(),
-        [False] * count if tombstones is None else tombstones.tolist(),
     ]
     for column in (columns.keys(), columns.event_times(), columns.properties()):
         column.validate(full=True)
@@ -96,7 +101,7 @@ def rows(columns: HeaderColumns, count: int) -> list[Row]:
 @given(st.lists(encoded, min_size=1, max_size=12))
 def test_columns_are_what_protobuf_says_of_each_message(headers: list[bytes]) -> None:
     expected = [by_protobuf(SingleMessageMetadata.FromString(header)) for header in headers]
-    assert rows(HeaderColumns(headers, None), len(headers)) == expected
+    assert rows(columns_of(headers)) == expected
 
 
 @given(st.lists(st.tuples(encoded, st.integers(1, 3)), min_size=1, max_size=6))
@@ -104,8 +109,8 @@ def test_metadata_that_stands_for_several_rows_is_repeated(headers: list[tuple[b
     expected = [
         by_protobuf(SingleMessageMetadata.FromString(header)) for header, count in headers for _ in range(count)
     ]
-    columns = HeaderColumns([header for header, _ in headers], [count for _, count in headers])
-    assert rows(columns, len(expected)) == expected
+    columns = columns_of([header for header, _ in headers], [count for _, count in headers])
+    assert rows(columns) == expected
 
 
 @given(metadata)
@@ -121,11 +126,17 @@ def test_a_message_that_came_alone_has_the_same_columns(header: SingleMessageMet
     )
     if header.HasField("partition_key"):
         alone.partition_key = header.partition_key
-    assert rows(HeaderColumns([attributes_of(alone)], None), 1) == [by_protobuf(alone)]
+    assert rows(columns_of([attributes_of(alone)])) == [by_protobuf(alone)]
+
+
+messages_of_batches = st.lists(st.tuples(metadata, st.binary(max_size=3)), min_size=1, max_size=8)
+equal_messages = st.tuples(st.tuples(metadata, st.binary(max_size=3)), st.integers(2, 8)).map(
+    lambda one: [one[0]] * one[1]
+)
 
 
 @given(
-    st.lists(st.tuples(metadata, st.binary(max_size=3)), min_size=1, max_size=8),
+    st.one_of(messages_of_batches, equal_messages),
     st.integers(0, 3),
     st.one_of(st.none(), st.integers(0, 9)),
 )
@@ -158,21 +169,21 @@ def test_rows_of_a_batch_are_those_that_are_wanted_and_not_removed(
 
 def test_a_key_that_is_no_text_is_its_bytes() -> None:
     header = b"\x12\x02\xff\xfe\x18\x00"
-    assert HeaderColumns([header, b"\x18\x00"], None).keys().to_pylist() == [b"\xff\xfe", None]
+    assert columns_of([header, b"\x18\x00"]).keys().to_pylist() == [b"\xff\xfe", None]
     alone = MessageMetadata.FromString(
         MessageMetadata(producer_name="p", sequence_id=1, publish_time=1).SerializeToString() + b"\x32\x02\xff\xfe"
     )
     assert alone.HasField("partition_key")
-    assert HeaderColumns([attributes_of(alone)], None).keys().to_pylist() == [b"\xff\xfe"]
+    assert columns_of([attributes_of(alone)]).keys().to_pylist() == [b"\xff\xfe"]
 
 
 def test_what_no_column_can_hold_is_refused_in_one_line() -> None:
     no_text = b"\x0a\x06\x0a\x01\xff\x12\x01a\x18\x00"
     with pytest.raises(ProtocolError, match=r"a property of a message is no text: .*leave __messageProperties out"):
-        HeaderColumns([no_text], None).properties()
+        columns_of([no_text]).properties()
     late = SingleMessageMetadata(payload_size=0, event_time=EVENT_TIME_MS_MAX + 1).SerializeToString()
     with pytest.raises(ProtocolError, match=r"has the event time 9223372036854776 ms, .*leave __eventTime out"):
-        HeaderColumns([late], None).event_times()
+        columns_of([late]).event_times()
 
 
 def test_very_many_properties_are_read_once() -> None:
@@ -183,5 +194,5 @@ def test_very_many_properties_are_read_once() -> None:
     few = SingleMessageMetadata(
         payload_size=0, properties=[KeyValue(key=str(number), value="v") for number in range(FIELDS_MAX)]
     ).SerializeToString()
-    found = HeaderColumns([many, few], None).properties().to_pylist()
+    found = columns_of([many, few]).properties().to_pylist()
     assert found == [[(str(number), "v") for number in range(size)] for size in (count, FIELDS_MAX)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from struct import pack
 from types import ModuleType
+from typing import Any
 
 import magnetar
 import pytest
@@ -38,6 +40,7 @@ fields = st.sampled_from([
     b"\x0a\x04\x0a\x00\x12\x00", b"\x0a\x04\x12\x00\x0a\x00", b"\x0a\x02\x0a\x00", b"\x09", b"\x0d", b"\x13\x14",
     b"\x14", b"\x98\x00\x05", b"\x18\xff\xff\xff\xff\x0f", b"\x18\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", b"\x00",
     b"\xf8\xff\xff\xff\x0f\x01", b"\x18\x85\x80\x00", b"\x40" + b"\xff" * 9 + b"\x01", b"\x40" + b"\xff" * 10 + b"\x01",
+    b"\x20\x01", b"\xa0\x00\x01", b"\x48\x01", b"\x48\x00", b"\xc8\x80\x00\x01",
 ])  # fmt: skip
 """Parts of metadata of all forms: usual, unknown, cut off, too long."""
 hostile = st.lists(st.one_of(fields, st.binary(max_size=3)), max_size=5).map(b"".join)
@@ -57,6 +60,25 @@ def source() -> ModuleType:
 
 WAYS = [message_rows, source()]
 """What is in use, and its source: one and the same where nothing is compiled."""
+
+
+def expected_sizes(payloads: list[bytes], headers: list[bytes]) -> tuple[list[int], int]:
+    """Return what `row_sizes` is to return for such rows, all of whose metadata protobuf reads."""
+    sizes, all_flags = [], 0
+    for payload, header in zip(payloads, headers, strict=True):
+        found = SingleMessageMetadata.FromString(header)
+        flags = message_rows.IS_REMOVED if found.compacted_out and not payload else 0
+        flags |= message_rows.IS_NULL if found.null_value else 0
+        all_flags |= flags
+        sizes.append(len(payload) | len(header) << message_rows.HEADER_SHIFT | flags)
+    return sizes, all_flags
+
+
+def sizes_or_none(split: Callable[[bytes, int], tuple[list[int], int]], body: bytes, count: int) -> Any:
+    try:
+        return split(body, count)
+    except ProtocolError:
+        return None
 
 
 def by_hand(module: ModuleType, body: bytes, count: int) -> tuple[list[bytes], list[bytes]] | None:
@@ -86,8 +108,11 @@ def test_rows_of_clients_are_split_alike(messages: list[tuple[SingleMessageMetad
     assert payloads == [payload for _, payload in messages]
     assert [SingleMessageMetadata.FromString(header) for header in headers] == [one for one, _ in messages]
     assert list(map(batch._properties, headers)) == [parsed_properties(header) for header in headers]
+    sizes = expected_sizes(payloads, headers)
+    assert batch._sizes_parsed(body, len(messages)) == sizes
     for module in WAYS:
         assert module.split_rows(body, len(messages)) == (payloads, headers)
+        assert module.row_sizes(body, len(messages)) == sizes
         properties = module.properties_of(headers)
         assert properties == [parsed_properties(header) for header in headers]
         forwarded = [SingleMessageMetadata.FromString(found + b"\x18\x00") for found in properties]
@@ -105,12 +130,15 @@ def test_hostile_rows_are_taken_and_refused_alike(rows: list[tuple[bytes, bytes]
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.one_of(st.just(len(body)), st.integers(0, len(body))))
     expected = by_protobuf(bytes(body[:end]), len(rows))
+    sizes = None if expected is None else expected_sizes(*expected)
+    assert sizes_or_none(batch._sizes_parsed, bytes(body[:end]), len(rows)) == sizes
     if expected is not None:
         for header, found in zip(expected[1], map(batch._properties, expected[1]), strict=True):
             ours = SingleMessageMetadata.FromString(found + b"\x18\x00").properties
             assert list(ours) == list(SingleMessageMetadata.FromString(header).properties)
     for module in WAYS:
         assert by_hand(module, bytes(body[:end]), len(rows)) == expected
+        assert sizes_or_none(module.row_sizes, bytes(body[:end]), len(rows)) == sizes
         if expected is not None:
             for header, found in zip(expected[1], module.properties_of(expected[1]), strict=True):
                 ours = SingleMessageMetadata.FromString(found + b"\x18\x00").properties
