@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from .figure import Figure, Table
 from .load import hold
 from .paced_publish import KAFKA, OURS
 from .plan import Plan
-from .real_input import APPLICATION, PLAIN, official_input
+from .real_input import APPLICATION, PLAIN, TYPED, official_input
 from .runner import SPARK_KAFKA, add_options, commissioned
 from .spark_beside_kafka import OURS_VALUE, Task
 from .spark_extra import is_installed, measured
@@ -39,6 +40,7 @@ ROWS, QUICK_ROWS = 1_000_000, 20_000
 PARTITIONS = 2
 BATCH = 1000
 LIVE, SINGLE = "live", "single"
+WITH_SCHEMA = "typed"
 FACTOR = 2.0
 """Promised of Kafka's source, in every row but that of triggers, which are to take less time than Kafka's."""
 WARM_S, LIVE_S, SINGLE_S = 4.0, 10.0, 10.0
@@ -105,6 +107,10 @@ def measure(plan: Plan, kafka: ApacheKafka) -> Iterator[Figure]:
     with plan.server("broker") as server:
         for shape in _NAMES:
             fill(plan, server, kafka, shape, rows)
+        make_topic(server, WITH_SCHEMA)
+        for number in range(PARTITIONS):
+            given = official_input(plan, TYPED, BATCH)
+            given.fill(server.service_url, f"{WITH_SCHEMA}-partition-{number}", rows // PARTITIONS)
         for topic in (LIVE, SINGLE):
             make_topic(server, topic)
             kafka.create_topic(topic, PARTITIONS)
@@ -115,6 +121,8 @@ def measure(plan: Plan, kafka: ApacheKafka) -> Iterator[Figure]:
             jars=",".join(map(str, jars)),
             addresses={KAFKA: kafka.bootstrap_servers, OURS: server.service_url},
             topics=dict.fromkeys(_NAMES, rows),
+            said=APPLICATION,
+            typed=WITH_SCHEMA,
             live=LIVE,
             single=SINGLE,
             partitions=PARTITIONS,
@@ -157,6 +165,11 @@ def figures(found: Mapping[str, Mapping[str, Any]], rows: int) -> Iterator[Figur
                 if side != KAFKA:
                     columns = "value" if side == OURS_VALUE else "all columns"
                     yield _rate(f"Spark: {what} {many}, {name}, {columns}", of_kind[KAFKA], of_kind[side])
+    schema = found["schema"]
+    yield replace(
+        _rate(f"Spark: three columns of {many} by their schema, JSON", schema[KAFKA], schema[OURS]),
+        peer_name="Kafka's source and from_json",
+    )
     latency = found["latency"]
     for percentile in ("p50", "p99"):
         yield _time(

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.spark_beside_kafka TASK` takes a `Task` as JSON and prints JSON: of each measurement and side what
 each round gave. Sides take turns, and each round begins with another one. What is a rate here counts from the call, so
-plans are in it; the first round of batches is left out, for the JVM compiles and Python workers start meanwhile.
+plans are in it; the first rounds of batches are left out, for the JVM compiles and Python workers start meanwhile.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ SINGLE_RATE = 2.0
 """Rows a second where each is to have a trigger of its own."""
 HEAP = "2g"
 TIMEOUT_S = 120.0
+UNMEASURED = 3
+"""Rounds of batches that are left out."""
 FIRST_TRIGGERS = 3
 """Triggers that are left out: queries begin with them."""
+_IN_JSON = "id BIGINT, user STRING, note STRING"
+_OF_COLUMNS = ("count(id)", "sum(id)", "max(user)", "sum(length(note))")
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 
 
@@ -48,6 +52,8 @@ class Task:
         jars: Kafka's source, as `spark.jars` takes it.
         addresses: of both systems, by `KAFKA` and `OURS`.
         topics: that are full, with the number of their rows.
+        said: of them the one whose values are JSON.
+        typed: a topic of ours with the same values under their schema.
         live, single: topics that rows are published to meanwhile, `partitions` each.
         partitions: see there.
         repeats: rounds that count.
@@ -60,6 +66,8 @@ class Task:
     jars: str
     addresses: Mapping[str, str]
     topics: Mapping[str, int]
+    said: str
+    typed: str
     live: str
     single: str
     partitions: int
@@ -79,6 +87,7 @@ class Measuring:
     def __init__(self, spark: SparkSession, task: Task) -> None:
         self._spark = spark
         self._task = task
+        self._said: tuple[Any, ...] | None = None  # what the first query of `_by_schema` found
 
     def run(self) -> dict[str, Any]:
         """Return what was found, see the module."""
@@ -90,12 +99,13 @@ class Measuring:
                 ("stream", (KAFKA, OURS, OURS_VALUE), self._drain),
                 ("pandas", (KAFKA, OURS_VALUE), self._to_pandas),
             ):
-                found[f"{kind} {topic}"] = self._rounds(sides, partial(measure, topic))
-        found["latency"] = self._rounds((KAFKA, OURS), self._latency, unmeasured=0)
-        found["trigger"] = self._rounds((KAFKA, OURS), self._trigger, unmeasured=0)
+                found[f"{kind} {topic}"] = self._rounds(sides, partial(measure, topic), UNMEASURED)
+        found["schema"] = self._rounds((KAFKA, OURS), self._by_schema, UNMEASURED)
+        found["latency"] = self._rounds((KAFKA, OURS), self._latency)
+        found["trigger"] = self._rounds((KAFKA, OURS), self._trigger)
         return found
 
-    def _rounds(self, sides: Sequence[str], measure: Callable[[str], Any], unmeasured: int = 1) -> dict[str, list[Any]]:
+    def _rounds(self, sides: Sequence[str], measure: Callable[[str], Any], unmeasured: int = 0) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {side: [] for side in sides}
         for turn in range(unmeasured + self._task.repeats):
             first = turn % len(sides)
@@ -140,6 +150,25 @@ class Measuring:
         rows = len(self._frame(side, topic).select("value").toPandas())
         took_s = time.perf_counter() - began
         assert rows == self._task.topics[topic], (side, rows)
+        return rows / took_s
+
+    def _by_schema(self, side: str) -> float:
+        """Return rows per second whose columns are what their values say: by our schema, or by `from_json`."""
+        task = self._task
+        began = time.perf_counter()
+        if side == KAFKA:
+            values = self._frame(KAFKA, task.said).selectExpr(f"from_json(cast(value AS STRING), '{_IN_JSON}') AS row")
+            frame = values.select("row.*")
+        else:
+            form, options = self._options(OURS, task.typed)
+            options |= {"useTopicSchema": "true", "columns": "id,user,note"}
+            frame = self._spark.read.format(form).options(**options).load()
+        found = tuple(frame.selectExpr(*_OF_COLUMNS).collect()[0])
+        took_s = time.perf_counter() - began
+        rows = task.topics[task.said]
+        assert found[0] == rows, (side, found)
+        self._said = self._said or found
+        assert found == self._said, (side, found, self._said)
         return rows / took_s
 
     def _drain(self, topic: str, side: str) -> float:

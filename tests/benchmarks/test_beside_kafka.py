@@ -70,6 +70,7 @@ def test_rates_are_multiples_of_kafkas_and_times_fractions() -> None:
     one = {"trigger": 300.0, "batches": 15.0, **dict.fromkeys(PHASES, 10.0)}
     found: dict[str, dict[str, Any]] = {
         **{f"{kind} {shape}": rates for kind in ("count", "stream", "pandas") for shape in (PLAIN, APPLICATION)},
+        "schema": {KAFKA: [100.0] * 3, OURS: [150.0, 250.0, 300.0]},
         "latency": {KAFKA: [late] * 3, OURS: [{**late, "p50": 200.0}] * 3},
         "trigger": {KAFKA: [one] * 3, OURS: [{**one, "trigger": 600.0}] * 3},
     }
@@ -78,6 +79,8 @@ def test_rates_are_multiples_of_kafkas_and_times_fractions() -> None:
     assert (counted.ours, counted.peer, counted.factor, counted.verdict) == (400, 200, 2, "met")
     assert counted.note == "by round 4.0×, 1.0×, 3.0×"
     assert rows["Spark: count 1 million rows, plain, value"].verdict == "missed by 75%"
+    by_schema = rows["Spark: three columns of 1 million rows by their schema, JSON"]
+    assert (by_schema.factor, by_schema.peer_name) == (2.5, "Kafka's source and from_json")
     assert rows["Spark: from publish to row at 10,000 rows/s, p50"].factor == 4
     assert rows["Spark: from publish to row at 10,000 rows/s, p99"].verdict == "missed by 50%"
     assert rows["Spark: trigger with one row"].verdict == "missed by 50%"
