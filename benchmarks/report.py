@@ -50,8 +50,9 @@ client.
 cores: Kafka's source has no build for 4.3 in reach. The rows are the same, in topics of two partitions, written by the
 official Python client of each system in batches of 1,000. Spark 4.0 has no read limits for sources in Python, so a
 backlog is one batch for both; the rate is that of its trigger. Of rates three rounds are left out first, in which the
-JVM compiles. *By their schema* is a read with `useTopicSchema` beside Kafka's and Spark's `from_json` on the same values.
-*From publish to row* is until `foreachBatch` has the row from Arrow, published in batches of 5 ms. Kafka confirms before data is on disk, as is its default; we after.
+JVM compiles. *By their schema* is a read with `useTopicSchema` beside Kafka's and `from_json` on the same values. *From
+publish to row* is until `foreachBatch` has the row from Arrow, published in batches of 5 ms. Kafka confirms before data
+is on disk, as is its default; we after.
 """,
     Table.OFFICIAL: "What applications send.\n",
     Table.COMPILED: """\
