@@ -26,7 +26,9 @@ EVENT_TIME_MS_MAX = (2**63 - 1) // 1000
 TIMESTAMP = pa.timestamp("us", "UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
 _OFFSET_MAX = 2**31 - 1
-_VARINT_BYTES = 9  # of numbers that fit into 63 bits
+_1, _2, _4, _7, _14, _28 = map(np.uint64, (1, 2, 4, 7, 14, 28))
+_LAST_BITS = np.uint64(0x8080808080808080)
+_PAIRS, _FOURS, _EIGHTS = map(np.uint64, (0x007F007F007F007F, 0x00003FFF00003FFF, 0x000000000FFFFFFF))
 _PADDING: np.ndarray = np.zeros(16, np.uint8)
 """Behind the metadata, so that a number which is cut off can be read and then refused."""
 _PROPERTY, _KEY, _PAYLOAD_SIZE, _COMPACTED_OUT, _EVENT_TIME = 0x0A, 0x12, 0x18, 0x20, 0x28
@@ -68,6 +70,8 @@ class HeaderColumns:
         self._starts: np.ndarray = np.concatenate((np.zeros(1, np.int64), self._ends[:-1]))[:count]
         size = int(self._ends[-1]) if count else 0
         self._data: np.ndarray = np.concatenate((np.frombuffer(data, np.uint8, size), _PADDING))
+        # The eight bytes that begin at each place.
+        self._words: np.ndarray = np.ndarray(len(self._data) - 7, "<u8", self._data, strides=(1,))
         self._rows: np.ndarray | None = None if repeats is None else np.repeat(np.arange(count), repeats)
         self._is_odd: np.ndarray = np.zeros(count, np.bool_)
         self._key_at: np.ndarray = np.full(count, -1, np.int64)
@@ -121,21 +125,23 @@ class HeaderColumns:
 
     def _varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the numbers at places, where they end, and which are longer than they may be."""
-        data, last = self._data, len(self._data) - 1
-        at = np.minimum(at, last)
-        byte = data[at].astype(np.int64)
-        numbers: np.ndarray = byte & 127
+        at = np.minimum(at, len(self._words) - 1)
+        numbers: np.ndarray = self._data[at].astype(np.int64)
         after: np.ndarray = at + 1
-        more = np.flatnonzero(byte > 127)
-        for index in range(1, _VARINT_BYTES):
-            if not more.size:
-                break
-            byte = data[np.minimum(after[more], last)].astype(np.int64)
-            numbers[more] |= (byte & 127) << (7 * index)
-            after[more] += 1
-            more = more[byte > 127]
         is_wrong: np.ndarray = np.zeros(len(at), np.bool_)
-        is_wrong[more] = True
+        more = np.flatnonzero(numbers > 127)
+        if more.size:
+            words = self._words[at[more]]
+            last_bits = ~words & _LAST_BITS
+            last = last_bits & -last_bits  # of the first byte that nothing follows
+            is_wrong[more] = last_bits == 0
+            # What belongs to the number, without the first bit of each byte, moved together: pairs, fours, eight.
+            words &= ((last << _1) - _1) & ~_LAST_BITS
+            words = words & _PAIRS | words >> _1 & _PAIRS << _7
+            words = words & _FOURS | words >> _2 & _FOURS << _14
+            words = words & _EIGHTS | words >> _4 & _EIGHTS << _28
+            numbers[more] = words.astype(np.int64)
+            after[more] = at[more] + (np.frexp(last.astype(np.float64))[1] >> 3)
         return numbers, after, is_wrong
 
     def _field(self, tag: int, of: np.ndarray, numbers: np.ndarray, after: np.ndarray) -> np.ndarray:

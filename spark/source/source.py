@@ -84,6 +84,7 @@ class MagnetarSource(DataSource):
     @told_first
     def schema(self) -> StructType:
         """Return the columns of a read; those of a topic's schema are asked for."""
+        shorten_pauses()
         options = common_of(self.options)
         if options.use_topic_schema:
             return self._schemas(options).columns()
