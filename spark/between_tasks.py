@@ -16,13 +16,14 @@ import socket
 import sys
 import zipimport
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .worker_setup import Setup, wrap_setup
 
 _frozen_at = 0
 """Number of modules that were imported when they were frozen."""
-_seen: dict[str, tuple[int, int, int]] = {}
-"""What archives were like before their directories were read."""
+_seen: WeakKeyDictionary[zipimport.zipimporter, tuple[int, int, int]] = WeakKeyDictionary()
+"""What archives were like before importers read their directories; each package in an archive has one of its own."""
 _read_again = zipimport.zipimporter.invalidate_caches
 
 
@@ -35,7 +36,7 @@ def shorten_pauses() -> None:
 def freeze_imported(*, collect: bool = False) -> None:
     """Exclude what there is from garbage collections, if modules were imported since the last time.
 
-    What a task leaves is collected as before: what there was in cycles at that time is not.
+    What is garbage later is collected as before, but for cycles of what there is now.
 
     Args:
         collect: collect garbage first.
@@ -82,10 +83,10 @@ def _read_changed(importer: zipimport.zipimporter) -> None:
     try:
         status = os.stat(importer.archive)
     except OSError:
-        _seen.pop(importer.archive, None)
+        _seen.pop(importer, None)
         _read_again(importer)
         return
     found = (status.st_ino, status.st_size, status.st_mtime_ns)
-    if _seen.get(importer.archive) != found:
-        _seen[importer.archive] = found
+    if _seen.get(importer) != found:
+        _seen[importer] = found
         _read_again(importer)

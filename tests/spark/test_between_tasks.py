@@ -43,7 +43,8 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "modules.zip"
     monkeypatch.syspath_prepend(str(path))
     yield path
-    sys.modules.pop(MODULE, None)
+    for name in (MODULE, "another_one", "package", "package.another_one"):
+        sys.modules.pop(name, None)
 
 
 def write(path: Path, value: int, *more: str) -> None:
@@ -51,8 +52,8 @@ def write(path: Path, value: int, *more: str) -> None:
     fresh = path.with_suffix(".new")
     with zipfile.ZipFile(fresh, "w") as target:
         target.writestr(f"{MODULE}.py", f"VALUE = {value}")
-        for name in more:
-            target.writestr(f"{name}.py", "")
+        for name in ("package.__init__", *more):
+            target.writestr(f"{name.replace('.', '/')}.py", "")
     os.replace(fresh, path)
 
 
@@ -66,17 +67,20 @@ def test_an_archive_is_read_anew_when_it_is_another_one(archive: Path, kept_arch
     write(archive, 1)
     importlib.invalidate_caches()
     assert imported() == 1
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("package.another_one")
     importlib.invalidate_caches()
     before = kept_archives.count(str(archive))
     for _ in range(3):
         importlib.invalidate_caches()
         assert imported() == 1
     assert kept_archives.count(str(archive)) == before
-    write(archive, 2, "another_one")
+    write(archive, 2, "another_one", "package.another_one")
     importlib.invalidate_caches()
     assert imported() == 2
     assert importlib.import_module("another_one").__file__
-    assert kept_archives.count(str(archive)) == before + 1
+    assert importlib.import_module("package.another_one").__file__
+    assert kept_archives.count(str(archive)) == before + 2  # once for the package
 
 
 def test_an_archive_that_is_gone_is_not_taken_for_what_it_was(archive: Path, kept_archives: list[str]) -> None:
