@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 import google_crc32c
 from google.protobuf.message import DecodeError
@@ -36,21 +37,21 @@ SendRow = tuple[int, int, int, int, bytes]
 """Sequence id, highest sequence id (0: none), number of messages, publish time in milliseconds and payload section of a
 SEND whose checksum fits and whose metadata a broker takes."""
 
-MESSAGE_HEAD = b"\x08\x09\x4a"
+MESSAGE_HEAD: Final = b"\x08\x09\x4a"
 """The first bytes of a MESSAGE command: type, and the tag of the sub-message."""
-SEND_HEAD = b"\x08\x06\x32"
+SEND_HEAD: Final = b"\x08\x06\x32"
 """The first bytes of a SEND command."""
 
-NO_METADATA = -1
+NO_METADATA: Final = -1
 """Stands for metadata of another than the usual form."""
-HAS_PROPERTIES = 1 << 32
+HAS_PROPERTIES: Final = 1 << 32
 """Bit of what `usual_metadata` returns."""
-IN_BATCH = 1 << 33
+IN_BATCH: Final = 1 << 33
 """Bit of what `usual_metadata` returns: the field ``num_messages_in_batch`` is there."""
-COUNT_MASK = (1 << 32) - 1
+COUNT_MASK: Final = (1 << 32) - 1
 """Bits of what `usual_metadata` returns that are the number of messages."""
 
-_MESSAGE_BYTES_MIN = 6  # as `batch.MIN_MESSAGE_BYTES`, which knows this module
+_MESSAGE_BYTES_MIN: Final = 6  # as `batch.MIN_MESSAGE_BYTES`, which knows this module
 _unpack_sizes = Struct(">II").unpack_from
 _unpack_head = Struct(">HII").unpack_from  # magic, checksum, size of the metadata
 _parse_command = BaseCommand.FromString
