@@ -9,7 +9,7 @@ import magnetar.spark.jobs.range_task
 import magnetar.spark.task_killer
 import magnetar.spark.task_libraries
 import pyspark.worker
-from magnetar.spark import between_tasks
+from magnetar.spark.source import between_tasks
 from pyspark.daemon import manager
 
 IMPORTED = (

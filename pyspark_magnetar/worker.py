@@ -5,13 +5,14 @@ import runpy
 from typing import IO
 
 import pyspark.worker_util
-from magnetar.spark import between_tasks, task_killer, task_libraries
+from magnetar.spark import task_killer, task_libraries, worker_setup
+from magnetar.spark.source import between_tasks
 from pyspark.taskcontext import TaskContext
 
 task_killer.install(TaskContext)
 task_libraries.install(pyspark.worker_util)
+worker_setup.acknowledge_at_once(pyspark.worker_util)
 between_tasks.keep_archives()
-between_tasks.acknowledge_at_once(pyspark.worker_util)
 
 if (
     __name__ == "__main__"

@@ -39,7 +39,7 @@ def newest_java(spark: tuple[int, int] | None) -> int | None:
 def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
     """Return the settings whose values depend on the version of Spark.
 
-    Before 4.1 there are no Unix sockets between the JVM and its Python workers; see `between_tasks` on TCP.
+    Before 4.1 there are no Unix sockets between the JVM and its Python workers; see `worker_setup` on TCP.
     """
     if spark is not None and spark < (4, 1):
         return {"spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.{_MANAGER}"}

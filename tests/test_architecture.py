@@ -100,7 +100,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "spark": (
         ("source",),
-        ("spark_version",),
+        ("spark_version", "worker_setup"),
         ("java", "cluster", "task_killer", "task_libraries", "class_archive", "job_progress"),
         ("session_config",),
         ("session",),

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...wire.bulk import varint
 from ...wire.message_id import MessageId
 from ...wire.topic_name import TopicName, parse_topic_name
-from ..between_tasks import shorten_pauses
+from .between_tasks import shorten_pauses
 from .connection import Routes
 from .entry_rows import Rows, SplitRows, rows_of
 from .header_columns import PROPERTIES, TIMESTAMP

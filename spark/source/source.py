@@ -41,7 +41,7 @@ from pyspark.sql.types import (
 )
 
 from ...errors import InvalidConfig
-from ..between_tasks import shorten_pauses
+from .between_tasks import shorten_pauses
 from .first_line import told_first
 from .options import NOT_NULL, ReadOptions, WriteOptions, common_of, read_options, write_options
 from .partition import RANGES_PER_CORE, TopicPartition, nothing_but

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
-from magnetar.spark import between_tasks
 from magnetar.spark.session import Session
+from magnetar.spark.source import between_tasks
+from magnetar.spark.worker_setup import acknowledge_at_once
 
 MODULE = "of_an_archive"
 
@@ -99,7 +100,7 @@ def test_an_archive_that_is_gone_is_not_taken_for_what_it_was(archive: Path, kep
 def test_what_was_imported_is_left_out_of_collections_and_later_garbage_is_not() -> None:
     program = """
 import gc, weakref
-from magnetar.spark.between_tasks import freeze_imported
+from magnetar.spark.source.between_tasks import freeze_imported
 class Cycle:
     def __init__(self):
         self.itself = self
@@ -140,7 +141,7 @@ def receiving_from(connection: socket.socket) -> IO[bytes]:
 def test_what_has_come_of_a_task_is_acknowledged_on_tcp_connections() -> None:
     received = Received()
     util = SimpleNamespace(setup_spark_files=received.setup_spark_files)
-    between_tasks.acknowledge_at_once(util)
+    acknowledge_at_once(util)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as jvm:
         worker, _ = server.accept()
         with worker, receiving_from(worker) as file:
