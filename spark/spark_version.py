@@ -36,6 +36,15 @@ def newest_java(spark: tuple[int, int] | None) -> int | None:
     return None if spark is None else _NEWEST_JAVA.get(spark)
 
 
+_OF_STREAMS = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "",
+    "SPARK_BUFFER_SIZE": "",
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What streams set for their Python process, from Spark 4.0 to 4.3; who starts Python sets the empty ones."""
+
+
 def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
     """Return the settings whose values depend on the version of Spark.
 
@@ -60,3 +69,18 @@ def register(spark: SparkSession, source: type[DataSource]) -> None:
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    _complete_environment(spark, source.name())
+
+
+def _complete_environment(spark: SparkSession, name: str) -> None:
+    """Give a source's environment the names that its streams will set.
+
+    Streams put them into one unsynchronized map when they start, and the tasks of all of them are sent with it: two
+    that start at once damage it, and each of their tasks fails with OptionalDataException. Where a name is there, only
+    its value is replaced, which damages nothing.
+    """
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource(name).dataSourceCls().envVars()
+    for variable, value in _OF_STREAMS.items():
+        if variable not in environment:
+            environment[variable] = value
