@@ -221,9 +221,10 @@ class S3Source(BatchSource):
 
         Raises:
             FileNotFoundError: it is not there any more.
+            Retry: the directory is not.
         """
         if self._directory is not None:
-            raw: IO[bytes] = self._files.enter_context(open(self._directory / name, "rb"))  # noqa: SIM115
+            raw: IO[bytes] = self._files.enter_context(_open_inside(self._directory, name))
         else:
             try:
                 body = self._client.get_object(Bucket=self._bucket, Key=name)["Body"]
@@ -239,6 +240,19 @@ class S3Source(BatchSource):
         if head != b"\x1f\x8b":
             return raw
         return cast(IO[bytes], self._files.enter_context(gzip.open(raw)))
+
+
+def _open_inside(directory: Path, name: str) -> IO[bytes]:
+    """Open a file of a directory; see `S3Source._open` for what it raises."""
+    try:
+        # A directory that is away, as one that is not mounted, must not look like one whose file was deleted.
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Retry(f"{directory} is no directory") from error
+    try:
+        return open(name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=held))
+    finally:
+        os.close(held)
 
 
 class _Broken(Exception):

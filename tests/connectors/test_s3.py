@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from magnetar.api.connector import Record, RecordRefused, SourceContext
+from magnetar.api.connector import Record, RecordRefused, Retry, SourceContext
 from magnetar.api.connector_config import read_config
 from magnetar.connectors import s3_sink, s3_source
 from magnetar.connectors.s3_sink import S3Sink, S3SinkConfig
@@ -142,6 +142,23 @@ def test_an_object_that_went_away_is_left_out(tmp_path: Path, caplog: pytest.Log
     (tmp_path / "o").unlink()
     assert values_of(one, task) == []
     assert "o went away before it was read" in caplog.text
+
+
+def test_a_directory_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    directory, elsewhere = tmp_path / "files", tmp_path / "elsewhere"
+    (directory / "below").mkdir(parents=True)
+    (directory / "below" / "o").write_text("a")
+    one = source(directory, Context())
+    (task,) = one.discover()
+    directory.rename(elsewhere)
+    for is_replaced in (False, True):
+        if is_replaced:
+            directory.touch()
+        with pytest.raises(Retry, match=r"files is no directory$"):
+            values_of(one, task)
+    directory.unlink()
+    elsewhere.rename(directory)
+    assert values_of(one, task) == [b"a"]
 
 
 def test_a_long_object_comes_in_batches(tmp_path: Path) -> None:
