@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,9 @@ from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-STREAMS, ROUNDS = 4, 4
+STREAMS = 4
 
 
 def environment_of(spark: SparkSession, form: str) -> set[str]:
@@ -26,38 +24,31 @@ def environment_of(spark: SparkSession, form: str) -> set[str]:
     return set(spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource(form).dataSourceCls().envVars())
 
 
-def start_at_once(spark: SparkSession, form: str, url: str, topic: str, directory: Path) -> list[StreamingQuery]:
-    """Start streams that read what is there, each in a thread of its own."""
-    ready = threading.Barrier(STREAMS)
-    queries: list[StreamingQuery] = []
-
-    def start(number: int) -> None:
-        reader = spark.readStream.format(form).option("service.url", url).option("topic", topic)
-        writer = reader.option("startingOffsets", "earliest").load().writeStream.format("noop")
-        writer = writer.option("checkpointLocation", str(directory / f"{form}-{number}")).trigger(availableNow=True)
-        ready.wait(60)
-        queries.append(writer.start())
-
-    threads = [threading.Thread(target=start, args=(number,)) for number in range(STREAMS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(queries) == STREAMS
-    return queries
-
-
 def test_streams_of_a_source_may_start_at_once(spark: SparkSession, cluster: Server, tmp_path: Path) -> None:
     from magnetar.spark.source.source import MagnetarSource
 
-    topic = own_name("at-once")
+    class OtherSource(MagnetarSource):
+        """One that no stream of this session has begun with, for that is when Spark changes what it keeps."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "started-at-once"
+
+    topic, form = own_name("at-once"), OtherSource.name()
     fill(cluster.service_url, topic, [numbered(10)])
-    for number in range(ROUNDS):
-        form = f"at-once-{number}"
-        # A source of its own for each round: Spark changes what it keeps of one when its first streams start.
-        register(spark, type("OtherSource", (MagnetarSource,), {"name": classmethod(lambda _, form=form: form)}))
-        before = environment_of(spark, form)
-        for query in start_at_once(spark, form, cluster.service_url, topic, tmp_path):
-            assert query.awaitTermination(300)
-            assert sum(batch["numInputRows"] for batch in query.recentProgress) == 10
-        assert environment_of(spark, form) == before
+    register(spark, OtherSource)
+    before = environment_of(spark, form)
+    reader = spark.readStream.format(form).option("service.url", cluster.service_url).option("topic", topic)
+    frame = reader.option("startingOffsets", "earliest").load()
+    queries = [
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / str(number)))
+        .trigger(availableNow=True)
+        .start()
+        for number in range(STREAMS)
+    ]
+    for query in queries:
+        assert query.awaitTermination(300)
+        assert sum(batch["numInputRows"] for batch in query.recentProgress) == 10
+    # Where a stream adds something, another one that starts with it damages what all tasks are sent with.
+    assert environment_of(spark, form) == before
