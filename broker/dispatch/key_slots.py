@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from ...errors import ConsumerAssignError, ProtocolError
@@ -250,8 +251,11 @@ class StickyRanges(Selector[C]):
         """
         check_ranges(ranges)
         for first, last in ranges:
-            for (low, high), owner in self._ranges:
-                if first <= high and low <= last:
+            # Ranges do not overlap, so the one that begins last at or before ``last`` is the only one to look at.
+            index = self._index_of(last)
+            if index >= 0:
+                (_, high), owner = self._ranges[index]
+                if first <= high:
                     return owner
         return None
 
@@ -274,11 +278,15 @@ class StickyRanges(Selector[C]):
 
     def select(self, slot: int) -> C | None:
         """Return who has a slot, None if nobody has."""
-        index = bisect_left(self._ranges, slot + 1, key=lambda pair: pair[0][0]) - 1
+        index = self._index_of(slot)
         if index < 0:
             return None
         (_, last), owner = self._ranges[index]
         return owner if slot <= last else None
+
+    def _index_of(self, slot: int) -> int:
+        """Return the index of the last range that begins at or before a slot, or -1."""
+        return bisect_left(self._ranges, slot + 1, key=lambda pair: pair[0][0]) - 1
 
     def ranges(self) -> list[tuple[C, Range]]:
         """Return who has what, in ascending order."""
@@ -286,10 +294,10 @@ class StickyRanges(Selector[C]):
 
 
 def check_ranges(ranges: Sequence[Range]) -> None:
-    """Raise for ranges that nobody can have.
+    """Check the ranges that a consumer asks for.
 
     Raises:
-        ConsumerAssignError: there is none, one ends before it begins, or two overlap.
+        ConsumerAssignError: there are none, one ends before it begins or is outside of the slots, or two overlap.
     """
     if not ranges:
         raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
@@ -300,14 +308,25 @@ def check_ranges(ranges: Sequence[Range]) -> None:
     for (first, last), (low, high) in pairwise(ordered):
         if low <= last:
             raise ConsumerAssignError(f"Consumer's own ranges conflict: [{first},{last}] overlaps with [{low},{high}]")
+    for first, last in (ordered[0], ordered[-1]):
+        if first < 0 or last > SLOTS:
+            raise ConsumerAssignError(f"hash range [{first},{last}] is out of bounds: expected 0 to {SLOTS - 1}")
 
 
 def ranges_of(command: CommandSubscribe) -> list[Range]:
-    """Return the ranges that a consumer asks for."""
-    return [(each.start, each.end) for each in command.keySharedMeta.hashRanges]
+    """Return the ranges that a consumer asks for, in ascending order.
+
+    Raises:
+        ConsumerAssignError: there are more of them than slots.
+    """
+    ranges = command.keySharedMeta.hashRanges
+    if len(ranges) > SLOTS:
+        raise ConsumerAssignError(f"{len(ranges)} hash ranges: expected at most {SLOTS}, one for each slot")
+    return sorted((each.start, each.end) for each in ranges)
 
 
 def has_key(ranges: Sequence[Range], payload: bytes) -> bool:
-    """Return whether the key of an entry is in the ranges that an exclusive consumer limits itself to."""
+    """Return whether the key of an entry is in ``ranges``, which ascend and do not overlap."""
     slot = murmur3_32(entry_key(payload)) % SLOTS or 1
-    return any(first <= slot <= last for first, last in ranges)
+    index = bisect_left(ranges, slot + 1, key=itemgetter(0)) - 1
+    return index >= 0 and slot <= ranges[index][1]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from magnetar.broker.dispatch.key_order import KeyOrder
 from magnetar.broker.dispatch.key_slots import (
+    SLOTS,
     HashRing,
     Range,
     Selector,
@@ -17,11 +18,14 @@ from magnetar.broker.dispatch.key_slots import (
     StickyRanges,
     check_ranges,
     entry_key,
+    has_key,
+    ranges_of,
 )
 from magnetar.errors import ConsumerAssignError
+from magnetar.wire.hashing import murmur3_32
 from magnetar.wire.payload import seal
 from magnetar.wire.position import Position
-from magnetar.wire.pulsar_api_pb2 import MessageMetadata
+from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMode, MessageMetadata
 
 
 @dataclass(eq=False)
@@ -92,6 +96,8 @@ def test_ranges_that_nobody_can_have() -> None:
         ([], "Ranges for KeyShared policy must not be empty."),
         ([(9, 3)], "Fixed hash range start > end for range: [9,3]"),
         ([(0, 10), (5, 20)], "Consumer's own ranges conflict: [0,10] overlaps with [5,20]"),
+        ([(-1, 0)], "hash range [-1,0] is out of bounds: expected 0 to 65535"),
+        ([(0, 1), (65000, 65537)], "hash range [65000,65537] is out of bounds: expected 0 to 65535"),
     ):
         with pytest.raises(ConsumerAssignError) as refusal:
             check_ranges(ranges)
@@ -100,12 +106,59 @@ def test_ranges_that_nobody_can_have() -> None:
     holder = Eater("a", [(0, 100), (200, 65536)])
     sticky.add(holder)
     assert sticky.conflict([(101, 199)]) is None
-    assert sticky.conflict([(-1, 0)]) is holder
+    assert sticky.conflict([(0, 0)]) is holder
+    assert sticky.conflict([(101, 200)]) is holder
     with pytest.raises(ConsumerAssignError, match="Range conflict with consumer a"):
         sticky.add(Eater("b", [(100, 150)]))
     assert [sticky.select(slot) for slot in (1, 100, 101, 199, 200, 65535)] == [
         holder, holder, None, None, holder, holder
     ]  # fmt: skip
+
+
+def disjoint(bounds: list[int]) -> list[Range]:
+    return list(zip(*[iter(sorted(set(bounds))[: len(set(bounds)) // 2 * 2])] * 2, strict=True))
+
+
+@given(*[st.lists(st.integers(0, 40), min_size=2, max_size=20).map(disjoint).filter(bool)] * 2, st.integers(1, 40))
+def test_sticky_conflicts_and_owners_match_a_comparison_of_all_pairs(
+    held: list[Range], asked: list[Range], slot: int
+) -> None:
+    sticky: StickyRanges[Eater] = StickyRanges()
+    holder = Eater("a", held)
+    sticky.add(holder)
+    overlaps = any(first <= high and low <= last for first, last in asked for low, high in held)
+    assert sticky.conflict(asked) is (holder if overlaps else None)
+    assert sticky.select(slot) is (holder if any(low <= slot <= high for low, high in held) else None)
+
+
+def test_consumers_with_every_second_slot_each_share_a_subscription() -> None:
+    """Comparing all pairs of their ranges would take a billion steps, longer than the limit of a test."""
+    sticky: StickyRanges[Eater] = StickyRanges()
+    even, odd = (Eater(f"{first}", [(slot, slot) for slot in range(first, SLOTS, 2)]) for first in (0, 1))
+    sticky.add(even)
+    assert sticky.conflict(odd.key_ranges) is None
+    sticky.add(odd)
+    assert [sticky.select(slot) for slot in (0, 1, SLOTS - 1)] == [even, odd, odd]
+
+
+def test_more_ranges_than_slots_are_refused_before_they_are_read() -> None:
+    command = CommandSubscribe(
+        topic="t", subscription="s", consumer_id=1, request_id=1, subType=CommandSubscribe.Shared
+    )
+    command.keySharedMeta.keySharedMode = KeySharedMode.STICKY
+    for slot in (9, 3):
+        command.keySharedMeta.hashRanges.add(start=slot, end=slot + 1)
+    assert ranges_of(command) == [(3, 4), (9, 10)]
+    command.keySharedMeta.hashRanges.extend([IntRange(start=0, end=0)] * SLOTS)
+    with pytest.raises(ConsumerAssignError, match="65538 hash ranges: expected at most 65536"):
+        ranges_of(command)
+
+
+@given(st.lists(st.integers(0, 65535), min_size=2, max_size=20).map(disjoint).filter(bool), st.text(max_size=5))
+def test_an_exclusive_consumer_takes_the_keys_of_its_ranges(ranges: list[Range], key: str) -> None:
+    payload = seal(MessageMetadata(producer_name="p", sequence_id=7, publish_time=1, partition_key=key), b"body")
+    slot = murmur3_32(entry_key(payload)) % SLOTS or 1
+    assert has_key(ranges, payload) is any(first <= slot <= last for first, last in ranges)
 
 
 def selectors() -> st.SearchStrategy[Selector[Eater]]:
