@@ -6,6 +6,7 @@ comes undivided: the count header tells the client to split it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 MAX_PEEK = 1_000_000
 """Farthest position that a peek may ask for; each one is a step of the cursor."""
+MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
+"""Largest message that is decompressed for an answer. Clients limit a message after compression, not before, so one may
+be larger than `maxMessageSize`; but its size is only what its producer claims, and that much memory is allocated."""
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, the end of dates; a producer may send any number."""
 _TEXT_FIELDS = (
@@ -56,7 +60,7 @@ async def _peek(call: Call) -> Response:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
     position = await nth_unacknowledged(topic, subscription, place)
     entry = None if position is None else await read_entry(topic, position)
-    return _show(call, entry)
+    return await _show(call, entry)
 
 
 async def _by_id(call: Call) -> Response:
@@ -68,7 +72,7 @@ async def _by_id(call: Call) -> Response:
     entry = await read_entry(topic, wanted) if wanted.entry_id >= 0 else None
     if entry is None or entry.position != wanted:
         raise Refused(404, f"Message not found: ledger {wanted.ledger_id} has no entry {wanted.entry_id}")
-    return _show(call, entry)
+    return await _show(call, entry)
 
 
 async def _examine(call: Call) -> Response:
@@ -83,7 +87,7 @@ async def _examine(call: Call) -> Response:
     if call.request.query_params.get("initialPosition") != "earliest":
         place = count - place + 1
     entry = await read_entry(topic, _nth_position(topic, place))
-    return _show(call, entry)
+    return await _show(call, entry)
 
 
 async def _id_at_time(call: Call) -> Response:
@@ -104,16 +108,16 @@ def _nth_position(topic: Topic, place: int) -> Position:
     raise Refused(404, "Message not found")
 
 
-def _show(call: Call, entry: StoredEntry | None) -> Response:
+async def _show(call: Call, entry: StoredEntry | None) -> Response:
     if entry is None:
         raise Refused(404, "Message not found")
     try:
         metadata, start = open_payload(entry.payload)
         body = entry.payload[start:]
         if metadata.compression and not metadata.encryption_keys:
-            # The producer was held to the limit before it compressed, so the limit bounds this too.
-            limit = max(call.broker.config.max_message_bytes, metadata.uncompressed_size)
-            body = decompress(metadata.compression, body, metadata.uncompressed_size, limit)
+            limit = max(call.broker.config.max_message_bytes, MAX_UNCOMPRESSED_BYTES)
+            # In a thread: megabytes would hold up the event loop.
+            body = await asyncio.to_thread(decompress, metadata.compression, body, metadata.uncompressed_size, limit)
     except ProtocolError as error:
         raise Refused(
             500, f"entry {entry.position.ledger_id}:{entry.position.entry_id} is unreadable: {error}"
