@@ -21,6 +21,7 @@ from .config import BrokerConfig
 from .policies.authorization import Authorization
 from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
+from .session.turns import Turns
 from .topics.backlog_quotas import enforce_all
 from .topics.deduplication import DEDUPLICATION_CURSOR, Status
 from .topics.inactivity import Inactivity
@@ -29,6 +30,7 @@ from .topics.limits import TOO_MANY_TOPICS, connection_refusal, is_limited
 from .topics.maintenance import Maintenance, Work
 from .topics.rates import Rates
 from .topics.topic import Topic
+from .topics.topic_index import TopicIndex
 from .topics.topic_watches import TopicWatches
 from .topics.unloading import LOOKS, Unloading
 
@@ -73,8 +75,10 @@ class BrokerService:
         schemas: of all topics.
         authorization: who may do what; None while everybody may do everything.
         topics: the loaded topics, by full name.
+        topic_index: names of all topics, by namespace.
         topic_watches: lists of topics that clients watch.
         connections: those that are open.
+        turns: connections whose commands wait for a later turn of the event loop.
         rates: averages over the last period, for statistics.
         maintenance: which topics periodic work has to look at.
         tasks: what runs beside the connections; it ends with the broker.
@@ -98,10 +102,12 @@ class BrokerService:
         is_guarded = config.authorization.is_enabled
         self.authorization = Authorization(config.authorization, namespaces) if is_guarded else None
         self.topics: dict[str, Topic] = {}
+        self.topic_index = TopicIndex(lambda: (*storage.log_names(), *self.topics))
         self.topic_watches = TopicWatches(self.topic_names)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._unknown: dict[Connection, None] = {}  # those without CONNECT, likewise
         self._max_unknown = _unknown_connections()
+        self.turns = Turns()
         self.rates = Rates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)
         self.is_started = False
@@ -374,13 +380,11 @@ class BrokerService:
 
     def non_persistent_names(self, namespace: str) -> list[str]:
         """Return the non-persistent topics of ``tenant/namespace``, which are those that are loaded."""
-        prefix = f"non-persistent://{namespace}/"
-        return sorted(name for name in self.topics if name.startswith(prefix))
+        return self.topic_index.names(namespace, "non-persistent")
 
     def topic_names(self, namespace: str) -> list[str]:
         """Return the persistent topics that exist in ``tenant/namespace``, partitions by their own names."""
-        prefix = f"persistent://{namespace}/"
-        return sorted({name for name in (*self.storage.log_names(), *self.topics) if name.startswith(prefix)})
+        return self.topic_index.names(namespace, "persistent")
 
     # Topics
 
@@ -436,9 +440,8 @@ class BrokerService:
         limit = self.namespaces.max_topics(name.namespace_name)
         if not limit or not is_limited(name) or not name.is_persistent:
             return  # as in Pulsar, topics that are not stored do not count
-        prefix = f"persistent://{name.namespace_name}/"
-        names = {*self.storage.log_names(), *self.topics, *self._incarnations.creating}
-        present = sum(one.startswith(prefix) and not one.startswith(f"{prefix}__") for one in names)
+        present = self.topic_index.user_topic_count(name.namespace_name)
+        present += self._incarnations.creating_count(name.namespace_name)
         if present + more > limit:
             raise NotAllowed(TOO_MANY_TOPICS)
 

@@ -72,6 +72,12 @@ class TopicName:
         return self.text
 
 
+def base_of(name: str) -> str:
+    """Return a topic's name without the suffix of a partition; any part of the name may be missing in front."""
+    match = _PARTITION.fullmatch(name)
+    return match[1] if match is not None and int(match[2]) <= _MAX_PARTITION else name
+
+
 @lru_cache(maxsize=16384)
 def parse_topic_name(text: str) -> TopicName:
     """Return the name that ``text`` denotes: complete, ``tenant/namespace/local`` or ``local``.

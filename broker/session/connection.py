@@ -9,6 +9,7 @@ write is collected and leaves in one joined write at the end of the turn of the 
   not read, and requests that were read already wait: what passes the mark is one answer and what the `Outbox`
   collects. A peer that takes nothing at all from one tick of the keep-alive to the next is gone;
 * while a topic's publish rate is used up, a SEND for it and all behind it wait, and the socket is not read;
+* above `SLICE_S` of handling commands in one turn, the rest waits for a later one, and the socket is not read;
 * while credentials are looked at, nothing is taken, and the socket is not read;
 * requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
   `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
@@ -45,6 +46,7 @@ from .frame_queue import FrameQueue
 from .keep_alive import KeepAlive
 from .outbox import Outbox
 from .topic_watches import ConnectionWatches
+from .turns import SLICE_S
 
 if TYPE_CHECKING:
     from ...security.roles import Roles
@@ -158,21 +160,17 @@ class Connection(asyncio.Protocol):
     def _take(self, frames: Iterator[Frame | Run]) -> None:
         """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
         producers = self.producers
+        turns = self.broker.turns
         sent = 0
+        end_s = 0.0
         try:
             for frame in frames:
                 if type(frame) is Run:
-                    producer = producers.get(frame.owner_id)
-                    if producer is None:
-                        self._send_to_nobody(frame.owner_id)
-                    elif producer.topic.gate is None:
-                        sent += producer.publish_all(frame.rows)
-                    else:
-                        taken, rest = producer.publish_some(frame.rows)
-                        sent += taken
-                        if rest:
-                            self._postpone(frames, Run(frame.owner_id, rest))
-                            break
+                    taken, rest = self._publish_run(frame)
+                    sent += taken
+                    if rest is not None:
+                        self._postpone(frames, rest)
+                        break
                     if self.is_closed:
                         return
                     continue
@@ -193,6 +191,13 @@ class Connection(asyncio.Protocol):
                     if not self.is_writable or self.is_held:
                         self._postponed = FrameQueue.of(frames)
                         break
+                    now_s = turns.monotonic()
+                    end_s = end_s or now_s + SLICE_S
+                    if now_s >= end_s:
+                        self._postponed = FrameQueue.of(frames)
+                        self._stop_reading()
+                        turns.wait(self._take_postponed)
+                        break
                 if self.is_closed:
                     return
             pending = self.pending_publishes = self.pending_publishes + sent
@@ -204,6 +209,17 @@ class Connection(asyncio.Protocol):
             # The boundary of a connection: what fails here is our fault, but only this peer suffers.
             log.exception("%r is closed after an internal error", self)
             self.close()
+
+    def _publish_run(self, run: Run) -> tuple[int, Run | None]:
+        """Publish SENDs of one producer; return how many, and those that its topic does not admit yet."""
+        producer = self.producers.get(run.owner_id)
+        if producer is None:
+            self._send_to_nobody(run.owner_id)
+            return 0, None
+        if producer.topic.gate is None:
+            return producer.publish_all(run.rows), None
+        taken, rest = producer.publish_some(run.rows)
+        return taken, Run(run.owner_id, rest) if rest else None
 
     def _break(self, error: ProtocolError) -> None:
         log.info("%r breaks the protocol and is closed: %s", self, error)

@@ -7,7 +7,8 @@ Source: Pulsar binary protocol, sections Lookup and topic listing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import (
@@ -19,11 +20,12 @@ from ...errors import (
 )
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName, parse_topic_name
-from ..topics.topic_list import MAX_PATTERN_CHARS, is_system, topic_filter, topics_hash
+from ..topics.topic_list import MAX_PATTERN_CHARS, topic_filter
 from .authorization import audit_created
 from .topic_watches import NAMESPACE
 
 if TYPE_CHECKING:
+    from ..topics.topic_index import TopicIndex
     from .connection import Connection
 
 
@@ -83,15 +85,11 @@ def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNa
     """Answer GET_TOPICS_OF_NAMESPACE; an absent namespace has no topics, a malformed name is a violation."""
     if NAMESPACE.fullmatch(command.namespace) is None:
         raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}, which is no tenant/namespace")
-    broker = connection.broker
-    names = [*broker.topic_names(command.namespace), *broker.non_persistent_names(command.namespace)]
-    connection.reply(list_answer(names, command))
+    connection.reply(list_answer(connection.broker.topic_index, command))
 
 
-def list_answer(
-    names: Iterable[str], command: pb.CommandGetTopicsOfNamespace
-) -> pb.CommandGetTopicsOfNamespaceResponse:
-    """Return the response to a request about a namespace that has the topics ``names``.
+def list_answer(index: TopicIndex, command: pb.CommandGetTopicsOfNamespace) -> pb.CommandGetTopicsOfNamespaceResponse:
+    """Return the response to a request about the topics of a namespace.
 
     A pattern that is too long, or that only Java's engine understands, is left to the client, which is told that the
     names are not filtered.
@@ -99,27 +97,34 @@ def list_answer(
     Raises:
         MetadataError: the pattern is not a regular expression.
     """
-    shown = (name for name in names if not is_system(name) and _in_mode(name, command.mode))
-    topics = sorted(shown, key=lambda name: (name.startswith("non-"), name))  # in the order of Pulsar
-    pattern = command.topics_pattern
-    takes = _filter(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
-    if takes is not None:
-        topics = [topic for topic in topics if takes(topic)]
-    digest = topics_hash(sorted(topics))
-    changed = command.topics_hash != digest
+    pattern, mode = command.topics_pattern, command.mode
+    matches = _filter(pattern) if 0 < len(pattern) <= MAX_PATTERN_CHARS else None
+    prefix = _PREFIXES[mode]
+    key = (mode, pattern if matches is not None else "")
+    listed = index.list_of(
+        command.namespace, key, lambda name: name.startswith(prefix) and (matches is None or matches(name))
+    )
+    changed = command.topics_hash != listed.digest
     return pb.CommandGetTopicsOfNamespaceResponse(
         request_id=command.request_id,
-        topics=topics if changed else (),
-        filtered=takes is not None,
-        topics_hash=digest,
+        topics=_in_pulsar_order(listed.names) if changed else (),
+        filtered=matches is not None,
+        topics_hash=listed.digest,
         changed=changed,
     )
 
 
-def _in_mode(name: str, mode: int) -> bool:
-    if mode == pb.CommandGetTopicsOfNamespace.ALL:
-        return True
-    return name.startswith("persistent://") == (mode == pb.CommandGetTopicsOfNamespace.PERSISTENT)
+_PREFIXES = {
+    pb.CommandGetTopicsOfNamespace.PERSISTENT: "persistent://",
+    pb.CommandGetTopicsOfNamespace.NON_PERSISTENT: "non-persistent://",
+    pb.CommandGetTopicsOfNamespace.ALL: "",
+}
+
+
+def _in_pulsar_order(names: list[str]) -> list[str]:
+    """Return sorted names with the persistent ones first."""
+    first = bisect_left(names, "persistent://")
+    return names if first in (0, len(names)) else names[first:] + names[:first]
 
 
 def _filter(pattern: str) -> Callable[[str], bool] | None:

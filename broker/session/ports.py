@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from ..policies.authorization import Authorization
     from ..topics.topic import Topic
     from .connection import Connection
+    from .turns import Turns
 
 
 class ServicePort(BrokerPort, Protocol):
     """The broker, as its connections see it; see `broker.service.BrokerService`."""
 
     is_started: bool
+    turns: Turns
     authenticator: Authenticator | None
 
     authorization: Authorization | None

@@ -52,6 +52,11 @@ class TopicIncarnations:
     def __repr__(self) -> str:
         return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self.deleting)})"
 
+    def creating_count(self, namespace: str) -> int:
+        """Return how many persistent topics of ``tenant/namespace`` are being created, without the system's."""
+        prefix = f"persistent://{namespace}/"
+        return sum(name.startswith(prefix) and not name.startswith(f"{prefix}__") for name in self.creating)
+
     def _lock(self, text: str) -> asyncio.Lock:
         """Return the lock of a name, which lasts as long as somebody holds it or waits for it."""
         return self._locks.setdefault(text, asyncio.Lock())
@@ -105,6 +110,9 @@ class TopicIncarnations:
                 self.creating.add(text)
             try:
                 topic = await self._open(name, is_new=is_new)
+            except BaseException:
+                self._tell_watchers(name)  # its log may have been created all the same
+                raise
             finally:
                 self.creating.discard(text)
             if is_new and not self._broker.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
@@ -125,7 +133,10 @@ class TopicIncarnations:
 
     def _tell_watchers(self, name: TopicName) -> None:
         text = str(name)
-        self._broker.topic_watches.set_present(name.namespace_name, text, self._storage.has_log(text))
+        is_present = self._storage.has_log(text) if name.is_persistent else text in self._topics
+        self._broker.topic_index.set_present(text, is_present)
+        if name.is_persistent:
+            self._broker.topic_watches.set_present(name.namespace_name, text, is_present)
 
     async def _open(self, name: TopicName, *, is_new: bool) -> Topic:
         if not name.is_persistent:
@@ -153,6 +164,7 @@ class TopicIncarnations:
         if topic is not None:
             topic.close()
             topic.log.close_ledger()
+            self._tell_watchers(name)
         elif not self._broker.has_topic(name):
             raise TopicNotFound(f"Topic {name} not found")
 
@@ -200,6 +212,7 @@ class TopicIncarnations:
             for subscription in list(topic.subscriptions.values()):
                 subscription.close()
             topic.close()
+            self._tell_watchers(name)
         # Before the topic: a second attempt, after a failure, would not find the topic any more.
         if not self._broker.namespaces.partitions(name.base):
             await self._broker.namespaces.forget_topic(name)

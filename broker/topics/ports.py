@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .producer import Producer
     from .registry import ClosedProducers, Registry
     from .topic import Topic
+    from .topic_index import TopicIndex
     from .topic_watches import TopicWatches
 
 
@@ -28,6 +29,7 @@ class BrokerPort(Protocol):
     namespaces: Namespaces
     schemas: SchemaRegistry
     topics: dict[str, Topic]
+    topic_index: TopicIndex
     topic_watches: TopicWatches
     tasks: TaskSet
     """What ends with the broker."""

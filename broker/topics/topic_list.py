@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import google_crc32c
 
-from ...wire.topic_name import parse_topic_name
+from ...wire.topic_name import base_of
 from ...wire.topic_pattern import compile_pattern
 
 MAX_PATTERN_CHARS = 50
@@ -45,7 +45,8 @@ def topic_filter(pattern: str) -> Callable[[str], bool]:
     matches = compile_pattern(pattern.split("://", 1)[-1])
 
     def takes(name: str) -> bool:
-        return matches(str(parse_topic_name(name).base).split("://", 1)[1])
+        rest = name.split("://", 1)[1]
+        return matches(base_of(rest) if "-partition-" in rest else rest)
 
     return takes
 

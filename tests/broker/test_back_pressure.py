@@ -33,14 +33,16 @@ def unsent_bytes(connection: Connection) -> int:
 
 async def unread(broker: BrokerService) -> tuple[Raw, Connection]:
     """A peer that has asked for 160 MB with 72 KB of requests, and the connection that has stopped listening to it."""
-    cast(Any, broker).topic_names = lambda namespace: NAMES
+    assert broker.topic_names("public/wire") == []
+    for name in NAMES:
+        broker.topic_index.set_present(name, True)
     raw = await Raw.connected(broker.port)
     for number in range(REQUESTS):
         raw.send("GET_TOPICS_OF_NAMESPACE", namespace="public/wire", request_id=number)
     connection = only(broker)
 
     async def is_deaf() -> bool:
-        return not connection.is_reading
+        return not connection.is_writable
 
     await eventually(is_deaf, "back-pressure")
     return raw, connection

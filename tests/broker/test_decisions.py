@@ -14,6 +14,7 @@ from magnetar.broker.dispatch.shared import SharedOrder
 from magnetar.broker.dispatch.single_active import Candidate, choose_active
 from magnetar.broker.session.lookup_commands import list_answer
 from magnetar.broker.topics.producer_access import Own, Producers, Share, Wait, admit
+from magnetar.broker.topics.topic_index import TopicIndex
 from magnetar.broker.topics.topic_list import topics_hash
 from magnetar.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from magnetar.wire.bulk import MessageHeads, message_frame_head, receipt_frames
@@ -323,18 +324,18 @@ TOPICS = [f"persistent://public/ns/{local}" for local in ("a", "ab", "b-partitio
     ],
 )
 def test_topics_are_filtered_where_that_is_safe(pattern: str, locals_: list[str], filtered: bool) -> None:
-    response = list_answer(TOPICS, asked(pattern))
+    response = list_answer(TopicIndex(lambda: TOPICS), asked(pattern))
     assert list(response.topics) == [f"persistent://public/ns/{local}" for local in locals_]
     assert response.filtered == filtered
     assert response.changed
 
 
 def test_topics_are_left_out_when_the_client_has_them() -> None:
-    response = list_answer(TOPICS, asked(digest=topics_hash(TOPICS[:3])))
+    response = list_answer(TopicIndex(lambda: TOPICS), asked(digest=topics_hash(TOPICS[:3])))
     assert not response.topics
     assert not response.changed
 
 
 def test_bad_pattern_is_an_error() -> None:
     with pytest.raises(MetadataError, match="PatternSyntaxException"):
-        list_answer(TOPICS, asked("public/ns/("))
+        list_answer(TopicIndex(lambda: TOPICS), asked("public/ns/("))

@@ -122,7 +122,7 @@ async def test_a_request_that_fails_unexpectedly_is_answered(tmp_path: Path, cap
     async with running_broker(tmp_path) as broker:
         raw = await Raw.connected(broker.port)
         it = cast(Any, broker)
-        it.topic_names = it.namespaces.partitions = it.topic = fail
+        it.topic_index.list_of = it.namespaces.partitions = it.topic = fail
         answer = await raw.request("GET_TOPICS_OF_NAMESPACE", namespace="public/wire", request_id=1)
         assert (answer.error.request_id, answer.error.error) == (1, ServerError.UnknownError)
         answer = await raw.request("PARTITIONED_METADATA", topic=TOPIC, request_id=2)
