@@ -107,12 +107,19 @@ class CompactedReading:
     def __init__(self, log: TopicLog) -> None:
         self._log = log
         self.name = log.name
+        self._ended: tuple[CompactedView, Position] | None = None  # a view, and a position from which it has no entry
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """See `TopicLog.read`; what lies in the view has to be loaded."""
+        """Return entries from the log's memory as `TopicLog.read` does, or None if they have to be loaded.
+
+        Entries of the view always have to be loaded. Behind its last one reading goes on in the log: otherwise a reader
+        that has nothing to read, because the newest entries up to the horizon were deletions, would load without end.
+        """
         view = self._log.view
         if view is not None and start <= view.horizon:
-            return None
+            if self._ended is None or self._ended[0] is not view or start < self._ended[1]:
+                return None
+            start = _behind(view)
         return self._log.read(start, max_entries, max_bytes)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
@@ -129,8 +136,14 @@ class CompactedReading:
                 continue  # compacted anew meanwhile, and this view may have been dropped under the read
             if entries:
                 return entries
-            start = Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
+            self._ended = view, start
+            start = _behind(view)
         return await self._log.load(start, max_entries, max_bytes)
+
+
+def _behind(view: CompactedView) -> Position:
+    """Return where the log goes on behind a view."""
+    return Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
 
 
 def pack(position: Position, payload: bytes) -> bytes:

@@ -227,6 +227,29 @@ async def test_a_message_in_chunks_stays_whole_or_goes_whole(tmp_path: Path) -> 
     await storage.close()
 
 
+@pytest.mark.parametrize("keys", [["a", "b"], ["b"]], ids=["a value is kept", "nothing is kept"])
+async def test_reader_waits_behind_a_view_that_ends_with_deletions(keys: list[str], tmp_path: Path) -> None:
+    storage = attached(tmp_path)
+    log = storage.open_log(LOG)
+    for key in keys:
+        await append(log, plain(key, b"v"))
+    await append(log, plain("b", b"", uncompressed_size=0))
+    await compact(log, MAX_BYTES)
+    reading = CompactedReading(log)
+    found = await read_all(reading)
+    assert [said.key for _, messages in found for said in messages] == keys[:-1]
+    behind = found[-1][0]._replace(entry_id=found[-1][0].entry_id + 1) if found else EARLIEST
+    assert reading.read(behind, 5, 10_000) == []  # None would have the dispatcher load again at once, for ever
+    if found:
+        assert reading.read(EARLIEST, 5, 10_000) is None
+    new = await append(log, plain("c", b"v"))
+    assert [entry.position for entry in reading.read(behind, 5, 10_000) or ()] == [new]
+    await compact(log, MAX_BYTES)
+    assert reading.read(behind, 5, 10_000) is None  # another view
+    assert [position for position, _ in await read_all(reading)] == [*(position for position, _ in found), new]
+    await storage.close()
+
+
 async def test_one_compaction_at_a_time_and_none_of_a_deleted_log(tmp_path: Path) -> None:
     storage = attached(tmp_path)
     log = storage.open_log(LOG)
