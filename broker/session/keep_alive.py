@@ -55,13 +55,18 @@ class KeepAlive:
         self._unsent_bytes = 0
 
     async def is_alive(self) -> bool:
-        """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
+        """Return whether the peer sends anything within the liveness timeout; if not, its connection is aborted.
+
+        A peer whose socket is not read, for example because its topic's publish rate is used up, counts as alive: it
+        cannot be heard.
 
         Cancellation: safe.
         """
         connection = self._connection
         if connection.is_closed:
             return False
+        if connection.is_writable and not connection.is_reading:
+            return True
         if self.probe is None:
             self.probe = self._loop.create_future()
             connection.reply(CommandPing())
@@ -70,6 +75,8 @@ class KeepAlive:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(self.probe)
         except TimeoutError:
+            if connection.is_writable and not connection.is_reading:
+                return True
             log.info("%r did not answer within %s s and is closed", connection, timeout_s)
             connection.abort()
             return False

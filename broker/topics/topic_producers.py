@@ -97,6 +97,8 @@ class TopicProducers(dict[str, "Producer"]):
 
         Cancellation: the producer is not there, or detaching it removes it.
         """
+        # First without the lock: many producers that come back after a crash each wait for a peer that is gone.
+        await self._evict_stale(producer)
         async with self._claim:
             await self._evict_stale(producer)
             # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
