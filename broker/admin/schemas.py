@@ -117,8 +117,8 @@ async def _compatibility(call: Call) -> Response:
     answer: dict[str, Any] = {"schemaCompatibilityStrategy": strategy.value, "compatibility": True}
     try:
         versions = (await call.broker.schemas.history(name)).versions
-        await call.broker.schemas.apart(schema, (), lambda: check_definition(schema))
-        await call.broker.schemas.apart(schema, versions, lambda: check_new(schema, versions, strategy))
+        await call.broker.schemas.apart(name, schema, (), lambda: check_definition(schema))
+        await call.broker.schemas.apart(name, schema, versions, lambda: check_new(schema, versions, strategy))
     except InvalidDefinition as error:
         raise Refused(422, str(error)) from error
     except Incompatible as error:
@@ -130,7 +130,7 @@ async def _version(call: Call) -> Response:
     name = _name(call)
     schema = await _read(call)
     versions = (await call.broker.schemas.history(name)).versions
-    number = await call.broker.schemas.apart(schema, versions, lambda: version_of(schema, versions))
+    number = await call.broker.schemas.apart(name, schema, versions, lambda: version_of(schema, versions))
     return as_json({"version": _UNKNOWN if number is None else number})
 
 

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from ...errors import BadVersion
 from ...metadata.store.store import ABSENT, Change, MetadataStore
+from ...tasks import FairLock
 from ...wire.topic_name import TopicName
 from .compatibility import Incompatible, Strategy, check_new, identical, version_of
 from .model import History, Schema, SchemaVersion, stored_type
@@ -29,8 +30,10 @@ from .validity import check_definition
 MAX_CACHED_BYTES = 32 * 1024 * 1024
 """Of definitions that are kept in memory, over all topics."""
 MAX_READ_AT_ONCE = 200
-MAX_BYTES_AT_ONCE = 16 * 1024
-"""Definitions that are read and compared in the loop's own turn, which takes some milliseconds."""
+MAX_BYTES_AT_ONCE = 2 * 1024
+"""Definitions that are read and compared in the loop's own turn, which takes about 5 ms."""
+MAX_QUICK_BYTES = 64 * 1024
+"""Definitions that are compared within half a second; larger ones take up to several seconds."""
 
 
 T = TypeVar("T")
@@ -48,7 +51,7 @@ class SchemaRegistry:
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._turn = asyncio.Lock()
+        self._quick, self._slow = FairLock(), FairLock()
         self.compatible: Counter[str] = Counter()
         self.incompatible: Counter[str] = Counter()
         self._cache: OrderedDict[str, History] = OrderedDict()
@@ -105,11 +108,11 @@ class SchemaRegistry:
         known = identical(schema, versions)
         if known is not None:
             return known
-        await self.apart(schema, (), lambda: check_definition(schema))
+        await self.apart(name, schema, (), lambda: check_definition(schema))
         async with self._lock(path):
             while True:
                 history = await self._read(path)  # again under the lock: somebody may have added it meanwhile
-                known = await self._known(schema, history.versions)
+                known = await self._known(name, schema, history.versions)
                 if known is not None:
                     return known
                 may_write()  # its reason goes before that of the rules
@@ -122,14 +125,14 @@ class SchemaRegistry:
                     self._keep(path, History(versions, (*history.numbers, number)))
                     return number
 
-    async def _known(self, schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
-        return await self.apart(schema, versions, lambda: version_of(schema, versions))
+    async def _known(self, name: TopicName, schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
+        return await self.apart(name, schema, versions, lambda: version_of(schema, versions))
 
     async def _check(
         self, name: TopicName, schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy
     ) -> None:
         try:
-            await self.apart(schema, versions, lambda: check_new(schema, versions, strategy))
+            await self.apart(name, schema, versions, lambda: check_new(schema, versions, strategy))
         except Incompatible:
             self.incompatible[name.namespace_name] += 1
             raise
@@ -171,17 +174,19 @@ class SchemaRegistry:
         for topic in await self._store.children(root):
             await self._forget(f"{root}/{topic}")
 
-    async def apart(self, schema: Schema, versions: Sequence[SchemaVersion], decide: Callable[[], T]) -> T:
-        """Return what ``decide`` says of a schema and versions; of large ones in a thread, while others are served.
+    async def apart(
+        self, name: TopicName, schema: Schema, versions: Sequence[SchemaVersion], decide: Callable[[], T]
+    ) -> T:
+        """Return what ``decide`` returns for a topic's schema and versions, run in a thread if they are large.
 
-        One after the other: many at once would take no less, and hold up all else that runs in threads.
+        At most one small and one large comparison run at a time, as threads of Python share a core; tenants take turns.
 
         Cancellation: safe.
         """
         size = len(schema.data) + sum(len(version.schema.data) for version in versions)
         if size <= MAX_BYTES_AT_ONCE:
             return decide()
-        async with self._turn:
+        async with (self._quick if size <= MAX_QUICK_BYTES else self._slow).turn(name.tenant):
             return await asyncio.to_thread(decide)
 
     # The records behind all of this

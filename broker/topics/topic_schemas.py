@@ -63,8 +63,10 @@ async def admit_consumer(topic: Topic, schema: Schema | None) -> None:
     with _translated():
         if not versions:
             raise _active(schema)
-        await broker.schemas.apart(schema, (), lambda: check_definition(schema))
-        await broker.schemas.apart(schema, versions, lambda: check_consumer(schema, versions, policy.strategy))
+        await broker.schemas.apart(topic.name, schema, (), lambda: check_definition(schema))
+        await broker.schemas.apart(
+            topic.name, schema, versions, lambda: check_consumer(schema, versions, policy.strategy)
+        )
 
 
 async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = lambda: None) -> int:
