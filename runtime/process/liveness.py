@@ -8,6 +8,8 @@ CHECKS_MAX = 3
 """As many checks in a row may pass without an answer; Pulsar's instances allow their worker the same."""
 PAUSE_S = 3.0
 """What a check may take longer than its period, above all to wait for the answer."""
+SILENT_S = 1.0
+"""Time without an answer, waiting for a processor not counted, from which on status says so."""
 BUSY_FACTOR = 10
 """A process that gets no processor has so many times as long."""
 
@@ -42,6 +44,11 @@ class Liveness:
     def is_hanging(self) -> bool:
         """Return whether it had its chance."""
         return self._counted_s >= self.silence_max_s or self._busy_s >= self.silence_max_s * BUSY_FACTOR
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether it could have answered a check, and did not, rather than waited for a processor."""
+        return self._counted_s >= min(SILENT_S, self.silence_max_s / 2)
 
     def seen(self, now_s: float) -> None:
         """Take an answer to another question, which is no check."""

@@ -37,7 +37,7 @@ from .liveness import Liveness
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 10.0  # for a fork; the zygote itself may have to be started first
+START_TIMEOUT_S = 30.0  # for a fork; the zygote itself may have to be started first, on a machine that is overloaded
 KILL_TIMEOUT_S = 20.0  # for a zygote on a busy machine to kill an instance
 CLOSE_TIMEOUT_S = 2.0
 LIVENESS_CHECK_S = 10.0
@@ -46,7 +46,7 @@ LOG_LINES_OF_A_CRASH = 20
 LAST_WORDS_BYTES_MAX = 64 * 1024
 EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
 """How long a request waits for what is known about its package; then it is taken as it is."""
-ZYGOTE_END_S = 3.0
+ZYGOTE_END_S = 10.0
 REASON_TIMEOUT_S = 5.0  # to read the last words and the log's end from a disk that may be slow
 _ZYGOTE = "magnetar.runtime.process.zygote"
 
@@ -117,7 +117,8 @@ class ProcessInstance:
             log.debug("%s: %s", self.spec.key, error)
             status = FunctionStatus()  # starting, or ending just now, or hanging
             now_s = time.monotonic()
-            if self._check_s > 0 and now_s - self._liveness.silent_since_s > SILENCE_SHOWN_S and not self._is_stopping:
+            is_silent = self._liveness.is_silent and now_s - self._liveness.silent_since_s > SILENCE_SHOWN_S
+            if self._check_s > 0 and is_silent and not self._is_stopping:
                 status.failureException = self._liveness.reason(now_s)
         if self._is_stopping:
             # Until it has ended it may still be at its last message, whatever it says itself.

@@ -93,7 +93,7 @@ def test_a_topic_stays_loaded_as_long_as_time_changes_something_in_it(tmp_path: 
 
 @pytest.mark.slow
 def test_messages_expire_after_a_restart_though_nobody_uses_the_topic(tmp_path: Path) -> None:
-    expiry = "messageExpiryCheckIntervalInMinutes=0.002\n"
+    expiry = "messageExpiryCheckIntervalInMinutes=0.05\n"  # 3 s, in which the topic is seen to be loaded
     with broker(tmp_path, FAST + expiry) as (it, client, admin):
         client.subscribe("t", "s").close()
         client.create_producer("t").send(b"x")
@@ -101,6 +101,7 @@ def test_messages_expire_after_a_restart_though_nobody_uses_the_topic(tmp_path: 
         admin.post("persistent/public/default/t/messageTTL", params={"messageTTL": 2}).raise_for_status()
         it.kill()
         it.restart()
+        wait_for(lambda: "t" in loaded(admin), "the topic to be loaded for its policy")
         wait_for(lambda: loaded(admin) == set(), "the message to expire and the topic to be unloaded")
         details = admin.get("persistent/public/default/t/stats").raise_for_status().json()
         assert details["subscriptions"]["s"]["msgBacklog"] == 0
