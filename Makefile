@@ -54,16 +54,18 @@ help:
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
-# Of the rows of large matrices a sample, another in each run, chosen by a seed that is printed.
+# Of the rows of large matrices a sample, another in each run, chosen by a seed that is printed; of the examples of property
+# tests a share, the same in each run.
 test: export MAGNETAR_MATRIX_SHARE ?= 25
 test: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
+test: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test: $(DEV_STAMP)
 	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" $(ARGS)
 
 # All rows of matrices, and all tests on compiled modules.
 test-all:
-	$(MAKE) test MAGNETAR_MATRIX_SHARE=100
-	$(MAKE) test-compiled MAGNETAR_SLOW_SHARE=100
+	$(MAKE) test MAGNETAR_MATRIX_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
+	$(MAKE) test-compiled MAGNETAR_SLOW_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
 
 # A sample of all rounds, another in each run: a share in percent of the rounds of each test, at least one, chosen by a seed
 # that is printed, with which races and hostile frames begin as well. Spark's are among them where the extra is installed,
@@ -226,6 +228,7 @@ compiled: wheel
 
 # Whatever encodes and decodes, and all short tests; of the long ones, which make test runs all, a sample of each file.
 test-compiled: export MAGNETAR_SLOW_SHARE ?= 30
+test-compiled: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test-compiled: export MAGNETAR_SLOW_SEED := $(or $(MAGNETAR_SLOW_SEED),$(CHANCE))
 test-compiled: compiled
 	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"

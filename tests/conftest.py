@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.order import longest_first
 from tests.support.pulsar import URL, ApachePulsar, running_pulsar, what_is_wrong
-from tests.support.sample import NAMES, Sample, sample_of
+from tests.support.sample import EXAMPLES, NAMES, Sample, example_count, percent_of, sample_of
 
 # The same examples each time, however long a busy machine takes for them; MAGNETAR_TEST_EXPLORE looks for new ones.
 settings.register_profile(
@@ -23,12 +23,14 @@ settings.load_profile("repeatable")
 SHARED = pytest.StashKey[ApachePulsar]()
 SAMPLES = pytest.StashKey[list[Sample]]()
 SAMPLED = pytest.StashKey[list[str]]()
+EXAMPLES_PERCENT = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if wrong := what_is_wrong(os.environ):
         pytest.exit(wrong, returncode=pytest.ExitCode.USAGE_ERROR)
     try:
+        config.stash[EXAMPLES_PERCENT] = percent_of(os.environ, EXAMPLES)
         config.stash[SAMPLES] = [sample for mark in NAMES if (sample := sample_of(os.environ, mark))]
     except ValueError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
@@ -54,13 +56,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out:
             config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
             items[:] = [item for item in items if item.nodeid not in left_out]
+    if config.stash[EXAMPLES_PERCENT] < 100:
+        take_fewer_examples(items, config.stash[EXAMPLES_PERCENT])
     if os.environ.get("PYTEST_XDIST_WORKER"):
         items[:] = longest_first(items)
 
 
+def take_fewer_examples(items: list[pytest.Item], percent: int) -> None:
+    """Have each property test run a share of its examples: the first ones, as they are always the same."""
+    name = "_hypothesis_internal_use_settings"  # a test that was given its settings by a decorator has no other place
+    for test in {getattr(item, "function", None) for item in items}:
+        given = getattr(test, name, None)
+        if isinstance(given, settings):
+            setattr(test, name, settings(given, max_examples=example_count(given.max_examples, percent)))
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the samples before anything runs; with xdist they are taken by each process for itself, always the same."""
-    return [f"a sample of the {NAMES[sample.mark]}: {sample}" for sample in config.stash[SAMPLES]]
+    header = [f"a sample of the {NAMES[sample.mark]}: {sample}" for sample in config.stash[SAMPLES]]
+    percent = config.stash[EXAMPLES_PERCENT]
+    return (
+        [*header, f"property tests run {percent} % of their examples: {EXAMPLES}={percent}"]
+        if percent < 100
+        else header
+    )
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.support.sample import SEED, SHARE, Sample, sample_of
+from tests.conftest import take_fewer_examples
+from tests.support.sample import SEED, SHARE, Sample, example_count, sample_of
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = [f"tests/a.py::test_a[{number}]" for number in range(10)] + ["tests/b.py::test_b[x]", "tests/c.py::test_c"]
@@ -47,6 +50,29 @@ def test_each_mark_has_its_own_share_and_seed() -> None:
     assert str(sample_of(given, "matrix")) == "MAGNETAR_MATRIX_SHARE=25 MAGNETAR_MATRIX_SEED=5"
     assert sample_of(given, "slow") is None
     assert sample_of(given) == Sample(30, 0)
+
+
+@pytest.mark.parametrize(
+    ("all_of_them", "percent", "run"), [(100, 40, 40), (500, 40, 200), (50, 40, 25), (10, 40, 10), (100, 100, 100)]
+)
+def test_property_tests_run_a_share_of_their_examples(all_of_them: int, percent: int, run: int) -> None:
+    assert example_count(all_of_them, percent) == run
+
+
+def test_examples_of_a_property_test_are_limited() -> None:
+    ran: list[int] = []
+
+    @settings(max_examples=100, database=None)
+    @given(st.integers())
+    def test_it(number: int) -> None:
+        ran.append(number)
+
+    class Item:
+        function = staticmethod(test_it)
+
+    take_fewer_examples([Item(), Item()], 40)  # type: ignore[list-item]
+    test_it()
+    assert len(ran) == 40
 
 
 def test_nothing_is_left_out_unless_it_is_asked_for() -> None:

@@ -58,6 +58,32 @@ class Sample:
         return f"{share_of(self.mark)}={self.percent} {seed_of(self.mark)}={self.seed}"
 
 
+EXAMPLES = "MAGNETAR_EXAMPLES_SHARE"
+"""The variable with the share, in percent, of the examples that property tests run."""
+FEWEST_EXAMPLES = 25
+
+
+def example_count(all_of_them: int, percent: int) -> int:
+    """Return how many examples a property test runs: its share, but not fewer than `FEWEST_EXAMPLES`."""
+    return min(all_of_them, max(FEWEST_EXAMPLES, all_of_them * percent // 100))
+
+
+def percent_of(environment: Mapping[str, str], variable: str) -> int:
+    """Return a share in percent, 100 if it is not set.
+
+    Raises:
+        ValueError: it is not a whole number from 1 to 100.
+    """
+    text = environment.get(variable) or "100"
+    try:
+        percent = int(text)
+        if not 1 <= percent <= 100:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{variable}={text} is no whole number from 1 to 100") from None
+    return percent
+
+
 def sample_of(environment: Mapping[str, str], mark: str = "crash") -> Sample | None:
     """Read the sample that the environment asks for, or None for all.
 
@@ -67,12 +93,7 @@ def sample_of(environment: Mapping[str, str], mark: str = "crash") -> Sample | N
     share, seed = share_of(mark), seed_of(mark)
     if not environment.get(share):
         return None
-    try:
-        percent = int(environment[share])
-        if not 1 <= percent <= 100:
-            raise ValueError
-    except ValueError:
-        raise ValueError(f"{share}={environment[share]} is no whole number from 1 to 100") from None
+    percent = percent_of(environment, share)
     try:
         return Sample(percent, int(environment.get(seed) or "0"), mark)
     except ValueError:
