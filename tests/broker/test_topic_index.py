@@ -18,6 +18,7 @@ from magnetar.wire.topic_name import parse_topic_name
 from .brokers import running_broker
 from .raw import Raw
 
+ALL = CommandGetTopicsOfNamespace.ALL
 NAMES = st.builds(
     "{}://{}/{}".format,
     st.sampled_from(["persistent", "non-persistent"]),
@@ -38,7 +39,7 @@ def test_index_and_kept_lists_follow_every_change(
     index = TopicIndex(lambda: present)
     for number, (name, is_present) in enumerate(changes):
         if number == read_after:
-            list_answer(index, CommandGetTopicsOfNamespace(request_id=1, namespace="public/wire", mode=2))
+            list_answer(index, CommandGetTopicsOfNamespace(request_id=1, namespace="public/wire", mode=ALL))
         (present.add if is_present else present.discard)(name)
         index.set_present(name, is_present)
     for namespace in ("public/wire", "public/wirelist", "public/absent"):
@@ -47,7 +48,7 @@ def test_index_and_kept_lists_follow_every_change(
         assert index.names(namespace, "non-persistent") == names_in(present, namespace, "non-persistent")
         assert index.user_topic_count(namespace) == sum("/__" not in name for name in stored)
         for pattern in ("", f"{namespace}/a"):
-            asked = CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, mode=2, topics_pattern=pattern)
+            asked = CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, mode=ALL, topics_pattern=pattern)
             shown = [
                 name
                 for name in stored + names_in(present, namespace, "non-persistent")
