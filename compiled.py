@@ -1,7 +1,7 @@
-"""Which modules of the package may run as machine code, and whether they do.
+"""Which modules of the package are compiled, whether this process runs them so, and if not, why.
 
-They are compiled by mypyc when a wheel is built where a C compiler is at hand (see setup.py); their sources are in the
-wheel too. ``MAGNETAR_PURE=1`` takes the sources.
+mypyc compiles them when a wheel is built and a C compiler is there (setup.py); the wheel has their sources, too.
+``MAGNETAR_PURE=1`` runs the sources.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pathlib import Path
 
 MODULES = ("client/consumers/received.py", "wire/message_rows.py", "wire/runs.py")
 """Those that work on each message, byte by byte."""
+REASON_FILE = "pure_reason.txt"
+"""The file in an installed package that says why it has no compiled modules."""
 _HOME = Path(__file__).parent
 _SOURCES = {"magnetar." + module.removesuffix(".py").replace("/", "."): _HOME / module for module in MODULES}
 
 
 def is_pure_wanted() -> bool:
-    """Return whether ``MAGNETAR_PURE`` says to go without compiled modules."""
+    """Return whether ``MAGNETAR_PURE`` turns compiled modules off."""
     return os.environ.get("MAGNETAR_PURE", "") not in ("", "0")
 
 
@@ -27,6 +29,25 @@ def is_compiled() -> bool:
     return not is_pure_wanted() and all(
         any(source.with_suffix(suffix).exists() for suffix in EXTENSION_SUFFIXES) for source in _SOURCES.values()
     )
+
+
+def why_pure(package: Path = _HOME) -> str:
+    """Return why this process runs no compiled modules.
+
+    Args:
+        package: directory of the installed package.
+    """
+    if is_pure_wanted():
+        return "MAGNETAR_PURE is set"
+    try:
+        return (package / REASON_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return "a source tree is never compiled"
+
+
+def variant() -> str:
+    """Return ``compiled``, or ``pure Python`` with the reason."""
+    return "compiled" if is_compiled() else f"pure Python: {why_pure()}"
 
 
 class SourceFinder:

@@ -1,14 +1,17 @@
-"""Compiles the modules that work on each message, by mypyc, where there is a C compiler; else they stay Python.
+"""Compiles the modules that run for every message, by mypyc, and records the reason where that is impossible.
 
-Everything else is in pyproject.toml. An editable checkout is never compiled: a module that was compiled before would
-stand in the way of its changed source. ``MAGNETAR_PURE=1`` goes without.
+Everything else is in pyproject.toml. Only wheels are compiled: in an editable installation the machine code would hide
+changes of the sources. Environment variables:
 
-The description for a package index is the README with links that work there: those by path lead to the repository that
-``MAGNETAR_HOME_URL`` names when a wheel is built, and are text without it.
+- ``MAGNETAR_PURE=1`` builds a wheel without compiled modules.
+- ``MAGNETAR_COMPILED=1`` fails the build, with the reason, instead of falling back to pure Python.
+- ``MAGNETAR_HOME_URL`` is the repository that relative links of the README lead to; without it they become text.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import runpy
 import shutil
@@ -19,49 +22,147 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.errors import BaseError, CCompilerError
 
 if TYPE_CHECKING:
     from setuptools import Extension
 
-HOME = Path(__file__).parent
-MODULES = runpy.run_path(str(HOME / "compiled.py"))["MODULES"]
-MYPY = "mypy>=1.19"
+HOME = Path(__file__).resolve().parent
+COMPILED = runpy.run_path(str(HOME / "compiled.py"))
+MYPY = "mypy>=1.19,<3"
+COMPILERS = ("cc", "gcc", "clang")
+REASON_CHARS_MAX = 300
+# The types of other packages are ignored, so that the machine code does not depend on what is installed. Modules of
+# this package are followed, for their types make the code faster; the two that import nearly all others are not.
+MYPY_CONFIG = """\
+[mypy]
+mypy_path = {directory}
+cache_dir = {directory}/cache
+no_site_packages = True
+ignore_missing_imports = True
+follow_imports = silent
+
+[mypy-magnetar,magnetar.client]
+follow_imports = skip
+
+[mypy-magnetar.wire.pulsar_api_pb2]
+ignore_errors = True
+"""
 
 
-def can_compile() -> bool:
-    """Return whether nobody asked to go without, and compiler and headers are there."""
-    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    headers = Path(sysconfig.get_path("include"), "Python.h")
-    wants = os.environ.get("MAGNETAR_PURE", "") in ("", "0")
-    return wants and shutil.which(compiler) is not None and headers.exists()
+def is_set(variable: str) -> bool:
+    """Return whether an environment variable is set to something other than 0."""
+    return os.environ.get(variable, "") not in ("", "0")
 
 
-def extensions() -> list[Extension]:
-    """Return the modules to compile."""
-    from mypyc.build import mypycify
+def why_not() -> str:
+    """Return why modules cannot be compiled here, empty if they can; chooses the compiler."""
+    if is_set("MAGNETAR_PURE"):
+        return "MAGNETAR_PURE was set when it was built"
+    configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(configured.split()[0]) is None:
+        if os.environ.get("CC"):
+            return f"the C compiler of CC={configured!r} was not found when it was built"
+        other = next(filter(shutil.which, COMPILERS), None)
+        if other is None:
+            return "no C compiler was found when it was built"
+        os.environ["CC"] = other
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python.h (on Debian: python3-dev) was not found when it was built"
+    return ""
 
-    # The repository's root is the package itself: mypy needs a directory of the package's name.
+
+def compiled_extensions() -> list[Extension]:
+    """Translate the modules to C.
+
+    Raises:
+        CCompilerError: mypyc is missing or failed; says why.
+    """
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        raise CCompilerError(f"{MYPY} was not installed when it was built") from None
+
+    printed = io.StringIO()
     directory = Path(tempfile.mkdtemp(prefix="magnetar-build-"))
     try:
+        # The repository's root is the package: mypy needs a directory of the package's name. Relative paths, seen from
+        # that directory, are what tracebacks show.
         (directory / "magnetar").symlink_to(HOME, target_is_directory=True)
-        os.environ["MYPYPATH"] = str(directory)
-        found = mypycify(
-            [str(directory / "magnetar" / module) for module in MODULES], opt_level="3", group_name="magnetar"
-        )
-        for extension in found:
-            extension.optional = True
-        return found
+        config = directory / "mypy.ini"
+        config.write_text(MYPY_CONFIG.format(directory=directory), encoding="utf-8")
+        sources = [f"magnetar/{module}" for module in COMPILED["MODULES"]]
+        with contextlib.chdir(directory), contextlib.redirect_stdout(printed):
+            found = mypycify(
+                [f"--config-file={config}", *sources], group_name="magnetar", target_dir=str(HOME / "build")
+            )
+    except (Exception, SystemExit) as error:
+        lines = [line for line in printed.getvalue().splitlines() if "error:" in line] or [repr(error)]
+        raise CCompilerError(f"mypyc failed when it was built: {lines[0]}") from error
     finally:
+        print(printed.getvalue(), end="", file=sys.stderr)
         shutil.rmtree(directory)
+    for extension in found:
+        extension.sources = [os.path.relpath(source, HOME) for source in extension.sources]
+        extension.depends = [os.path.relpath(path, HOME) for path in extension.depends]
+    return found
+
+
+class Reason:
+    """The reason why the wheel has no compiled modules; empty as long as it has them."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def note(self, error: object) -> None:
+        """Keep a reason, on one line.
+
+        Raises:
+            BaseError: compiled modules are required.
+        """
+        self.text = " ".join(str(error).split())[:REASON_CHARS_MAX]
+        if is_set("MAGNETAR_COMPILED"):
+            raise BaseError(f"MAGNETAR_COMPILED is set, and magnetar cannot be compiled: {self.text}")
+
+    def write(self, build_lib: str) -> None:
+        """Write the reason into the package, for ``magnetar --version``."""
+        Path(build_lib, "magnetar", COMPILED["REASON_FILE"]).write_text(f"{self.text}\n", encoding="utf-8")
+
+
+REASON = Reason()
 
 
 class BuildPy(build_py):
-    """Copies the package, which lies beside this file, without this file."""
+    """Copies the package, without this file, which lies in the same directory."""
+
+    def run(self) -> None:
+        """See setuptools. Nothing of an earlier build stays: it would be in the wheel as well."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+        if not self.editable_mode and REASON.text:
+            REASON.write(self.build_lib)
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """See setuptools."""
         return [module for module in super().find_package_modules(package, package_dir) if module[1] != "setup"]
+
+
+class BuildExt(build_ext):
+    """Goes on without compiled modules where the C compiler fails."""
+
+    def run(self) -> None:
+        """See setuptools."""
+        try:
+            super().run()
+        except (CCompilerError, BaseError, OSError) as error:
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            print(error, file=sys.stderr)  # a whole command line: too long for the reason
+            REASON.note("the C compiler failed when it was built, pip install -v shows how")
+            REASON.write(self.build_lib)
 
 
 def description() -> dict[str, object]:
@@ -75,14 +176,26 @@ def description() -> dict[str, object]:
     }
 
 
-# pip asks for what a wheel needs (by egg_info) before it has it built (by bdist_wheel).
-arguments: dict[str, object] = {"cmdclass": {"build_py": BuildPy}, **description()}
-if can_compile():
-    if "bdist_wheel" in sys.argv:
+def main() -> None:
+    """Build what the command line asks for."""
+    arguments: dict[str, object] = {"cmdclass": {"build_ext": BuildExt, "build_py": BuildPy}, **description()}
+    is_wheel = "bdist_wheel" in sys.argv
+    reason = why_not()
+    if is_wheel and reason:
+        REASON.note(reason)
+    elif is_wheel:
         try:
-            arguments["ext_modules"] = extensions()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a package that is slower is better than none
-            print(f"magnetar is not compiled, and works as pure Python: {error!r}", file=sys.stderr)
-    elif "editable_wheel" not in sys.argv:
+            arguments["ext_modules"] = compiled_extensions()
+        except CCompilerError as error:
+            REASON.note(error)
+    elif not reason and "editable_wheel" not in sys.argv:
+        # pip asks by egg_info what a wheel needs, before it has it built by bdist_wheel.
         arguments["setup_requires"] = [MYPY]
-setup(**arguments)
+    setup(**arguments)
+    if is_wheel and REASON.text:
+        print(
+            f"magnetar was built as pure Python: {REASON.text}. Functions run slower: see README.md.", file=sys.stderr
+        )
+
+
+main()

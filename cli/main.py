@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from .. import __version__
-from ..compiled import is_compiled
+from ..compiled import variant
 from ..errors import MagnetarError
 from ..wire.printable import one_line
 from .failure import Failure, Faults, Group, usage_line
@@ -140,9 +140,7 @@ NOT_HERE = (*GROUPS, "localrun", "proxy", "read", "websocket")
 @security_options
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print JSON and nothing else on standard output.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.version_option(
-    f"{__version__} ({'compiled' if is_compiled() else 'pure Python'})", "-v", "--version", prog_name="magnetar"
-)
+@click.version_option(f"{__version__} ({variant()})", "-v", "--version", prog_name="magnetar")
 @click.pass_context
 def root(
     ctx: click.Context,

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ... import __version__
+from ...compiled import variant
 from ...runtime.process.forked import die_with
 from ...tasks.supervised import race
 from ...wire.printable import printable
@@ -164,8 +166,14 @@ class LineFormatter(logging.Formatter):
         return line
 
 
-def log_to_stderr(process: str, level: int = logging.INFO) -> None:
-    """Send the log of this process to standard error, every line with the name of the process."""
+def log_to_stderr(process: str, level: int = logging.INFO, *, is_supervised: bool = False) -> None:
+    """Send the log of this process to standard error, every line with the name of the process.
+
+    Args:
+        process: its name.
+        level: of the events that are logged.
+        is_supervised: whether this is a child of standalone, which has logged the version.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(process))
     root = logging.getLogger()
@@ -173,3 +181,5 @@ def log_to_stderr(process: str, level: int = logging.INFO) -> None:
     root.setLevel(level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+    if not is_supervised:
+        logger.info("magnetar %s (%s)", __version__, variant())

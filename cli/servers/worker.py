@@ -116,7 +116,7 @@ def worker(
 ) -> None:
     """Run a functions worker alone, against a broker that runs already."""
     is_supervised = die_with_parent()
-    log_to_stderr("worker")
+    log_to_stderr("worker", is_supervised=is_supervised)
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     in_file = read_server_file(config_file, WORKER_KEYS, "worker")
