@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import stat
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +31,8 @@ class SourceFile:
 class Corpus:
     """The source files of a directory; each iteration reads them again.
 
+    A file with several names, by symbolic or hard links, is one file, as it is for the file source.
+
     Attributes:
         root: the directory.
         paths: the files, sorted.
@@ -37,7 +41,7 @@ class Corpus:
     def __init__(self, root: Path, limit: int | None = None) -> None:
         self.root = root
         found = sorted(path for path in root.rglob("*.py") if not NOT_STANDARD.intersection(path.parts))
-        self.paths = found[:limit]
+        self.paths = _without_links(found)[:limit]
 
     def __iter__(self) -> Iterator[SourceFile]:
         for path in self.paths:
@@ -58,6 +62,17 @@ class Corpus:
                 names, quote = names_on(line.decode(errors="replace"), quote)
                 totals.update(names)
         return totals
+
+
+def _without_links(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths of regular files, one for each file: real files before symbolic links to them."""
+    by_file: dict[tuple[int, int], Path] = {}
+    for path in sorted(paths, key=Path.is_symlink):
+        with contextlib.suppress(OSError):  # a link that leads nowhere
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                by_file.setdefault((status.st_dev, status.st_ino), path)
+    return sorted(by_file.values())
 
 
 def standard_library() -> Path:

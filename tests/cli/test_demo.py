@@ -75,6 +75,21 @@ def test_demo_that_cannot_start_says_which_step_and_why(tmp_path: Path) -> None:
     )
 
 
+def test_file_with_several_names_is_counted_once(tmp_path: Path) -> None:
+    """Debian's standard library has a symbolic link beside its target; the file source reads both as one file."""
+    (tmp_path / "real.py").write_text("one\ntwo\n")
+    (tmp_path / "a_link.py").symlink_to("real.py")
+    (tmp_path / "hard.py").hardlink_to(tmp_path / "real.py")
+    (tmp_path / "nowhere.py").symlink_to("missing.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "folder.py" / "other.py").write_text("two\n")
+    (tmp_path / "folder.py" / "link.py").symlink_to(tmp_path / "folder.py" / "other.py")
+    corpus = Corpus(tmp_path)
+    assert [path.relative_to(tmp_path).as_posix() for path in corpus.paths] == ["folder.py/other.py", "hard.py"]
+    assert corpus.count_lines() == 3
+    assert corpus.count_directly() == {"one": 1, "two": 2}
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [
