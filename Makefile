@@ -20,7 +20,8 @@
 #   make bench-kafka KAFKA=<starter>   Spark beside Kafka's source, as ratios (installs 1 GB first)
 #   make docs            the documentation as a site, in build/site
 #   make audit           known vulnerabilities of the libraries
-#   make docs-connectors the reference pages of connectors     make wheel   dist/, compiled where there is a C compiler
+#   make docs-connectors the reference pages of connectors     make wheel   dist/: the sdist, and a wheel of it
+#   make wheels [PYTHONS="python3.11 …"]   dist/: the sdist, and a manylinux wheel for each Python
 #   make test-compiled   the wire, the client and instances, compiled
 
 PYTHON ?= python3
@@ -28,11 +29,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 TYPES := .types/magnetar
 RUN_STAMP := $(VENV)/.installed
+SOURCES := $(wildcard $(shell git ls-files '*.py' '*.json' ':!tests' ':!benchmarks' ':!examples' ':!docs' 2>/dev/null))
 DEV_STAMP := $(VENV)/.installed-dev
 CONNECTORS_STAMP := $(VENV)/.installed-connectors
 SPARK_STAMP := $(VENV)/.installed-spark
 DOCS_STAMP := $(VENV)/.installed-docs
 AUDIT_STAMP := $(VENV)/.installed-audit
+WHEELS_STAMP := $(VENV)/.installed-wheels
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder   # tests/support/order.py has the order
 ARGS ?=
@@ -46,11 +49,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
 
+# Installs what a user gets, compiled where there is a C compiler; the editable installation of the other targets stays.
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
@@ -211,11 +215,24 @@ bench-against: $(DEV_STAMP)
 	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
 	$(BIN)/python -m benchmarks.against "$(BASE)" $(if $(ROWS),--rows "$(ROWS)") $(if $(REPEATS),--repeats "$(REPEATS)") $(ARGS)
 
-# The checkout itself is never compiled: what is editable must not have a machine code that hides its source.
+# The source distribution, and the wheel that `pip install .` makes, built from it. The checkout itself is never compiled:
+# machine code would hide changes of the sources of an editable installation.
 wheel: $(DEV_STAMP)
 	rm -rf build dist
-	$(BIN)/python -m build --wheel --no-isolation
+	$(BIN)/python -m build --outdir dist
 	rm -rf build
+
+# A compiled wheel for each interpreter that is there, with the oldest manylinux tag that the symbols in it allow.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+wheels: $(WHEELS_STAMP)
+	rm -rf build dist
+	$(BIN)/python -m build --sdist --outdir dist
+	@for python in $(PYTHONS); do \
+	  $$python -c "" 2>/dev/null || { echo "make: no wheel for $$python, which is not installed" >&2; continue; }; \
+	  MAGNETAR_COMPILED=1 $(BIN)/python -m pip --python "$$(command -v $$python)" wheel --no-deps --wheel-dir dist/unrepaired dist/*.tar.gz || exit 1; \
+	done
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist dist/unrepaired/*.whl
+	rm -rf build dist/unrepaired
 
 # An environment with the wheel instead of the checkout, and with the libraries of the other one.
 COMPILED := .compiled
@@ -255,21 +272,23 @@ export TYPES_PTH
 show_types = $(BIN)/python -c 'import os, sysconfig; path = sysconfig.get_path("purelib") + "/magnetar-types.pth"; \
   open(path, "w").write(os.environ["TYPES_PTH"] + "\n")'
 
-$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
+$(RUN_STAMP): $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),pyproject.toml constraints.txt setup.py $(SOURCES)) | $(BIN)/python
+ifeq ($(wildcard $(DEV_STAMP)),)
 	@echo "installing magnetar into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable . || $(call failed,installing magnetar into $(VENV),pip)
-	@$(show_types)
+	@$(BIN)/python -m pip install . $(call or_fail,installing magnetar into $(VENV))
+	@$(BIN)/magnetar --version
+endif
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
 	@echo "installing magnetar and its tools into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]' || $(call failed,installing the tools into $(VENV),pip)
+	@$(BIN)/python -m pip install --editable '.[dev]' $(call or_fail,installing the tools into $(VENV))
 	@$(show_types)
-	@touch $(RUN_STAMP) $@
+	@touch $@
 
 $(SPARK_STAMP): $(DEV_STAMP)
 	@echo "installing Spark and a Java for it into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev,spark]' || $(call failed,installing the extra spark into $(VENV),pip)
+	@$(BIN)/python -m pip install --editable '.[dev,spark]' $(call or_fail,installing the extra spark into $(VENV))
 	@touch $@
 
 # The lines of constraints.txt, but for those that the version has of its own.
@@ -277,28 +296,32 @@ $(VENV)/spark-%/installed: constraints-spark-%.txt constraints.txt pyproject.tom
 	@echo "installing Spark $* and the tools into $(VENV)/spark-$* …"
 	@$(PYTHON) -m venv $(VENV)/spark-$*
 	@awk -F== '/^#/ { next } NR == FNR { own[$$1] = 1; print; next } !($$1 in own)' $< constraints.txt > $(VENV)/spark-$*/constraints.txt
-	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --quiet --editable '.[dev,spark]' \
-	  $$(grep -o '^delta-spark' $<) || $(call failed,installing Spark $* into $(VENV)/spark-$*,pip)
+	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --editable '.[dev,spark]' \
+	  $$(grep -o '^delta-spark' $<) $(call or_fail,installing Spark $* into $(VENV)/spark-$*)
 	@touch $@
 
 $(VENV)/spark-%/installed-kafka: $(VENV)/spark-%/installed
-	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install --quiet confluent-kafka || \
-	  $(call failed,installing confluent-kafka into $(VENV)/spark-$*,pip)
+	@PIP_CONSTRAINT=$(CURDIR)/$(VENV)/spark-$*/constraints.txt $(VENV)/spark-$*/bin/python -m pip install confluent-kafka $(call or_fail,installing confluent-kafka into $(VENV)/spark-$*)
 	@touch $@
 
 $(CONNECTORS_STAMP): $(DEV_STAMP)
 	@echo "installing the libraries of all connectors into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev,all-connectors]' 'moto[server]' || $(call failed,installing the extra all-connectors into $(VENV),pip)
+	@$(BIN)/python -m pip install --editable '.[dev,all-connectors]' 'moto[server]' $(call or_fail,installing the extra all-connectors into $(VENV))
 	@touch $@
 
 $(DOCS_STAMP): $(DEV_STAMP)
 	@echo "installing what builds the documentation into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev,docs]' || $(call failed,installing the extra docs into $(VENV),pip)
+	@$(BIN)/python -m pip install --editable '.[dev,docs]' $(call or_fail,installing the extra docs into $(VENV))
 	@touch $@
 
 $(AUDIT_STAMP): $(DEV_STAMP)
 	@echo "installing pip-audit into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev,audit]' || $(call failed,installing the extra audit into $(VENV),pip)
+	@$(BIN)/python -m pip install --editable '.[dev,audit]' $(call or_fail,installing the extra audit into $(VENV))
+	@touch $@
+
+$(WHEELS_STAMP): $(DEV_STAMP)
+	@echo "installing auditwheel into $(VENV) …"
+	@$(BIN)/python -m pip install --editable '.[dev,wheels]' $(call or_fail,installing the extra wheels into $(VENV))
 	@touch $@
 
 $(BIN)/python: | tools
@@ -314,5 +337,8 @@ tools:
 comma := ,
 need = $(1) >/dev/null 2>&1 || { echo "make: $(2) is missing; on Debian: apt-get install $(3)" >&2; exit 1; }
 failed = { echo "make: $(1) failed: the lines above say why. Remedy: $(remedy_$(2))" >&2; exit 1; }
+# What pip says is shown if it fails, and only then: its --quiet would hide which requirements are in conflict.
+PIP_LOG = $(VENV)/pip.log
+or_fail = >$(PIP_LOG) 2>&1 || { tail -n 40 $(PIP_LOG) >&2; $(call failed,$(1),pip); }
 remedy_pip := check the connection to the package index, then try again; make clean starts afresh
 remedy_venv := apt-get install python3-venv, check that the disk has 500 MB left, then try again
