@@ -1,8 +1,10 @@
 """`python -m benchmarks.against COMMIT`: is this tree slower than that commit? Both are measured in turn, in one run.
 
 A round measures each group of rows on both trees, one right after the other, the base first in every other round; what
-the machine does meanwhile to both is the same. Each tree runs under the name `magnetar` with the packages installed
-here; both are measured by this tree's benchmarks (see `short_rows`). Uncommitted changes of this tree are measured.
+the machine does meanwhile to both is the same. Of each tree the wheel is measured that `pip install` makes of it, with
+the packages installed here and by this tree's benchmarks (see `short_rows`). Uncommitted changes of this tree are
+measured. A commit whose wheel pip's isolated build does not compile is built with the tools installed here, so that
+compiled code is compared with compiled code; `MAGNETAR_PURE=1` compares both as pure Python.
 
 Exit code: 0 if no row is slower, 1 if one is, 2 if one could not be measured.
 """
@@ -18,6 +20,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -44,8 +47,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="magnetar-against-", dir=arguments.directory) as text:
         directory = Path(text)
         commit = unpack(arguments.base, directory / BASE / "tree")
-        trees = {NEW: shim(directory / NEW, ROOT), BASE: shim(directory / BASE, directory / BASE / "tree")}
-        print("\n".join(machine.describe(directory)))
+        trees = installed_trees(directory)
+        variants = (f"{tree}: {'compiled' if is_compiled(path) else 'pure Python'}" for tree, path in trees.items())
+        print("\n".join(machine.describe(directory, f"magnetar ({', '.join(variants)})")))
         print(f"base: {commit}; {arguments.repeats} rounds, {arguments.seconds:g} s each", flush=True)
         figures: Figures = {row: {tree: [] for tree in TREES} for row in rows}
         errors: dict[str, str] = {}
@@ -111,17 +115,37 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__nam
 """Run at each start of Python: the environment's editable install would be found before PYTHONPATH."""
 
 
-def shim(directory: Path, tree: Path) -> Path:
-    """Return a directory for PYTHONPATH in which a tree has the names that it is imported by; its code is compiled."""
+def installed_trees(directory: Path) -> dict[str, Path]:
+    """Return what `installed` returns of both trees, both compiled if both can be."""
+    tree = directory / BASE / "tree"
+    trees = {NEW: installed(directory / NEW, ROOT), BASE: installed(directory / BASE, tree)}
+    if is_compiled(trees[NEW]) and not is_compiled(trees[BASE]):
+        trees[BASE] = installed(directory / BASE / "again", tree, "--no-build-isolation")
+    return trees
+
+
+def installed(directory: Path, tree: Path, *flags: str) -> Path:
+    """Return a directory for PYTHONPATH with what pip installs of a tree.
+
+    Args:
+        directory: where that is made.
+        tree: with a pyproject.toml.
+        flags: of `pip wheel`.
+    """
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *flags, "--wheel-dir", str(directory)]
+    subprocess.run([*command, str(tree)], check=True)
+    [wheel] = directory.glob("*.whl")
     path = directory / "path"
-    path.mkdir(parents=True)
-    (path / "magnetar").symlink_to(tree)
-    for package in tree.glob("pyspark_magnetar*"):
-        (path / package.name).symlink_to(package)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(path)
     (path / "sitecustomize.py").write_text(WITHOUT_EDITABLE)
-    packages = [str(child) for child in tree.iterdir() if (child / "__init__.py").is_file()]
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], check=False, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(path)], check=False, stdout=subprocess.DEVNULL)
     return path
+
+
+def is_compiled(path: Path) -> bool:
+    """Return whether an installed tree has compiled modules."""
+    return any(path.glob("magnetar__mypyc*.so"))
 
 
 def _measure(rows: Sequence[str], path: Path, seconds: float, data: Path) -> Mapping[str, float | str]:

@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from magnetar.compiled import is_compiled
+from magnetar.compiled import variant
 
 
-def describe(directory: Path) -> list[str]:
-    """Lines for the head of a report; `directory` is where the broker keeps its data."""
+def describe(directory: Path, measured: str = f"magnetar ({variant()})") -> list[str]:
+    """Lines for the head of a report.
+
+    Args:
+        directory: where the broker keeps its data.
+        measured: what is measured, and whether it is compiled.
+    """
     return [
         f"{processor()}, {psutil.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB memory",
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, "
-        f"magnetar {'with compiled modules' if is_compiled() else 'as pure Python'}",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {measured}",
         f"write and fdatasync of 4 KiB into a preallocated file: {sync_us(directory):.0f} µs (median of 200)",
         f"load average of the minute before: {os.getloadavg()[0]:.1f}",  # of what else runs here
     ]

@@ -22,7 +22,8 @@ missed, [PROFILES.md](PROFILES.md) says where the time goes.{growth}
 {groups}
 {machines}
 
-Server, load and peer share these cores. Figures are medians of {repeats} measurements, where no other number is given.
+What `pip install .` makes is measured; the lines above say whether it was compiled. Server, load and peer share these
+cores. Figures are medians of {repeats} measurements, where no other number is given.
 Peers were measured in the same run on the same machine, where nothing else is said. Targets that are no factors come
 from measurements of Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
 
@@ -56,8 +57,7 @@ is on disk, as is its default; we after.
 """,
     Table.OFFICIAL: "What applications send.\n",
     Table.COMPILED: """\
-One wheel in turn with its compiled modules and without (`MAGNETAR_PURE=1`); the names are those of `bench-against`. All
-other tables are of the compiled one where the machine's lines say so.
+One wheel in turn with its compiled modules and without (`MAGNETAR_PURE=1`); the names are those of `bench-against`.
 """,
     Table.OWN: "The same with our own client's encoder, and publishing by our own client.\n",
 }
