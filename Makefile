@@ -23,6 +23,7 @@
 #   make docs-connectors the reference pages of connectors     make wheel   dist/: the sdist, and a wheel of it
 #   make wheels [PYTHONS="python3.11 …"]   dist/: the sdist, and a manylinux wheel for each Python
 #   make test-compiled   the wire, the client and instances, compiled
+#   make test-install [PYTHON=…]   the first commands of a new user, with Debian's Python
 
 PYTHON ?= python3
 VENV := .venv
@@ -49,7 +50,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -251,6 +252,11 @@ test-compiled: compiled
 	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"
 	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" \
 	  tests/wire tests/client tests/instance $(ARGS)
+
+# What a new user runs first, with this Python, an empty home directory and a fresh copy of the repository.
+test-install: PYTHON = /usr/bin/python3
+test-install:
+	PYTHON=$(PYTHON) .ci/test-install
 
 generate: $(DEV_STAMP)
 	PYTHON=$(CURDIR)/$(BIN)/python wire/generate.sh
