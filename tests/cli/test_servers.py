@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import magnetar
 import psutil
 import pytest
+from magnetar.compiled import variant
 from magnetar.state.client import Increment, TableClient
 
 from tests.support.calm import Calm
@@ -63,6 +65,9 @@ def test_standalone_says_where_it_serves_and_ends_cleanly(tmp_path: Path) -> Non
         assert len(ready) == 1
         for url in urls:
             assert str(it.addresses[url]) in ready[0]
+        versions = [line for line in it.log_tail().splitlines() if f": magnetar {magnetar.__version__} (" in line]
+        assert len(versions) == 1, "one line for all three processes"
+        assert versions[0].endswith(f" broker: magnetar {magnetar.__version__} ({variant()})")
     finally:
         assert it.stop() == 0  # within 12 s, and nothing below it is left
     assert "Traceback" not in it.log_tail()
