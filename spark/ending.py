@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidConfig
 from .source.partition import ReadEnd
 from .source.source import FORMAT, PULSAR_FORMAT
-from .source.streaming.places import from_json
+from .source.streaming.places import from_json, to_json
 from .spark_version import installed_spark
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def _of_query(query: Any) -> Iterator[dict[str, Any]]:
         raise InvalidConfig("the stream has had no batch yet; ask again when query.lastProgress is not None")
     for source in progress["sources"]:
         with contextlib.suppress(ValueError, SyntaxError, AttributeError, InvalidConfig):  # of another format
-            record = _offset(source["endOffset"])
-            from_json(record)
-            yield record
+            yield to_json(from_json(_offset(source["endOffset"])))
 
 
 def _offset(text: str) -> Any:

@@ -24,6 +24,8 @@ _PYTHON_OF_SQL = "spark.sql.execution.pyspark.python"
 def enable(spark: SparkSession) -> SparkSession:
     """Make ``format("magnetar")`` and ``format("pulsar")`` work in a session, and return it.
 
+    Streams that the session starts afterwards are written to topics exactly once where their plan allows it.
+
     On this machine's cores the workers are told to run in this Python, unless PYSPARK_PYTHON or
     ``spark.pyspark.python`` names one. On a cluster its path may be another one, so nothing is changed there.
 
@@ -38,6 +40,7 @@ def enable(spark: SparkSession) -> SparkSession:
     from pyspark.errors import PySparkException
 
     from .source.source import MagnetarSource, PulsarSource
+    from .stream_plans import watch_streams
 
     need("pyspark", *READS_AND_WRITES)
     context = spark.sparkContext
@@ -56,4 +59,5 @@ def enable(spark: SparkSession) -> SparkSession:
             f"Spark's Python workers cannot load magnetar: they run in {python}, this is {sys.executable}; set"
             f" PYSPARK_PYTHON={sys.executable} before the session is made, or use magnetar.spark.open_session"
         ) from error
+    watch_streams(spark)
     return spark

@@ -99,6 +99,7 @@ class Session:
         from pyspark.sql import SparkSession
 
         from .source.source import MagnetarSource, PulsarSource
+        from .stream_plans import watch_streams
 
         with self._making:
             if self._spark is None:
@@ -106,6 +107,7 @@ class Session:
                     spark = SparkSession(self.context)
                     for source in (MagnetarSource, PulsarSource):
                         register(spark, source)
+                    watch_streams(spark)
                 except (Py4JError, OSError) as error:
                     raise SparkFailed(
                         f"no session with master {self.context.master}: {first_line(error)}; the JVM's log says why"

@@ -16,6 +16,15 @@ _WORDS: dict[object, MessageId] = {"earliest": EARLIEST, "latest": LATEST, -2: E
 _Value = TypeVar("_Value")
 
 
+CUT = "minPartitions"
+"""Key in the offsets of streams that says into how many tasks a batch is cut, and names no topic."""
+
+
+def is_cut(key: str, value: object) -> bool:
+    """Return whether an entry of an offset is that of `CUT`; a topic of this name has partitions, which are numbers."""
+    return key == CUT and isinstance(value, dict) and value.keys() == {"tasks", "entriesPerTask"}
+
+
 class Offsets(NamedTuple):
     """Where to begin or to end: for all topics alike, or by full topic name; ids may be `EARLIEST` and `LATEST`."""
 
@@ -85,6 +94,8 @@ def _bases_of(topics: tuple[TopicName, ...]) -> set[str]:
 
 def _named(option: str, record: dict[str, Any]) -> Iterator[tuple[TopicName, object]]:
     for topic, value in record.items():
+        if is_cut(topic, value):  # copied from the progress of a stream
+            continue
         name = parse_topic_name(topic)
         if not isinstance(value, dict):
             yield name, value

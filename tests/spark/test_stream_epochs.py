@@ -19,6 +19,7 @@ from magnetar.spark.source.streaming.epochs import (
     EpochChain,
     RowsDiffer,
 )
+from magnetar.spark.source.streaming.plan_verdict import JOB_GROUP, PROPERTY, UNKNOWN, PlanVerdict, plan_verdict
 from magnetar.spark.source.streaming.sink_options import check_order, stream_write_options
 
 NUMBERS = st.builds(
@@ -133,18 +134,67 @@ def test_a_batch_without_a_number_is_refused() -> None:
 
 
 @given(st.booleans(), st.booleans(), st.sampled_from([(), ("id",), ("id", "at")]))
-def test_exactly_once_needs_one_reason_for_the_order_and_at_least_once_none(
+def test_statements_about_the_order_must_not_contradict_each_other(
     is_exact: bool, is_unshuffled: bool, sort_by: tuple[str, ...]
 ) -> None:
-    is_right = is_unshuffled != bool(sort_by) if is_exact else not (is_unshuffled or sort_by)
-    with contextlib.nullcontext() if is_right else pytest.raises(InvalidConfig, match=r"leave|exactly once needs"):
+    is_right = not (is_unshuffled and sort_by) if is_exact else not (is_unshuffled or sort_by)
+    with contextlib.nullcontext() if is_right else pytest.raises(InvalidConfig, match="leave"):
         check_order(is_exact=is_exact, is_unshuffled=is_unshuffled, sort_by=sort_by)
+
+
+ADDRESSES = {"service.url": "pulsar://h", "admin.url": "http://h", "topic": "a"}
+
+
+@pytest.mark.parametrize("statement", [{}, {"unshuffled": "true"}, {"sortBy": "id"}, {"effectivelyOnce": "false"}])
+@pytest.mark.parametrize("why", ["", "it has the operator Repartition"])
+def test_the_plan_decides_only_where_the_options_do_not(statement: dict[str, str], why: str) -> None:
+    options = stream_write_options({**ADDRESSES, **statement}).decided(why)
+    is_exact = statement != {"effectivelyOnce": "false"} and not (why and not statement)
+    assert options.write.effectively_once is is_exact
+    if statement or not why:
+        assert options.warning == ""
+    else:
+        assert why in options.warning
+        assert "sortBy=" in options.warning
+        assert "unshuffled=true" in options.warning
+
+
+def test_exactly_once_that_is_demanded_is_refused_where_the_plan_does_not_allow_it() -> None:
+    options = stream_write_options({**ADDRESSES, "effectivelyOnce": "true"})
+    assert options.decided("") is options
+    with pytest.raises(InvalidConfig, match=r"does not ensure: it has the operator Limit; set sortBy="):
+        options.decided("it has the operator Limit")
+
+
+@pytest.mark.parametrize("left_out", ["topic", "admin.url"])
+def test_without_topic_or_admin_url_rows_are_written_at_least_once_with_a_warning(left_out: str) -> None:
+    given = {name: value for name, value in ADDRESSES.items() if name != left_out}
+    options = stream_write_options(given).decided("")
+    assert not options.write.effectively_once
+    assert options.warning.endswith("set both")
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({PROPERTY: PlanVerdict("", 3).text("run"), JOB_GROUP: "run"}, PlanVerdict("", 3)),
+        ({PROPERTY: PlanVerdict("it is so", 0).text("run"), JOB_GROUP: "run"}, PlanVerdict("it is so", 0)),
+        ({PROPERTY: PlanVerdict("", 3).text("another"), JOB_GROUP: "run"}, PlanVerdict(UNKNOWN)),
+        ({PROPERTY: PlanVerdict("", 3).text("run")}, PlanVerdict(UNKNOWN)),
+        ({PROPERTY: "run", JOB_GROUP: "run"}, PlanVerdict(UNKNOWN)),
+        ({PROPERTY: "", JOB_GROUP: ""}, PlanVerdict(UNKNOWN)),
+        ({JOB_GROUP: "run"}, PlanVerdict(UNKNOWN)),
+    ],
+)
+def test_a_verdict_holds_for_its_own_run_alone(properties: dict[str, str], expected: PlanVerdict) -> None:
+    assert plan_verdict(properties.get) == expected
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "exactly once needs the rows of a batch in the same order"),
+        ({"effectivelyOnce": "true", "topic": "a"}, "exactly once needs option topic, and option admin.url"),
+        ({"unshuffled": "true", "sortBy": "id"}, "leave unshuffled out"),
         ({"unshuffled": "true", "topic": "a"}, "exactly once needs option topic, and option admin.url"),
         ({"sortBy": " , "}, "sortBy is empty"),
         ({"effectivelyOnce": "false", "topic": "a", "producer.name.prefix": " "}, "producer.name.prefix is empty"),

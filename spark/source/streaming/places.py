@@ -5,7 +5,11 @@ batch in it. The places of a stream are its offsets in Spark's checkpoint and pr
 
     {"persistent://public/default/orders": {"0": "5:18", "1": "7:0"}, "persistent://public/default/refunds": "9:4"}
 
-by partition where a topic has some. A topic that is not named is read from its beginning.
+by partition where a topic has some. A topic that is not named is read from its beginning. The end of a batch also says
+into how many tasks the batch is cut, so that it is cut alike when it is run again on a machine with more cores or with
+another ``minPartitions``::
+
+    {"minPartitions": {"tasks": 4, "entriesPerTask": 100}, …}
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, NamedTuple
 from ....errors import InvalidConfig
 from ....wire.position import Position
 from ....wire.topic_name import parse_topic_name
+from ..offsets import CUT, is_cut
 from ..ranges import Span, TopicRange
 
 
@@ -73,14 +78,40 @@ def to_json(places: Places) -> dict[str, Any]:
     return record
 
 
+class Cut(NamedTuple):
+    """How a batch is cut into tasks.
+
+    Attributes:
+        tasks: at least so many, as far as there are entries.
+        entries: that a task has at least, where a topic has so many.
+    """
+
+    tasks: int
+    entries: int = 1
+
+
+def with_cut(record: Mapping[str, Any], cut: Cut) -> dict[str, Any]:
+    """Return the record of places where a batch ends, with how the batch is cut."""
+    return {CUT: {"tasks": cut.tasks, "entriesPerTask": cut.entries}, **record}
+
+
+def cut_of(record: Mapping[str, Any]) -> Cut | None:
+    """Return how the batch is cut that ends at a record; None if an older version wrote it."""
+    if not is_cut(CUT, record.get(CUT)):
+        return None
+    return Cut(record[CUT]["tasks"], record[CUT]["entriesPerTask"])
+
+
 def from_json(record: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the places of a record that `to_json` made.
+    """Return the places of a record that `to_json` or `with_cut` made.
 
     Raises:
         InvalidConfig: it is another's, such as the checkpoint of a query with another source.
     """
     places = {}
     for topic, value in record.items():
+        if is_cut(topic, value):
+            continue
         if isinstance(value, Mapping):
             name = parse_topic_name(topic)
             for partition, text in value.items():

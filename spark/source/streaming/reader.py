@@ -17,7 +17,7 @@ from ..partition import RANGES_PER_CORE, TopicPartition
 from ..ranges import MIN_ENTRIES_PER_RANGE, plan
 from .admission import NO_LIMITS
 from .options import StreamOptions, has_read_limits
-from .places import from_json, to_json
+from .places import Cut, cut_of, from_json, to_json, with_cut
 
 if TYPE_CHECKING or has_read_limits():
     from pyspark.sql.streaming.datasource import (
@@ -79,7 +79,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:  # before PySpark 4.2
             start = self._end if self._end is not None else self.initialOffset()
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
-        return to_json(self._stream.latest(from_json(start), self._options.limits if is_limited else NO_LIMITS))
+        places = from_json(start)
+        end = to_json(self._stream.latest(places, self._options.limits if is_limited else NO_LIMITS))
+        # Spark compares offsets as text: where nothing is new, the same text says so, however the batch before was cut.
+        return start if end == to_json(places) else with_cut(end, self._cut())
+
+    def _cut(self) -> Cut:
+        least = self._options.read.min_partitions
+        if least is not None:
+            return Cut(least)
+        return Cut(RANGES_PER_CORE * (os.cpu_count() or 1), MIN_ENTRIES_PER_RANGE)
 
     @told_first
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -98,13 +107,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wholes = self._stream.ranges(from_json(start), from_json(end))
         if not wholes:
             return []
-        least = self._options.read.min_partitions
-        ranges = (
-            plan(wholes, RANGES_PER_CORE * (os.cpu_count() or 1), MIN_ENTRIES_PER_RANGE)
-            if least is None
-            else plan(wholes, least)
-        )
-        return [TopicPartition(wanted) for wanted in ranges]
+        cut = cut_of(end) or self._cut()
+        return [TopicPartition(wanted) for wanted in plan(wholes, cut.tasks, cut.entries)]
 
     @told_first
     def read(self, partition: InputPartition) -> Iterator[Any]:

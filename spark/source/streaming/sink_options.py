@@ -1,24 +1,25 @@
-"""What `df.writeStream.format("magnetar").option(...)` takes, and where it may promise that rows are there once.
+"""What `df.writeStream.format("magnetar").option(...)` takes, and which promise the sink makes with it.
 
-A task that is run again has the same rows in the same order where nothing moved rows between tasks, or where the sink
-sorts them by a unique key: streams cannot be sorted before it, Spark refuses that. Nobody tells a Python sink what the
-plan of its query is, so the query says which of the two it is, and is refused if it says nothing. What it says is then
-checked: a key that is not unique fails the task, and rows that come again otherwise are noticed (`epochs`).
+A task that is run again has the same rows in the same order where each task of the plan only maps what it reads, or
+where the sink sorts the rows by a unique key: streams cannot be sorted before it, Spark refuses that. The options may
+say which of the two it is. Where they do not, the plan decides (`plan_verdict`): rows are written exactly once if the
+plan is known to repeat its batches, else at least once. What the options say is checked all the same: a key that is not
+unique fails the task, and rows that differ when a batch is run again are noticed (`epochs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....errors import InvalidConfig
 from ..option_names import STREAM_WRITE_OPTIONS, boolean, known
 from ..options import WriteOptions, common_write_options
 
-_NO_ORDER = (
-    "exactly once needs the rows of a batch in the same order when it is run again; give sortBy=<columns that together"
-    " are unique>, or unshuffled=true if the query moves no rows between tasks (no groupBy, join, distinct,"
-    " dropDuplicates, repartition), or effectivelyOnce=false to have rows there at least once"
+_ADDRESSES = "exactly once needs option topic, and option admin.url to have the broker deduplicate it"
+_REMEDY = (
+    "set sortBy=<columns that together are unique>; or unshuffled=true if the query moves no rows between tasks (no"
+    " groupBy, join, distinct, dropDuplicates, repartition) and uses no clock or random numbers"
 )
 
 
@@ -31,55 +32,90 @@ class StreamWriteOptions:
         has_prefix: whether producers are named as the options say, and not after the query.
         sort_by: columns that together are unique; the rows of a task are sorted by them. Empty: in the order in which
             they come.
+        plan_decides: whether the plan of the query decides if rows are stored once.
+        is_demanded: whether the query is to fail if they cannot be; else they are stored at least once.
+        warning: why rows are stored at least once though the options do not ask for it, and the remedy; or empty.
     """
 
     write: WriteOptions
     has_prefix: bool = False
     sort_by: tuple[str, ...] = ()
+    plan_decides: bool = False
+    is_demanded: bool = False
+    warning: str = ""
 
     def prefix(self, query: str) -> str:
         """Return what the names of producers begin with; ``query`` is the id in the checkpoint."""
         return self.write.name_prefix if self.has_prefix else f"spark-{query}"
+
+    def decided(self, why_unrepeatable: str) -> StreamWriteOptions:
+        """Return the options with the promise that the plan of the query allows.
+
+        Args:
+            why_unrepeatable: why a batch that is run again may differ; empty if it cannot.
+
+        Raises:
+            InvalidConfig: effectivelyOnce=true demands more.
+        """
+        if not self.plan_decides or not why_unrepeatable:
+            return self
+        if self.is_demanded:
+            raise InvalidConfig(
+                f"effectivelyOnce=true needs the same rows in the same order when a batch is run again, which the query"
+                f" does not ensure: {why_unrepeatable}; {_REMEDY}; or leave effectivelyOnce out to have rows stored at"
+                " least once"
+            )
+        return replace(
+            self,
+            write=replace(self.write, effectively_once=False),
+            warning=f"the query may make other rows or another order when a batch is run again: {why_unrepeatable};"
+            f" for exactly once {_REMEDY}",
+        )
 
 
 def stream_write_options(options: Mapping[str, str]) -> StreamWriteOptions:
     """Return the options of a stream's sink.
 
     Raises:
-        InvalidConfig: says which option is unknown, missing or wrong, or that the order of rows is not certain.
+        InvalidConfig: says which option is unknown, missing or wrong.
     """
     given = known(options, STREAM_WRITE_OPTIONS)
     is_exact = boolean(given, "effectivelyOnce", True)
     sort_by = tuple(dict.fromkeys(part.strip() for part in given.get("sortby", "").split(",") if part.strip()))
     if "sortby" in given and not sort_by:
-        raise InvalidConfig("sortBy is empty; give columns that together are unique, with commas between them")
-    check_order(is_exact=is_exact, is_unshuffled=boolean(given, "unshuffled", False), sort_by=sort_by)
-    if is_exact and ("admin.url" not in given or "topic" not in given):
-        raise InvalidConfig(
-            "exactly once needs option topic, and option admin.url to have the broker deduplicate it; give both, or"
-            " effectivelyOnce=false to have rows there at least once"
-        )
+        raise InvalidConfig("sortBy is empty: name columns that together are unique, separated by commas")
+    is_unshuffled = boolean(given, "unshuffled", False)
+    check_order(is_exact=is_exact, is_unshuffled=is_unshuffled, sort_by=sort_by)
     if not given.get("producer.name.prefix", "x"):
         raise InvalidConfig("producer.name.prefix is empty; leave it out to have the id of the query")
-    write = common_write_options(given, "spark", effectively_once=is_exact)
-    return StreamWriteOptions(write=write, has_prefix="producer.name.prefix" in given, sort_by=sort_by)
+    is_demanded = is_exact and ("effectivelyonce" in given or is_unshuffled or bool(sort_by))
+    has_addresses = "admin.url" in given and "topic" in given
+    if is_demanded and not has_addresses:
+        raise InvalidConfig(f"{_ADDRESSES}: set both, or effectivelyOnce=false to have rows stored at least once")
+    write = common_write_options(given, "spark", effectively_once=is_exact and has_addresses)
+    return StreamWriteOptions(
+        write=write,
+        has_prefix="producer.name.prefix" in given,
+        sort_by=sort_by,
+        plan_decides=write.effectively_once and not (is_unshuffled or sort_by),
+        is_demanded=is_demanded,
+        warning=f"{_ADDRESSES}: set both" if is_exact and not has_addresses else "",
+    )
 
 
 def check_order(*, is_exact: bool, is_unshuffled: bool, sort_by: tuple[str, ...]) -> None:
-    """Refuse what is said of the order of rows, unless it makes one promise and no two.
+    """Refuse contradictory statements about the order of rows.
 
     Args:
-        is_exact: whether each row is to be there once.
+        is_exact: whether each row may be stored once.
         is_unshuffled: whether the query says that it moves no rows between tasks.
         sort_by: the columns of the key.
 
     Raises:
-        InvalidConfig: it does not.
+        InvalidConfig: they contradict each other.
     """
     if not is_exact and (is_unshuffled or sort_by):
         name = "sortBy" if sort_by else "unshuffled"
         raise InvalidConfig(f"effectivelyOnce=false has rows there at least once, in any order; leave {name} out")
     if is_unshuffled and sort_by:
         raise InvalidConfig("sortBy has the rows in order however they were shuffled; leave unshuffled out")
-    if is_exact and not (is_unshuffled or sort_by):
-        raise InvalidConfig(_NO_ORDER)

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from ....errors import InvalidConfig
 from ..first_line import told_first
+from .plan_verdict import plan_verdict
 from .sink_options import StreamWriteOptions
 
 if TYPE_CHECKING:
@@ -35,9 +36,17 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class EpochWritten(WriterCommitMessage):
-    """The outcome of a task, sent to the driver."""
+    """The outcome of a task, sent to the driver.
+
+    Attributes:
+        written: numbers of rows.
+        warning: why they are stored at least once though the options do not ask for it, and the remedy; or empty.
+        first_batch: number of the batch that this run of the query began with.
+    """
 
     written: Written
+    warning: str = ""
+    first_batch: int = 0
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -60,11 +69,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 f"Spark does not say which batch of which query this is: {QUERY}={query}, {BATCH}={epoch}"
             )
         at = EpochTask(query, int(epoch), context.partitionId())
-        return EpochWritten(write_epoch(self._options, at, iterator, self._dropped))
+        verdict = plan_verdict(context.getLocalProperty)
+        options = self._options.decided(verdict.reason)
+        return EpochWritten(write_epoch(options, at, iterator, self._dropped), options.warning, verdict.first_batch)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Report what was written; it is visible already, and a commit that is lost is made again."""
-        parts = [message.written for message in messages if message is not None]
+        there = [message for message in messages if message is not None]
+        parts = [message.written for message in there]
         log.info(
             "batch %d: %d rows written to %s by %d tasks, %d more were there already",
             batchId,
@@ -73,6 +85,13 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             len(messages),
             sum(part.duplicates for part in parts),
         )
+        if there and there[0].warning and batchId == there[0].first_batch:
+            log.warning(
+                "rows are written to %s at least once, and may be repeated when a task or the query fails: %s; or set"
+                " effectivelyOnce=false to write so without this warning",
+                self._options.write.topic or "the topics of its rows",
+                there[0].warning,
+            )
         if batchId == 0:
             from ..keeping import warn_unless_kept
 
@@ -85,5 +104,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             batchId,
             sum(message.written.rows for message in messages if message is not None),
             self._options.write.topic or "the topics of its rows",
-            ", and are left out when it is run again" if self._options.write.effectively_once else "",
+            ", and are left out when it is run again" if self._is_exact(messages) else "",
         )
+
+    def _is_exact(self, messages: list[Any]) -> bool:
+        has_warned = any(message.warning for message in messages if message is not None)
+        return self._options.write.effectively_once and not has_warned
