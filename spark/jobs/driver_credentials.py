@@ -34,18 +34,17 @@ from ...errors import ConnectionLost, CredentialsUnavailable, InvalidConfig, Mag
 from ...security.client_credentials import ClientCredentials
 from ...security.credentials.authentication import Authentication
 from ...security.credentials.secret_file import SECRET_BYTES_MAX
+from .credential_questions import Questions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ANSWER_S = 30.0
 """How long a driver may take: it may have to ask a server itself."""
-_ASK_S = 5.0
-"""How long one who connects may take to ask."""
+_CONNECT_S = 5.0
 _THREADS = 8
 _WAITING_MAX = 512
-"""More connections than this at a time are closed; their tasks are tried again."""
-_REST_S = 0.1
+"""More tasks than this at a time are not answered; they are tried again."""
 _HALF_BYTES = 32
 _RANDOM_BYTES = 16
 _QUESTION_BYTES = _RANDOM_BYTES + hashlib.sha256().digest_size
@@ -91,49 +90,38 @@ class CredentialsServer:
         self._credentials = credentials
         key = secrets.token_hex(2 * _HALF_BYTES)
         self._key = _Key.of(key)
-        self._socket = socket.create_server((host, 0), backlog=_WAITING_MAX)
-        self._closed = threading.Event()
-        self._places = threading.Semaphore(_WAITING_MAX)
+        self._waiting = threading.Semaphore(_WAITING_MAX)
         self._answering = ThreadPoolExecutor(_THREADS, "credentials of tasks")
-        where = {"method": credentials.method, "host": host, "port": self._socket.getsockname()[1], "key": key}
+        self._questions = Questions(host, _QUESTION_BYTES, self._take)
+        where = {"method": credentials.method, "host": host, "port": self._questions.port, "key": key}
         self.security = replace(
             credentials.security,
             auth_plugin=f"{DriverAuthentication.__module__}:{DriverAuthentication.__name__}",
             auth_params=json.dumps(where),
         )
-        self._thread = threading.Thread(target=self._accept, name="credentials of tasks", daemon=True)
-        self._thread.start()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError as error:  # closed, or for example no file descriptor is left for the moment
-                if self._closed.wait(_REST_S):
-                    return
-                _log.warning("cannot take connections of tasks that ask for credentials: %s", error)
-                continue
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                continue
-            try:
-                self._answering.submit(self._answer, connection)
-            except RuntimeError:
-                connection.close()
-                return  # closed
+    def _take(self, connection: socket.socket, question: bytes) -> None:
+        """Have a thread answer a question, if it is signed with the key and there is room for it."""
+        random = question[:_RANDOM_BYTES]
+        if not hmac.compare_digest(question, self._key.question(random)) or not self._waiting.acquire(blocking=False):
+            connection.close()
+            return
+        try:
+            self._answering.submit(self._answer, connection, random, time.monotonic() + ANSWER_S)
+        except RuntimeError:  # closed
+            connection.close()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, connection: socket.socket, random: bytes, deadline: float) -> None:
+        """Send the answer, unless the task no longer waits for it."""
         try:
             with contextlib.suppress(OSError), connection:
-                asked = _received(connection, _QUESTION_BYTES, _ASK_S)
-                random = asked[:_RANDOM_BYTES]
-                if hmac.compare_digest(asked, self._key.question(random)):
+                if time.monotonic() < deadline:
                     iv = secrets.token_bytes(_IV_BYTES)
                     sealed = self._key.cipher().encrypt(iv, json.dumps(self._shown()).encode(), random)
-                    connection.settimeout(_ASK_S)
+                    connection.settimeout(_CONNECT_S)
                     connection.sendall(iv + sealed)
         finally:
-            self._places.release()
+            self._waiting.release()
 
     def _shown(self) -> dict[str, Any]:
         try:
@@ -145,11 +133,7 @@ class CredentialsServer:
 
     def close(self) -> None:
         """Answer nobody any more."""
-        self._closed.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close alone does not
-        self._socket.close()
-        self._thread.join()
+        self._questions.close()
         self._answering.shutdown(wait=False, cancel_futures=True)
 
 
@@ -183,7 +167,7 @@ class DriverAuthentication(Authentication):
     def _ask(self) -> dict[str, Any]:
         random = secrets.token_bytes(_RANDOM_BYTES)
         try:
-            with socket.create_connection(self._address, _ASK_S) as connection:
+            with socket.create_connection(self._address, _CONNECT_S) as connection:
                 connection.sendall(self._key.question(random))
                 sealed = _received(connection, _ANSWER_BYTES_MAX, ANSWER_S)
         except OSError as error:

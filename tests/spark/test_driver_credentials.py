@@ -8,6 +8,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,8 @@ from magnetar.errors import ConnectionLost, CredentialsUnavailable, InvalidConfi
 from magnetar.security.client_credentials import ClientCredentials
 from magnetar.security.credentials.authentication import METHOD_HEADER
 from magnetar.security.credentials.client_security import ClientSecurity
-from magnetar.spark.jobs import driver_credentials
-from magnetar.spark.jobs.driver_credentials import CredentialsServer
+from magnetar.spark.jobs import credential_questions, driver_credentials
+from magnetar.spark.jobs.driver_credentials import CredentialsServer, DriverAuthentication
 from magnetar.spark.jobs.function_run import SparkFunction
 from magnetar.spark.source.options import read_options
 from magnetar.spark.source.security_options import as_options
@@ -72,28 +73,65 @@ def test_nobody_else_is_answered(file: Path) -> None:
         assert ClientCredentials(server.security).data() == b"first"
 
 
-def test_who_asks_too_slowly_is_not_waited_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_credentials, "_ASK_S", 0.1)
+def test_connections_that_do_not_ask_in_time_are_closed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credential_questions, "ASK_S", 0.1)
     with serving(of_file(file)) as server, contextlib.ExitStack() as stack:
-        where = json.loads(server.security.auth_params)
-        slow = [
-            stack.enter_context(socket.create_connection((where["host"], where["port"])))
-            for _ in range(2 * driver_credentials._THREADS)
-        ]
+        silent, dripping = (stack.enter_context(connected(server)) for _ in range(2))
+        dripping.sendall(b"x")
+        assert (silent.recv(1), dripping.recv(1)) == (b"", b"")
         assert ClientCredentials(server.security).data() == b"first"
-        assert [connection.recv(1) for connection in slow] == [b""] * len(slow)
 
 
-def test_more_connections_than_there_are_places_are_closed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [b"", b"x"])
+def test_silent_connections_do_not_keep_tasks_out(file: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(credential_questions, "ASK_S", 3600)
+    monkeypatch.setattr(credential_questions, "ASKING_MAX", 20)
+    with serving(of_file(file)) as server, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(server)) for _ in range(50)]
+        for connection in silent:
+            with contextlib.suppress(OSError):  # closed already
+                connection.sendall(sent)
+        for _ in range(5):
+            assert ClientCredentials(server.security).data() == b"first"
+        for connection in silent[:30]:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""  # those that were silent for longest
+
+
+def test_more_tasks_than_there_is_room_for_are_not_answered(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_credentials, "_WAITING_MAX", 1)
-    with serving(of_file(file)) as server:
-        where = json.loads(server.security.auth_params)
-        with socket.create_connection((where["host"], where["port"])):
-            with socket.create_connection((where["host"], where["port"])) as second:
-                assert second.recv(1) == b""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def slow(credentials: ClientCredentials) -> bytes:
+        is_asked.set()
+        assert may_answer.wait(60)
+        return b"late"
+
+    with serving(of_file(file)) as server, ThreadPoolExecutor() as executor:
+        with monkeypatch.context() as patch:
+            patch.setattr(ClientCredentials, "data", slow)
+            driver_side = server.security
+            first = executor.submit(DriverAuthentication(driver_side.auth_params).data)
+            assert is_asked.wait(60)
             with pytest.raises(ConnectionLost, match="does not tell what to show"):
-                ClientCredentials(server.security).data()
-        wait_for(lambda: shown_by(server) == b"first", "a free place", 10)
+                DriverAuthentication(driver_side.auth_params).data()
+            may_answer.set()
+            assert first.result(60) == b"late"
+        wait_for(lambda: shown_by(server) == b"first", "room for a task", 60)
+
+
+def test_a_question_that_waited_for_too_long_is_not_answered(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_credentials, "ANSWER_S", 0.0)
+    with serving(of_file(file)) as server:
+        question = server._key.question(b"r" * driver_credentials._RANDOM_BYTES)
+        with connected(server) as task:
+            task.sendall(question)
+            assert task.recv(1) == b""
+
+
+def connected(server: CredentialsServer) -> socket.socket:
+    where = json.loads(server.security.auth_params)
+    return socket.create_connection((where["host"], where["port"]), 60)
 
 
 def shown_by(server: CredentialsServer) -> bytes | None:

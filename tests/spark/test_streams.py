@@ -167,14 +167,3 @@ def test_the_example_of_the_documentation_runs(
         assert names["bronze"](spark, tmp_path).awaitTermination(300)
     found = spark.read.parquet(str(tmp_path / "bronze")).collect()
     assert sorted(int(row["value"]) for row in found) == list(range(10))
-
-
-def test_a_sink_that_says_nothing_of_the_order_is_refused(
-    spark: SparkSession, cluster: Broker, topic: str, tmp_path: Path
-) -> None:
-    fill(cluster.service_url, topic, [numbered(5)])
-    options = {"service.url": cluster.service_url, "topic": topic}
-    frame = spark.readStream.format("magnetar").options(**options, startingOffsets="earliest").load().select("value")
-    writer = frame.writeStream.format("magnetar").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    with pytest.raises(Exception, match="give sortBy=<columns that together are unique>, or unshuffled=true"):
-        writer.options(**options).trigger(once=True).start().awaitTermination(300)

@@ -1,0 +1,132 @@
+"""Reads the questions of tasks that ask their driver for credentials, with limits for those that have not proved a key.
+
+Anyone who reaches the port can connect. So no thread waits for a connection before it has sent a complete question that
+is signed with the key: one thread reads from all of them, each has a deadline, and when there are too many the one that
+has been silent for longest is closed. A task sends its question at once, so silent connections cannot keep it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+ASK_S = 5.0
+"""How long a connection may take to send its question."""
+ASKING_MAX = 256
+"""Connections that have not sent their question yet."""
+BACKLOG = 512
+_REST_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+class _Asking:
+    """A connection that has not sent all of its question."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.deadline = time.monotonic() + ASK_S
+        self.received = b""
+
+
+class Questions:
+    """A listening socket and the thread that reads from its connections.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self, host: str, question_bytes: int, take: Callable[[socket.socket, bytes], None]) -> None:
+        """Begin to listen.
+
+        Args:
+            host: address of this machine.
+            question_bytes: how long a question is.
+            take: called in the thread with a blocking connection, which it then owns, and its question; must not block.
+        """
+        self._question_bytes = question_bytes
+        self._take = take
+        self._listener = socket.create_server((host, 0), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._asking: dict[socket.socket, _Asking] = {}  # oldest first, which is also the order of their deadlines
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._woken, self._wakes = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="credential questions", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the socket and all connections that have not asked yet."""
+        self._closed.set()
+        self._wakes.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.closing(self._selector), self._listener, self._woken:
+            while not self._closed.is_set():
+                for key, _ in self._selector.select(self._until_deadline()):
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.data, _Asking):
+                        self._read(key.data)
+                self._drop_late()
+            for asking in list(self._asking.values()):
+                self._drop(asking)
+
+    def _until_deadline(self) -> float | None:
+        oldest = next(iter(self._asking.values()), None)
+        return None if oldest is None else max(oldest.deadline - time.monotonic(), 0)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:  # it is gone again
+            return
+        except OSError as error:  # for example, no file descriptor is left for the moment
+            _log.warning("cannot accept connections of tasks that ask for credentials: %s", error)
+            self._closed.wait(_REST_S)
+            return
+        connection.setblocking(False)
+        asking = self._asking[connection] = _Asking(connection)
+        self._selector.register(connection, selectors.EVENT_READ, asking)
+        if len(self._asking) > ASKING_MAX:
+            self._drop(next(iter(self._asking.values())))
+
+    def _read(self, asking: _Asking) -> None:
+        if asking.connection not in self._asking:  # dropped since it was selected
+            return
+        try:
+            data = asking.connection.recv(self._question_bytes - len(asking.received))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        asking.received += data
+        if not data:
+            self._drop(asking)
+        elif len(asking.received) == self._question_bytes:
+            self._forget(asking)
+            asking.connection.setblocking(True)
+            self._take(asking.connection, asking.received)
+
+    def _drop_late(self) -> None:
+        now = time.monotonic()
+        for asking in list(self._asking.values()):
+            if asking.deadline > now:
+                return
+            self._drop(asking)
+
+    def _drop(self, asking: _Asking) -> None:
+        self._forget(asking)
+        asking.connection.close()
+
+    def _forget(self, asking: _Asking) -> None:
+        del self._asking[asking.connection]
+        self._selector.unregister(asking.connection)
