@@ -9,7 +9,8 @@
 #   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
 #   make soak            400 consumers that come and go, ten minutes
 #   make soak-stream     streams of Spark, ten million rows and ten kills; soak-stream-steady: an hour at half load
-#   make test-spark      Spark (installs 600 MB first)
+#   make test-spark      Spark (installs 600 MB first), a sample of what runs once more on a cluster
+#   make test-spark-all  the same without samples
 #   make test-spark-versions   each Spark from 4.0 on, with Delta and Iceberg (installs 1 GB for each)
 #   make test-connectors sources and sinks on real servers
 #   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
@@ -50,7 +51,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-all test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -114,9 +115,17 @@ SOAK_SPARK := $(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION))
 soak-stream soak-stream-steady: $(or $(SOAK_SPARK:%=%/installed),$(SPARK_STAMP))
 	$(or $(SOAK_SPARK:%=%/bin),$(BIN))/python -m benchmarks.soak_stream$(if $(filter %-steady,$@),.steady)
 
-# Two processes, each with one JVM for all its tests: PySpark has one at a time in a process.
+# Two processes, each with one JVM for all its tests: PySpark has one at a time in a process. Of the tests that run a second
+# time on a standalone cluster, and of the rows of matrices, a sample, chosen by a seed that is printed.
+test-spark: export MAGNETAR_ELSEWHERE_SHARE ?= 25
+test-spark: export MAGNETAR_ELSEWHERE_SEED := $(or $(MAGNETAR_ELSEWHERE_SEED),$(CHANCE))
+test-spark: export MAGNETAR_MATRIX_SHARE ?= 25
+test-spark: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
 test-spark: $(SPARK_STAMP)
 	$(PYTEST) $(PARALLEL) tests/spark -m "spark and not crash and not pulsar and not lakes" --timeout 600 $(ARGS)
+
+test-spark-all:
+	$(MAKE) test-spark MAGNETAR_ELSEWHERE_SHARE=100 MAGNETAR_MATRIX_SHARE=100
 
 # What users of each version meet: the data source, both ways, functions and the session, in an environment of its own under
 # constraints-spark-<version>.txt; and topics into tables of Delta and Iceberg, with packages from Maven's repository where
@@ -124,7 +133,7 @@ test-spark: $(SPARK_STAMP)
 SPARK_VERSIONS ?= 4.0 4.1 4.2 4.3
 SPARK_MAIN := $(addprefix tests/spark/test_,spark_version.py session.py source.py dataframes.py header_columns.py \
   entry_boundaries.py function_run.py function_run_dataframe.py function_requirements.py python_workers.py class_archive.py \
-  ending.py first_line.py)
+  ending.py first_line.py stream_plans.py)
 SPARK_VERSION_S := 2400
 # PySpark 4.0 and 4.1 leave the sockets of results to the garbage collector.
 WARNS_4.0 := -W 'ignore:unclosed <socket:ResourceWarning'

@@ -1,4 +1,4 @@
-"""Samples of rounds of crashes, rows of matrices and slow tests, `tests/support/sample.py`."""
+"""Samples of crashes, matrices, slow tests and tests that run elsewhere, `tests/support/sample.py`."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ def test_a_sample_of_slow_tests_has_some_of_each_file_and_all_that_encode_and_de
     chosen = Sample(30, 7, "slow").chosen([*slow, *whole])
     assert {"tests/client/test_b.py::test_b", *whole} <= chosen
     assert len(chosen) == 3 + 1 + 3
+
+
+def test_a_sample_of_tests_that_run_elsewhere_has_some_of_each_file() -> None:
+    repeated = [f"tests/spark/test_on_cluster.py::test_{number}[standalone]" for number in range(10)]
+    assert len(Sample(25, 7, "elsewhere").chosen(repeated)) == 3
+    found = {frozenset(Sample(25, seed, "elsewhere").chosen(repeated)) for seed in range(40)}
+    assert set().union(*found) == set(repeated)
 
 
 def test_each_mark_has_its_own_share_and_seed() -> None:

@@ -181,6 +181,7 @@ def test_a_pattern_finds_the_topics_of_a_namespace(
     assert sorted(values(found)) == [f"{base}-one".encode(), f"{base}-parts".encode()]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("with_rest", [False, True])
 @pytest.mark.parametrize("parts", ["1", "3", "7", "100"])
 def test_ranges_over_several_ledgers_hold_every_message_once(

@@ -1,20 +1,18 @@
-"""The same on a standalone Spark cluster with the pip-installed Java: functions, frames, and executors that die."""
+"""Tests of other files once more, on a standalone Spark cluster with the pip-installed Java.
+
+`make test-spark` runs a seeded sample of them, `make test-spark-all` all.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.spark.functions import Lab, Running
-from tests.spark.spark_cluster import ON_CLUSTER, Master
+from tests.spark.spark_cluster import ON_CLUSTER
 from tests.spark.test_function_requirements import (  # noqa: F401
     libraries,
     test_a_dataframe_function_finds_them_in_the_driver_and_in_what_spark_calls,
 )
 from tests.spark.test_function_run import (  # noqa: F401  collected here once more
-    SLOW,
-    batches,
     test_a_driver_that_died_before_it_moved_the_subscription_leaves_that_to_the_next_run,
     test_a_killed_python_worker_costs_nothing,
     test_a_package_does_what_it_does_in_a_process,
@@ -35,10 +33,7 @@ from tests.spark.test_function_run_dataframe import (  # noqa: F401
     test_what_the_function_does_wrong_is_said,
 )
 from tests.spark.test_kills import (  # noqa: F401
-    ROWS,
-    Driver,
     test_a_driver_that_was_killed_is_run_again_without_repetition,
-    wait_for_rows,
 )
 from tests.spark.test_losses import (  # noqa: F401
     gate,
@@ -52,34 +47,11 @@ from tests.spark.test_progress import (  # noqa: F401
     test_what_a_message_function_records_is_added_up_over_its_tasks,
 )
 from tests.spark.test_stop import test_tasks_that_hang_end_within_a_second  # noqa: F401
-from tests.spark.topics import numbered, options_for, values
-from tests.support.servers import running
-from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), ON_CLUSTER]
-
-
-def test_a_killed_executor_costs_nothing(lab: Lab, master: Master) -> None:
-    function = lab.function(SLOW.format(pause=0.003), minimum=6)
-    lab.fill(batches(60, 20))
-    with Running(lab, function) as run:
-        wait_for(lambda: lab.reports and lab.reports[-1].tasks_done >= 1, "a task", 120)
-        [victim, *_] = master.executors()
-        victim.kill()
-        end = run.end(200)
-    assert end.stage == "done", end.error
-    assert end.rows == 1200
-    assert sorted(lab.outputs()) == sorted(value + b"!" for value in numbered(1200))
-
-
-def test_a_write_whose_executor_is_killed_repeats_nothing(master: Master, tmp_path: Path) -> None:
-    with running("broker", tmp_path / "broker") as broker:
-        driver = Driver(tmp_path / "spark", broker, master)
-        try:
-            wait_for_rows(broker, driver, ROWS // 10)
-            [victim, *_] = master.executors()
-            victim.kill()
-            driver.wait()
-        finally:
-            driver.kill()
-        assert sorted(map(int, values(options_for(broker.service_url, "out")))) == list(range(ROWS))
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.elsewhere,
+    pytest.mark.timeout(600),
+    ON_CLUSTER,
+]

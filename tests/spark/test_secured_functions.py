@@ -15,7 +15,7 @@ from tests.support.servers import Server
 from tests.support.tokens import SECRET, data_url, token
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400), ON_BOTH_MASTERS]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.matrix, pytest.mark.timeout(400), ON_BOTH_MASTERS]
 
 EACH = "def process(input):\n    return str(input) + '!'\n"
 FRAME = """

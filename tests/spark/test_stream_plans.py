@@ -73,7 +73,7 @@ UNREPEATABLE: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "limit": (lambda frame: frame.limit(5), "Limit"),
     "sample": (lambda frame: frame.sample(0.5, seed=1), "Sample"),
     "union": (lambda frame: frame.union(frame), "Union"),
-    "join": (lambda frame: frame.join(frame.sparkSession.range(5), frame.value.cast("long") == 1), "Join"),
+    "join": (lambda frame: frame.join(frame.sparkSession.range(5), frame.value.cast("string") == "1"), "Join"),
     "subquery": (lambda frame: frame.selectExpr("(SELECT max(id) FROM range(3)) AS m"), "ScalarSubquery"),
     "mapInArrow": (lambda frame: frame.select("value").mapInArrow(iter, "value binary"), "MapInArrow"),
     "rand": (lambda frame: frame.selectExpr("rand() AS value"), "Rand"),

@@ -1,7 +1,8 @@
 """Seeded samples of what is long: some rows of a test, and at least one of every test function or file.
 
-Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. What is
-`slow` is chosen of each file, where tests run a second time, on compiled modules; what encodes and decodes runs always.
+Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. Tests that
+run a second time are chosen of each file: `slow` ones on compiled modules, where those that encode and decode always
+run; and those marked `elsewhere`, on a standalone Spark cluster.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NAMES = {"crash": "rounds of crashes", "matrix": "rows of matrices", "slow": "slow tests"}
+NAMES = {
+    "crash": "rounds of crashes",
+    "matrix": "rows of matrices",
+    "slow": "slow tests",
+    "elsewhere": "tests elsewhere",
+}
 """The marks that can be sampled, and what bears them."""
+OF_FILES = ("slow", "elsewhere")
+"""The marks whose sample is of each file."""
 WHOLE = ("tests/wire/", "tests/client/test_golden")
 """Where each slow test shows how bytes are read or written."""
 
@@ -40,8 +48,8 @@ class Sample:
     mark: str = "crash"
 
     def chosen(self, node_ids: Sequence[str]) -> set[str]:
-        """Choose of each test function the share of its rounds, or of each file that of its slow tests, rounded up."""
-        until = "::" if self.mark == "slow" else "["
+        """Choose the share of the rounds of each test function, or of the tests of each file, rounded up."""
+        until = "::" if self.mark in OF_FILES else "["
         rounds: dict[str, list[str]] = defaultdict(list)
         kept: set[str] = set()
         for node_id in node_ids:
