@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 ROWS, PER_ENTRY, PARTITIONS, LIMIT, KILLS = 40_000, 50, 2, 2_000, 4
 BATCHES = ROWS // LIMIT
 TOPICS = ("straight", "shuffled", "loose")
-WARNING = "rows are written to loose at least once"
+WARNING = "rows are written to persistent://public/default/loose at least once"
 
 STREAMS = f"""
 import sys
