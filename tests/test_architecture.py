@@ -101,7 +101,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "spark": (
         ("source",),
         ("spark_version", "worker_setup"),
-        ("java", "cluster", "task_killer", "task_libraries", "class_archive", "job_progress"),
+        ("java", "cluster", "task_killer", "task_libraries", "class_archive", "job_progress", "repeatable_plans"),
+        ("stream_plans",),
         ("session_config",),
         ("session",),
         ("jobs",),
