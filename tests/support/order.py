@@ -17,6 +17,9 @@ LONG = (
     "tests/fuzz/test_frames.py",
     "tests/upgrade/test_upgrade.py",
     "tests/security/test_golden_rest_roles.py",
+    "tests/spark/test_host_on_cluster.py",
+    "tests/spark/test_notebooks.py",
+    "tests/spark/test_kills.py",
 )
 """Files of few tests that take long, the longest first."""
 
