@@ -68,7 +68,7 @@ UNREPEATABLE: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "repartition by key": (lambda frame: frame.repartition("value"), "RepartitionByExpression"),
     "coalesce": (lambda frame: frame.coalesce(1), "Repartition"),
     "grouped": (lambda frame: frame.groupBy("__key").count(), "Aggregate"),
-    "distinct": (lambda frame: frame.select("value").distinct(), "Distinct"),
+    "distinct": (lambda frame: frame.select("value").distinct(), "operator D"),
     "duplicates dropped": (lambda frame: frame.dropDuplicates(["value"]), "Deduplicate"),
     "limit": (lambda frame: frame.limit(5), "Limit"),
     "sample": (lambda frame: frame.sample(0.5, seed=1), "Sample"),

@@ -29,7 +29,7 @@ TOPICS = ("straight", "shuffled", "loose")
 WARNING = "rows are written to persistent://public/default/loose at least once"
 
 STREAMS = f"""
-import sys
+import sys, time
 from pathlib import Path
 from magnetar.spark.session import SessionConfig, open_session
 
@@ -42,9 +42,13 @@ with open_session(config) as session:
         frame = (session.spark.readStream.format("magnetar").option("service.url", url).option("topic", "in")
             .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "{LIMIT}")
             .option("minPartitions", tasks).load().selectExpr("value", "cast(value AS string) AS __key"))
-        return (shape(frame).writeStream.queryName(name).format("magnetar").options(**order)
+        query = (shape(frame).writeStream.queryName(name).format("magnetar").options(**order)
             .option("service.url", url).option("admin.url", admin).option("topic", name)
             .option("checkpointLocation", str(directory / f"{{name}}-checkpoint")).trigger(availableNow=True).start())
+        # Spark waits ten seconds for the Python process of a query; a busy machine does not start three at once so fast.
+        while query.isActive and not query.recentProgress:
+            time.sleep(0.01)
+        return query
 
     queries = [
         stream("straight", lambda frame: frame.where("length(value) > 0")),
