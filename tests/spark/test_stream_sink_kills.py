@@ -45,7 +45,7 @@ with open_session(config) as session:
         query = (shape(frame).writeStream.queryName(name).format("magnetar").options(**order)
             .option("service.url", url).option("admin.url", admin).option("topic", name)
             .option("checkpointLocation", str(directory / f"{{name}}-checkpoint")).trigger(availableNow=True).start())
-        # Spark waits ten seconds for the Python process of a query; a busy machine does not start three at once so fast.
+        # Spark waits ten seconds for the Python process of a query, too short for three at once on a busy machine.
         while query.isActive and not query.recentProgress:
             time.sleep(0.01)
         return query
