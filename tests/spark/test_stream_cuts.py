@@ -33,9 +33,9 @@ class Topic:
         return [TopicRange(TOPIC, (Span(5, start[TOPIC].entry_id, end[TOPIC].entry_id - 1),))]
 
 
-def reader(entries: int = 1000, **options: str) -> TopicStreamReader:
+def reader(**options: str) -> TopicStreamReader:
     it = TopicStreamReader(stream_options({"service.url": "pulsar://h", "topic": TOPIC, **options}))
-    it._made = cast(Any, Topic(entries))
+    it._made = cast(Any, Topic(1000))
     return it
 
 
