@@ -105,6 +105,8 @@ class BrokerConfig:
         max_tenants: `maxTenants`; 0 is no limit, here and in the other ones.
         max_namespaces_per_tenant: `maxNamespacesPerTenant`.
         max_topics_per_namespace: `maxTopicsPerNamespace`; each partition is a topic.
+        max_partitions: `maxNumPartitionsPerPartitionedTopic`; 0 is no limit but the one of `MAX_PARTITIONS`.
+        max_lookups: `maxConcurrentLookupRequest`; lookups that wait for the metadata store at the same time.
         max_producers_per_topic: `maxProducersPerTopic`, those that wait for exclusive access among them.
         max_consumers_per_topic: `maxConsumersPerTopic`.
         max_consumers_per_subscription: `maxConsumersPerSubscription`.
@@ -120,6 +122,10 @@ class BrokerConfig:
         subscription_types: `subscriptionTypesEnabled`.
         publish_rate_messages: `maxPublishRatePerTopicInMessages`, in a second; 0 is no limit, here and in the others.
         publish_rate_bytes: `maxPublishRatePerTopicInBytes`.
+        broker_publish_messages: `brokerPublisherThrottlingMaxMessageRate`, of all topics together.
+        broker_publish_bytes: `brokerPublisherThrottlingMaxByteRate`.
+        broker_dispatch_messages: `dispatchThrottlingRateInMsg`, of all topics together.
+        broker_dispatch_bytes: `dispatchThrottlingRateInByte`.
         topic_dispatch_messages: `dispatchThrottlingRatePerTopicInMsg`.
         topic_dispatch_bytes: `dispatchThrottlingRatePerTopicInByte`.
         subscription_dispatch_messages: `dispatchThrottlingRatePerSubscriptionInMsg`.
@@ -203,6 +209,8 @@ class BrokerConfig:
     max_tenants: int = 0
     max_namespaces_per_tenant: int = 0
     max_topics_per_namespace: int = 0
+    max_partitions: int = 0
+    max_lookups: int = 50_000
     max_producers_per_topic: int = 0
     max_consumers_per_topic: int = 0
     max_consumers_per_subscription: int = 0
@@ -216,6 +224,10 @@ class BrokerConfig:
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
     publish_rate_messages: int = 0
     publish_rate_bytes: int = 0
+    broker_publish_messages: int = 0
+    broker_publish_bytes: int = 0
+    broker_dispatch_messages: int = 0
+    broker_dispatch_bytes: int = 0
     topic_dispatch_messages: int = 0
     topic_dispatch_bytes: int = 0
     subscription_dispatch_messages: int = 0
@@ -322,6 +334,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_tenants", 0, 1 << 31),
     ("max_namespaces_per_tenant", 0, 1 << 31),
     ("max_topics_per_namespace", 0, 1 << 31),
+    ("max_partitions", 0, 1 << 31),
+    ("max_lookups", 1, 1 << 31),
     ("max_producers_per_topic", 0, 1 << 31),
     ("max_consumers_per_topic", 0, 1 << 31),
     ("max_consumers_per_subscription", 0, 1 << 31),
@@ -333,6 +347,10 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("key_shared_look_ahead", 1, 1 << 31),
     ("publish_rate_messages", 0, 1 << 62),
     ("publish_rate_bytes", 0, 1 << 62),
+    ("broker_publish_messages", 0, 1 << 62),
+    ("broker_publish_bytes", 0, 1 << 62),
+    ("broker_dispatch_messages", 0, 1 << 62),
+    ("broker_dispatch_bytes", 0, 1 << 62),
     ("topic_dispatch_messages", 0, 1 << 62),
     ("topic_dispatch_bytes", 0, 1 << 62),
     ("subscription_dispatch_messages", 0, 1 << 62),

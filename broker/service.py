@@ -19,6 +19,7 @@ from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
 from .config import BrokerConfig
 from .policies.authorization import Authorization
+from .policies.rate_limit import SharedRates
 from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
 from .session.turns import Turns
@@ -79,7 +80,9 @@ class BrokerService:
         topic_watches: lists of topics that clients watch.
         connections: those that are open.
         turns: connections whose commands wait for a later turn of the event loop.
+        shared_rates: limits that topics share.
         rates: averages over the last period, for statistics.
+        lookups_waiting: those that wait for the metadata store.
         maintenance: which topics periodic work has to look at.
         tasks: what runs beside the connections; it ends with the broker.
         authenticator: who finds out who connects; None takes whoever comes.
@@ -109,8 +112,10 @@ class BrokerService:
         self._max_unknown = _unknown_connections()
         self.turns = Turns()
         self.rates = Rates()
+        self.shared_rates = SharedRates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)
         self.is_started = False
+        self.lookups_waiting = 0
         self.port = config.broker_port
         self.tls_port = config.broker_tls_port
         self.authenticator: Authenticator | None = None
@@ -168,7 +173,7 @@ class BrokerService:
         self._every(self.config.compaction_check_s, self._check_compaction, "compaction thresholds")
         self._every(self.config.deduplication_check_s, self._check_deduplication, "deduplication")
         inactivity = Inactivity(self, self._incarnations)
-        self._every(self.config.inactive_check_s, inactivity.delete_topics, "inactive topics")
+        self._every(lambda: self.config.inactive_check_s, inactivity.delete_topics, "inactive topics")
         self._every(self.config.subscription_expiry_check_s, inactivity.expire_subscriptions, "subscriptions")
         self._every(self.config.backlog_check_s, self.check_backlogs, "backlog quotas")
         self._every(self.config.message_expiry_check_s, inactivity.expire_messages, "expiry of messages")
@@ -205,12 +210,12 @@ class BrokerService:
         self._servers.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
-    def _every(self, period_s: float, work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Do periodic work, for the first time after a period."""
+    def _every(self, period_s: float | Callable[[], float], work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Do periodic work, for the first time after a period, which is a function if it may change meanwhile."""
 
         async def keep() -> None:
             while True:
-                await asyncio.sleep(period_s)
+                await asyncio.sleep(period_s() if callable(period_s) else period_s)
                 await work()
 
         self.tasks.keep(keep, name)

@@ -15,7 +15,6 @@ from .routing import NAMESPACE, TOPIC, Routes
 _CLUSTER = "/admin/v2/clusters/{cluster}"
 _BOOKIES = "/admin/v2/bookies"
 _STATS = "/admin/v2/broker-stats"
-_GROUPS = "/admin/v2/resourcegroups"
 _PACKAGES = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 
 
@@ -73,11 +72,9 @@ def _allocator(call: Call) -> Response:
 _NO_JVM = refusing(not_supported("the list of JMX beans", "there is no JVM; /metrics has what is measured"))
 _NO_JSON_METRICS = refusing(not_supported("metrics as JSON", "take them from /metrics, for Prometheus"))
 _NO_LOAD_MANAGER = refusing(Refused(409, "there is no load manager: the only broker of the cluster has all topics"))
-_NO_GROUP = refusing(Refused(404, "ResourceGroup does not exist"))
 _NO_SHUTDOWN = refusing(
     not_supported("a shutdown by request", "send SIGTERM to the process, which then closes all topics")
 )
-_NO_GROUPS = refusing(not_supported("a resource group", "limit namespaces one by one"))
 _NO_OFFLOAD = refusing(not_supported("offloading", "all ledgers are on this machine"))
 _NO_OFFLINE = refusing(
     not_supported("the backlog of a topic that is offline", "GET …/stats loads the topic and says what its backlog is")
@@ -108,13 +105,8 @@ ROUTES: Routes = (
     ("GET", f"{_STATS}/mbeans", _NO_JVM),
     ("GET", f"{_STATS}/metrics", _NO_JSON_METRICS),
     ("POST", "/admin/v2/brokers/shutdown", _NO_SHUTDOWN),
-    ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", lambda _: as_json([])),
     ("GET", f"{NAMESPACE}/scanOffloadedLedgers", _NO_OFFLOAD),
     ("GET", f"{TOPIC}/backlog", _NO_OFFLINE),
-    ("GET", _GROUPS, lambda _: as_json([])),
-    ("GET", f"{_GROUPS}/{{group}}", _NO_GROUP),
-    ("PUT", f"{_GROUPS}/{{group}}", _NO_GROUPS),
-    ("DELETE", f"{_GROUPS}/{{group}}", _NO_GROUP),
     ("GET", _PACKAGES, lambda _: as_json([])),
     ("GET", f"{_PACKAGES}/{{package}}", lambda _: as_json([])),
     *((verb, f"{_PACKAGES}/{{package}}/{{version}}", _NO_PACKAGES) for verb in ("GET", "POST", "DELETE")),

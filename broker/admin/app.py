@@ -18,12 +18,12 @@ from ...web.openapi import pages
 from ...web.router import raw_path
 from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
-from . import absent, brokers, clusters, permissions, resource_quotas, schemas, tenants
+from . import absent, brokers, clusters, permissions, resource_groups, resource_quotas, schemas, tenants
 from .call import Call
 from .forward import PACKAGES, Forwarder, WorkerTls, forwards
 from .forwarded_identity import Vouch
 from .guard import guard_of
-from .namespaces import encryption_policy, namespaces, refused_policies, schema_policies
+from .namespaces import encryption_policy, namespaces, placement, refused_policies, schema_policies
 from .namespaces import policies as namespace_policies
 from .routing import make_router
 from .topics import messages, partitions, subscriptions, topics
@@ -41,7 +41,9 @@ async def _metrics(call: Call) -> Response:
 
 ROUTES = (
     *absent.ROUTES,  # has words where paths after it have parameters
+    *placement.ROUTES,  # likewise
     *permissions.ROUTES,
+    *resource_groups.ROUTES,
     *resource_quotas.ROUTES,
     *clusters.ROUTES,
     *tenants.ROUTES,

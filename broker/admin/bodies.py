@@ -47,6 +47,11 @@ def as_text_map(value: Any, what: str) -> dict[str, str] | None:
     return {key: _as_text(item, f"{what}, field {key}") for key, item in fields.items() if item is not None}
 
 
+def as_string(value: Any, what: str) -> str | None:
+    """Return a JSON string, or None for null; numbers and booleans become text."""
+    return None if value is None else _as_text(value, what)
+
+
 def as_text_list(value: Any, what: str) -> list[str] | None:
     """Return a JSON array of texts, or None for null."""
     if value is None:

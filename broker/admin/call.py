@@ -118,6 +118,11 @@ class Call(web_call.Call):
         return _bounded(self._name("cluster", "Cluster name is not valid"), "cluster")
 
     @property
+    def new_resource_group(self) -> str:
+        """The resource group in the path, for one that is to be created: checked."""
+        return _bounded(self._name("group", "ResourceGroup name is not valid"), "resource group")
+
+    @property
     def new_tenant(self) -> str:
         """The tenant in the path, for one that is to be created: its length checked too."""
         return _bounded(self.tenant, "tenant")

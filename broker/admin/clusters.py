@@ -12,8 +12,8 @@ from .bodies import as_object, as_text_list, with_field
 from .call import Call
 from .routing import Routes
 
-_SERVICE_URL = re.compile(r"https?://[^/\s]+")
-_BROKER_URL = re.compile(r"pulsar(\+ssl)?://[^/\s]+")
+_SERVICE_URL = re.compile(r"https?://[^/\s]+(/\S*)?")
+_BROKER_URL = re.compile(r"pulsar(\+ssl)?://[^/\s]+(/\S*)?")
 _FLAGS = {
     "brokerClientTlsEnabled": False,
     "tlsAllowInsecureConnection": False,

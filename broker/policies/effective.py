@@ -50,6 +50,21 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """Rates that many topics share: those of a resource group, or of the whole broker.
+
+    Attributes:
+        group: name of the resource group; empty for the whole broker.
+        publish_rate: of all producers of all these topics together.
+        dispatch_rate: of all their subscriptions together.
+    """
+
+    group: str
+    publish_rate: Rate
+    dispatch_rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """A backlog quota.
 
@@ -105,6 +120,7 @@ class EffectivePolicies:
         subscription_rates: of single subscriptions, by name.
         subscribe_rate: how often one consumer may subscribe in a period.
         encryption_required: whether producers must encrypt what they send.
+        shared_limits: rates that the topic shares with others, if any.
     """
 
     max_producers: int
@@ -128,6 +144,7 @@ class EffectivePolicies:
     subscription_rates: Mapping[str, Rate]
     subscribe_rate: Rate
     encryption_required: bool
+    shared_limits: tuple[SharedLimits, ...] = ()
 
 
 def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") -> Any:
@@ -145,13 +162,16 @@ def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") 
     return (value or {}).get(cluster) if field in RATES_BY_CLUSTER else value
 
 
-def resolve(config: BrokerConfig, namespace: Policies, own: Policies) -> EffectivePolicies:
+def resolve(
+    config: BrokerConfig, namespace: Policies, own: Policies, group: SharedLimits | None = None
+) -> EffectivePolicies:
     """Return what holds for a topic.
 
     Args:
         config: the broker's settings.
         namespace: policies of the topic's namespace.
         own: what was set for the topic itself.
+        group: limits of the namespace's resource group, if it has one.
     """
 
     def get(field: str) -> Any:
@@ -195,7 +215,29 @@ def resolve(config: BrokerConfig, namespace: Policies, own: Policies) -> Effecti
         },
         subscribe_rate=subscribe_rate_of(get("clusterSubscribeRate"), config),
         encryption_required=bool(config.encryption_required or namespace.get("encryption_required")),
+        shared_limits=tuple(
+            limits
+            for limits in (_broker_limits(config), group)
+            if limits is not None and (limits.publish_rate.is_limit or limits.dispatch_rate.is_limit)
+        ),
     )
+
+
+def _broker_limits(config: BrokerConfig) -> SharedLimits:
+    return SharedLimits(
+        "",
+        Rate(config.broker_publish_messages, config.broker_publish_bytes),
+        Rate(config.broker_dispatch_messages, config.broker_dispatch_bytes),
+    )
+
+
+def group_limits(name: str, limits: Mapping[str, int]) -> SharedLimits:
+    """Return the limits of a resource group as it is stored; -1 and 0 are no limit."""
+
+    def rate(kind: str) -> Rate:
+        return Rate(max(limits.get(f"{kind}RateInMsgs", 0), 0), max(limits.get(f"{kind}RateInBytes", 0), 0))
+
+    return SharedLimits(name, rate("publish"), rate("dispatch"))
 
 
 def retention_of(limits: Mapping[str, int] | None, config: BrokerConfig) -> Retention:

@@ -28,8 +28,17 @@ from ...wire.topic_name import DOMAINS, TopicName, parse_topic_name
 from ..config import BrokerConfig
 from ..schemas.compatibility import Strategy
 from . import dynamic
-from .effective import EffectivePolicies, first_set, resolve, retention_of
-from .policies import OLD_STRATEGIES, AutoCreation, DelayPolicy, Policies, Retention, SchemaPolicy, default_policies
+from .effective import EffectivePolicies, first_set, group_limits, resolve, retention_of
+from .policies import (
+    MAX_PARTITIONS,
+    OLD_STRATEGIES,
+    AutoCreation,
+    DelayPolicy,
+    Policies,
+    Retention,
+    SchemaPolicy,
+    default_policies,
+)
 
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
@@ -38,6 +47,9 @@ TOPIC_PROPERTIES = "/admin/topic-properties"
 """Ours: Pulsar keeps them with the managed ledger, which here lies in the data directory."""
 TOPIC_POLICIES = "/admin/topic-policies"
 """Ours: Pulsar keeps them in a topic of each namespace. One object a topic, partitions included; unset is absent."""
+LOCAL_POLICIES = "/admin/local-policies"
+"""Where brokers and bookies place a namespace; as in Pulsar, not part of its policies object."""
+RESOURCE_GROUPS = "/admin/resourcegroups"
 CONFIGURATION = "/admin/configuration"
 """Settings of all brokers that were changed while they ran; texts by name."""
 MAX_ATTEMPTS = 10
@@ -83,7 +95,10 @@ class Namespaces:
 
     async def start(self) -> None:
         """Load everything and create what a standalone broker always has."""
-        roots = CONFIGURATION, CLUSTERS, POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES
+        roots = (
+            CONFIGURATION, CLUSTERS, RESOURCE_GROUPS, POLICIES, LOCAL_POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES,
+            TOPIC_POLICIES,
+        )  # fmt: skip
         for root in roots:  # first, so that no change falls between
             self.store.watch(root, self._note)
         await asyncio.gather(*(self._load(root) for root in roots))
@@ -185,11 +200,17 @@ class Namespaces:
         namespace = name.namespace_name
         own = self.topic_policies(name)
         if own or not self.has_namespace(namespace):  # what anybody may ask for is not kept
-            return resolve(self.config, self.policies(namespace), own)
+            return self._resolve(namespace, own)
         shared = self._effective.get(namespace)
         if shared is None:
-            shared = self._effective[namespace] = resolve(self.config, self.policies(namespace), {})
+            shared = self._effective[namespace] = self._resolve(namespace, {})
         return shared
+
+    def _resolve(self, namespace: str, own: Policies) -> EffectivePolicies:
+        policies = self.policies(namespace)
+        group = str(policies.get("resource_group_name") or "")
+        limits = self.resource_group(group)
+        return resolve(self.config, policies, own, None if limits is None else group_limits(group, limits))
 
     def retention(self, namespace: str) -> Retention:
         """Return how long acknowledged messages stay; without a policy, what the broker says."""
@@ -245,12 +266,18 @@ class Namespaces:
         limit = self.policies(namespace).get("max_topics_per_namespace")
         return self.config.max_topics_per_namespace if limit is None else int(limit)
 
+    @property
+    def max_partitions(self) -> int:
+        """How many partitions a topic may have."""
+        return min(self.config.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS)
+
     def auto_topic_creation(self, name: TopicName) -> AutoCreation:
         """Return whether and how topics are created on first use; the namespace's word, or the broker's."""
         override = self.policies(name.namespace_name).get("autoTopicCreationOverride")
         if not override:
             return AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
-        partitions = override.get("defaultNumPartitions") or 0 if override.get("topicType") == "partitioned" else 0
+        is_partitioned = str(override.get("topicType")).lower() == "partitioned"
+        partitions = override.get("defaultNumPartitions") or 0 if is_partitioned else 0
         return AutoCreation(bool(override["allowAutoTopicCreation"]), partitions)
 
     def auto_subscription_creation(self, name: TopicName) -> bool:
@@ -267,6 +294,46 @@ class Namespaces:
     async def change_policies(self, namespace: str, change: Callable[[Policies], Policies]) -> None:
         """Replace the policies by what ``change`` makes of a copy of them."""
         await self._change(f"{POLICIES}/{namespace}", change)
+
+    def local_policies(self, namespace: str) -> Policies | None:
+        """Return the local policies of ``tenant/name``, not to be modified; None if none were ever set."""
+        return self._value(f"{LOCAL_POLICIES}/{namespace}")
+
+    async def change_local_policies(self, namespace: str, field: str, value: Any) -> None:
+        """Set one local policy of ``tenant/name``; None removes it."""
+        path = f"{LOCAL_POLICIES}/{namespace}"
+        # A removed policy stays as null: Pulsar answers differently where no local policy was ever set.
+        await self._change(path, lambda policies: policies | {field: value}, forgets_empty=True)
+
+    # Resource groups
+
+    def resource_groups(self) -> list[str]:
+        """Return the names of the resource groups."""
+        return self._names(RESOURCE_GROUPS)
+
+    def resource_group(self, name: str) -> JsonObject | None:
+        """Return the limits of a resource group, or None."""
+        return self._value(f"{RESOURCE_GROUPS}/{name}")
+
+    def has_members(self, group: str) -> bool:
+        """Return whether a namespace belongs to a resource group."""
+        return any(
+            record.get("resource_group_name") == group
+            for path, (record, _) in self._records.items()
+            if path.startswith(f"{POLICIES}/")
+        )
+
+    async def create_resource_group(self, name: str, limits: JsonObject) -> None:
+        """Add a resource group; raises BadVersion if it exists."""
+        await self._create(f"{RESOURCE_GROUPS}/{name}", limits)
+
+    async def change_resource_group(self, name: str, limits: JsonObject) -> None:
+        """Change some limits of a resource group."""
+        await self._change(f"{RESOURCE_GROUPS}/{name}", lambda before: before | limits)
+
+    async def delete_resource_group(self, name: str) -> None:
+        """Remove a resource group."""
+        await self._delete(f"{RESOURCE_GROUPS}/{name}")
 
     async def delete_namespace(self, namespace: str, also: Callable[[str], Awaitable[None]] | None = None) -> None:
         """Remove ``tenant/name``, which must have no topics, and what else is recorded under it.
@@ -291,8 +358,8 @@ class Namespaces:
         below = [
             path
             for path in self._records
-            for root in (PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES)
-            if path.startswith(f"{root}/{namespace}/")
+            for root in (PARTITIONED_TOPICS, TOPIC_PROPERTIES, TOPIC_POLICIES, LOCAL_POLICIES)
+            if f"{path}/".startswith(f"{root}/{namespace}/")
         ]
         await asyncio.gather(*(self._delete(path) for path in below))
 
@@ -421,6 +488,8 @@ class Namespaces:
             namespace = "/".join(path.split("/")[3:5])
             self._effective.pop(namespace, None)
             self.on_policies(namespace)
+        elif path.startswith(RESOURCE_GROUPS):
+            self._tell_all()
         elif path == CONFIGURATION:
             self._override_config()
 
@@ -438,9 +507,13 @@ class Namespaces:
         config = dynamic.overridden(self._base_config, values)
         if config != self.config:
             self.config = config
-            self.policy_changes += 1
-            self._effective.clear()
-            self.on_policies("")
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Have all topics follow a change that may concern any of them."""
+        self.policy_changes += 1
+        self._effective.clear()
+        self.on_policies("")
 
     async def _load(self, root: str) -> None:
         """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""

@@ -15,6 +15,8 @@ Policies = dict[str, Any]
 DEFAULT_BUNDLES = 4
 MAX_BUNDLES = 4096
 """Bundles only label ranges of topics here, so this only bounds the record."""
+MAX_PARTITIONS = 10_000
+"""Partitions of one topic; each partition is a topic with its own files and cursors."""
 _TOP = 0xFFFFFFFF
 
 

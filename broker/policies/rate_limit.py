@@ -9,9 +9,10 @@ Source: Pulsar's publish and dispatch rate limiters (PIP-322).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import random
+from collections.abc import Callable, Hashable, Iterable
 
-from .effective import Rate
+from .effective import Rate, SharedLimits
 
 SHORTEST_WAIT_S = 0.005
 """So that a high rate does not become a timer for each message."""
@@ -104,6 +105,48 @@ class RateLimit:
         messages = NO_LIMIT if self._messages is None else max(int(self._messages.tokens), 1)
         bytes_ = NO_LIMIT if self._bytes is None else max(int(self._bytes.tokens), 1)
         return messages, bytes_
+
+
+class SharedRateLimit(RateLimit):
+    """A limit that several topics share."""
+
+    def wait_s(self) -> float:
+        """Return how long to wait before asking again, each caller a little differently.
+
+        Otherwise the caller that was served once would always be the first to ask again, and the others would starve.
+        """
+        wait_s = super().wait_s()
+        return wait_s * random.uniform(1.0, 1.5) if wait_s else 0.0  # noqa: S311 - fairness, not a secret
+
+
+class SharedRates:
+    """The limits that topics of a broker share, by what shares them; each exists once."""
+
+    def __init__(self) -> None:
+        self._limits: dict[tuple[str, str], SharedRateLimit] = {}
+
+    def publish_limits(self, shared: Iterable[SharedLimits], clock: Callable[[], float]) -> tuple[SharedRateLimit, ...]:
+        """Return those of what is published; ``shared`` as `EffectivePolicies` has it."""
+        return self._found("publish", [(limits.group, limits.publish_rate) for limits in shared], clock)
+
+    def dispatch_limits(
+        self, shared: Iterable[SharedLimits], clock: Callable[[], float]
+    ) -> tuple[SharedRateLimit, ...]:
+        """Return those of what is given out."""
+        return self._found("dispatch", [(limits.group, limits.dispatch_rate) for limits in shared], clock)
+
+    def _found(
+        self, kind: str, rates: list[tuple[str, Rate]], clock: Callable[[], float]
+    ) -> tuple[SharedRateLimit, ...]:
+        found = []
+        for group, rate in rates:
+            if not rate.is_limit:
+                continue
+            limit = self._limits.get((kind, group))
+            if limit is None or limit.rate != rate:
+                limit = self._limits[kind, group] = SharedRateLimit(rate, clock)
+            found.append(limit)
+        return tuple(found)
 
 
 class SubscribeLimit:

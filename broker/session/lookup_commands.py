@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from ...errors import (
     InvalidPattern,
     MetadataError,
+    NotAllowed,
     PatternNotSupported,
     ProtocolError,
+    TooManyRequests,
     TopicNotFound,
 )
 from ...wire import pulsar_api_pb2 as pb
@@ -39,14 +41,24 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
             raise TopicNotFound("")
         if creation.partitions > 0 and name.partition < 0:
             request_id = command.request_id
+            if connection.broker.lookups_waiting >= connection.broker.config.max_lookups:
+                raise TooManyRequests("Failed due to too many pending lookup requests")
             connection.start(request_id, _create_partitioned(connection, request_id, name, creation.partitions))
             return
     _tell_partitions(connection, command.request_id, partitions)
 
 
 async def _create_partitioned(connection: Connection, request_id: int, name: TopicName, partitions: int) -> None:
-    connection.broker.check_room(name, partitions)
-    partitions = await connection.broker.namespaces.ensure_partitioned_topic(name, partitions)
+    broker = connection.broker
+    broker.check_room(name, partitions)
+    if partitions > broker.namespaces.max_partitions:
+        most = broker.namespaces.max_partitions
+        raise NotAllowed(f"Number of partitions should be less than or equal to {most}")
+    broker.lookups_waiting += 1
+    try:
+        partitions = await broker.namespaces.ensure_partitioned_topic(name, partitions)
+    finally:
+        broker.lookups_waiting -= 1
     audit_created(connection, name)
     _tell_partitions(connection, request_id, partitions)
 

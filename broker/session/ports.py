@@ -22,6 +22,9 @@ class ServicePort(BrokerPort, Protocol):
     turns: Turns
     authenticator: Authenticator | None
 
+    lookups_waiting: int
+    """Lookups that wait for the metadata store."""
+
     authorization: Authorization | None
     """Who may do what; None while everybody may do everything."""
 

@@ -17,13 +17,22 @@ class Gate:
 
     Attributes:
         max_bytes: of an entry.
-        limit: of what is published; None if that is not limited.
+        limit: of what is published to the topic; None if that is not limited.
+        shared: limits that the topic shares with others.
         takes_encrypted_only: whether entries must be encrypted.
     """
 
-    def __init__(self, max_bytes: int, limit: RateLimit | None, *, takes_encrypted_only: bool = False) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        limit: RateLimit | None,
+        shared: tuple[RateLimit, ...] = (),
+        *,
+        takes_encrypted_only: bool = False,
+    ) -> None:
         self.max_bytes = max_bytes
         self.limit = limit
+        self.shared = shared
         self.takes_encrypted_only = takes_encrypted_only
 
     def refusal(self, bytes_: int) -> str | None:
@@ -32,12 +41,17 @@ class Gate:
 
     def wait_s(self) -> float:
         """Return how long nothing may be published; 0 if something may."""
-        return 0.0 if self.limit is None else self.limit.wait_s()
+        wait_s = 0.0 if self.limit is None else self.limit.wait_s()
+        for limit in self.shared:
+            wait_s = max(wait_s, limit.wait_s())
+        return wait_s
 
     def take(self, messages: int, bytes_: int) -> None:
         """Note what is published."""
         if self.limit is not None:
             self.limit.take(messages, bytes_)
+        for limit in self.shared:
+            limit.take(messages, bytes_)
 
 
 def gate_for(
@@ -46,6 +60,7 @@ def gate_for(
     max_message_bytes: int,
     gate: Gate | None,
     clock: Callable[[], float],
+    shared: tuple[RateLimit, ...] = (),
 ) -> Gate | None:
     """Return the gate of a topic; None if nothing is limited below what the broker takes.
 
@@ -55,12 +70,13 @@ def gate_for(
         max_message_bytes: what the broker takes.
         gate: the one there was; its publish rate goes on where it is the same.
         clock: seconds, never going back.
+        shared: limits that the topic shares with others.
     """
     limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
     takes_encrypted_only = must_be_encrypted(name, policies)
-    if limit is None and policies.max_message_bytes >= max_message_bytes and not takes_encrypted_only:
+    if limit is None and not shared and policies.max_message_bytes >= max_message_bytes and not takes_encrypted_only:
         return None
-    return Gate(policies.max_message_bytes, limit, takes_encrypted_only=takes_encrypted_only)
+    return Gate(policies.max_message_bytes, limit, shared, takes_encrypted_only=takes_encrypted_only)
 
 
 def must_be_encrypted(name: TopicName, policies: EffectivePolicies) -> bool:

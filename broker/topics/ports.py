@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
     from ..policies.namespaces import Namespaces
+    from ..policies.rate_limit import SharedRates
     from ..schemas.registry import SchemaRegistry
     from ..storage.store import Storage
     from .consumer import Consumer
@@ -31,6 +32,7 @@ class BrokerPort(Protocol):
     topics: dict[str, Topic]
     topic_index: TopicIndex
     topic_watches: TopicWatches
+    shared_rates: SharedRates
     tasks: TaskSet
     """What ends with the broker."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from ..dispatch.single_active import SingleActiveDispatcher
 from ..policies.rate_limit import follow
 from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
-from ..storage.cursors.names import refuse_internal
+from ..storage.cursors.names import check_properties, refuse_internal
 from .consumer import SPREADING
 from .rates import Meter
 
@@ -47,7 +47,7 @@ THROTTLED = tuple(
     for level in ("Subscription", "Topic", "Broker")
     for what in ("Msg", "Bytes")
 )
-"""How often dispatch was limited at each level, by number of messages or bytes; no rate is the broker's alone."""
+"""How often dispatch was limited at each level, by number of messages or bytes. A resource group's count as Broker."""
 ABANDONED_AFTER_S = 30.0
 """How long a non-durable subscription waits for its consumer to come back after a seek."""
 
@@ -167,6 +167,26 @@ class Subscription:
             return
         numbers, forget = ({REPLICATED: 1}, ()) if is_replicated else ({}, (REPLICATED,))
         await self.topic.log.core.wait(lambda done: cursor.note(cursor.mark_delete, numbers, forget, done))
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the properties.
+
+        Raises:
+            NotAllowed: a name or a value is not UTF-8.
+            StorageError: the disk refused.
+
+        Cancellation: they are replaced all the same.
+        """
+        check_properties("subscription property", properties)
+        cursor = self.cursor
+        if isinstance(cursor, Cursor):
+            await self.topic.log.core.wait(lambda done: self._note_properties(cursor, properties, done))
+        else:
+            cursor.properties = dict(properties)
+
+    def _note_properties(self, cursor: Cursor, properties: Mapping[str, str], done: Done) -> None:
+        if not self.topic.log.core.refuses(done):
+            cursor.note(cursor.mark_delete, {}, (), done, properties)
 
     # Consumers come and go
 
@@ -297,11 +317,13 @@ class Subscription:
         rate = policies.subscription_rates.get(self.name, policies.subscription_rate)
         clock = asyncio.get_running_loop().time
         self._rate_limit = follow(self._rate_limit, rate, clock, topic.publish_rates)
-        self.dispatch_limits = tuple(one for one in (topic.dispatch_limit, self._rate_limit) if one is not None)
+        own = (limit for limit in (topic.dispatch_limit, self._rate_limit) if limit is not None)
+        self.dispatch_limits = (*own, *topic.shared_dispatch_limits)
 
     def note_throttled(self, limit: RateLimit) -> None:
         """Count that one of its rates made it wait."""
-        level = "Topic" if limit is self.topic.dispatch_limit else "Subscription"
+        level = "Broker" if limit in self.topic.shared_dispatch_limits else "Subscription"
+        level = "Topic" if limit is self.topic.dispatch_limit else level
         self.throttled[f"dispatchThrottled{limit.stopped_by}EventsBy{level}Limit"] += 1
 
     def wake(self) -> None:

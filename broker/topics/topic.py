@@ -19,7 +19,7 @@ from ..storage.compacted_view import COMPACTION_CURSOR
 from .compaction import TopicCompaction
 from .deduplication import DEDUPLICATION_CURSOR, Deduplication
 from .gate import Gate, gate_for
-from .limits import check_subscriptions
+from .limits import check_subscriptions, is_limited
 from .rates import Meter
 from .subscription import Subscription
 from .topic_producers import TopicProducers
@@ -49,6 +49,7 @@ class Topic:
         policies: what holds for it now.
         gate: what entries have to pass; None if nothing limits them.
         dispatch_limit: of all subscriptions together; None if nothing limits them.
+        shared_dispatch_limits: of what its subscriptions and those of other topics give out together.
         subscribe_limit: how often each consumer may subscribe; None for as often as it likes.
         oldest_message: of all backlogs, as the last look at the backlog quotas found it; None if there was none.
     """
@@ -60,6 +61,7 @@ class Topic:
         self.policies = broker.namespaces.effective(name)
         self.gate: Gate | None = None
         self.dispatch_limit: RateLimit | None = None
+        self.shared_dispatch_limits: tuple[RateLimit, ...] = ()
         self.subscribe_limit: SubscribeLimit | None = None
         self.oldest_message: OldestMessage | None = None
         self.meter = Meter(4)
@@ -187,7 +189,10 @@ class Topic:
 
     def _follow_rates(self) -> None:
         policies, clock = self.policies, self._loop.time
-        self.gate = gate_for(self.name, policies, self.broker.config.max_message_bytes, self.gate, clock)
+        shared, rates = policies.shared_limits if is_limited(self.name) else (), self.broker.shared_rates
+        published = rates.publish_limits(shared, clock)
+        self.gate = gate_for(self.name, policies, self.broker.config.max_message_bytes, self.gate, clock, published)
+        self.shared_dispatch_limits = rates.dispatch_limits(shared, clock)
         self.dispatch_limit = follow(self.dispatch_limit, policies.dispatch_rate, clock, self.publish_rates)
         if not policies.subscribe_rate.is_limit:
             self.subscribe_limit = None

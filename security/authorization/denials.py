@@ -17,7 +17,7 @@ Denial = tuple[int, str]
 UNAUTHENTICATED = "Need to authenticate to perform the request"
 _NO_ORIGINAL = "Invalid combination of Original principal cannot be empty if the request is via proxy."
 _NOT_AUTHORIZED = "Client is not authorized to perform operation"
-_NO_TENANT = "org.apache.pulsar.common.util.RestException: Tenant does not exist"
+_NO_TENANT = "Tenant does not exist"
 
 
 def prefix_reason(refusal: Refusal, resource: Resource) -> str:
@@ -35,7 +35,9 @@ def denial(settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: 
     if refusal.why is Why.INVALID_ROLES and rule.who in _NAMING_ROLES:
         return 401, _NO_ORIGINAL
     if refusal.why is Why.NO_TENANT and rule.who is Who.COMPONENT:
-        return 500, _NO_TENANT
+        return 500, f"org.apache.pulsar.common.util.RestException: {_NO_TENANT}"
+    if refusal.why is Why.NO_TENANT and rule.who in _LOOKING_FOR_TENANT and resource.tenant:
+        return 404, _NO_TENANT
     if roles.role is None and rule.who in _UNAUTHENTICATED:
         return _UNAUTHENTICATED[rule.who], UNAUTHENTICATED
     status = 403 if rule.who in _FORBIDDEN else 401
@@ -121,6 +123,10 @@ _UNAUTHENTICATED = {
     Who.NAMESPACE: 403, Who.NAMESPACE_POLICY: 403, Who.TOPIC_POLICY: 403, Who.TENANT_ADMIN: 403, Who.TOPIC: 401,
 }  # fmt: skip
 """Where a credential without a role is refused with words of its own."""
+_LOOKING_FOR_TENANT = frozenset(
+    (Who.TENANT, Who.TENANT_ADMIN, Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.TOPIC, Who.TOPIC_POLICY)
+)
+"""Where Pulsar answers what became of looking for the tenant's administrators."""
 _NAMING_ROLES = frozenset(
     (Who.SUPER_USER, Who.CLUSTER, Who.CLUSTER_POLICY, Who.BROKER, Who.TENANTS, Who.TENANT_ITSELF, Who.TENANT_ADMIN)
 )

@@ -75,3 +75,26 @@ async def test_who_administers_a_tenant_changes_with_it(broker: Secured) -> None
     assert (await broker.call("tenantadmin", "POST", "/admin/v2/tenants/sec", info)).status_code == 204
     assert [await may(role) for role in ("tenantadmin", "new")] == [False, True]
     assert (await broker.call("superuser", "GET", "/admin/v2/tenants/sec")).json() == info
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/admin/v2/namespaces/missing"),
+        ("PUT", "/admin/v2/namespaces/missing/ns"),
+        ("GET", "/admin/v2/namespaces/missing/ns/topics"),
+        ("GET", "/admin/v2/namespaces/missing/ns/retention"),
+        ("GET", "/admin/v2/namespaces/missing/ns/permissions"),
+        ("GET", "/admin/v2/persistent/missing/ns/t/stats"),
+        ("GET", "/admin/v2/persistent/missing/ns/t/retention"),
+        ("GET", "/admin/v2/schemas/missing/ns/t/schema"),
+    ],
+)
+async def test_roles_learn_that_a_tenant_does_not_exist(broker: Secured, method: str, path: str) -> None:
+    answer = await broker.call("stranger", method, path)
+    assert (answer.status_code, answer.json()["reason"]) == (404, "Tenant does not exist")
+
+
+async def test_the_tenant_itself_is_hidden_from_roles_without_rights(broker: Secured) -> None:
+    assert (await broker.call("stranger", "GET", "/admin/v2/tenants/missing")).status_code == 401
+    assert (await broker.call("stranger", "PUT", "/admin/v2/namespaces/missing/ns/unload")).status_code == 401

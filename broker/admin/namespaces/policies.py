@@ -18,7 +18,7 @@ from ...policies.namespaces import Namespaces
 from ...policies.policies import MAX_BUNDLES, Policies, default_policies
 from ..backlog_quotas import FIELD as QUOTAS
 from ..backlog_quotas import refuse_retention_misfit, with_quota
-from ..bodies import as_bool, as_int, as_object, as_text_list, as_text_map
+from ..bodies import as_bool, as_int, as_object, as_string, as_text_list, as_text_map
 from ..call import Call
 from ..permissions import read_auth_policies
 from ..policy_bodies import (
@@ -35,11 +35,14 @@ from ..policy_bodies import (
     read_subscription_types,
 )
 from ..routing import NAMESPACE, Routes
+from ..topics.lookup import refuse_too_many
 from ..topics.policies import adjust_deduplication, check_delayed_delivery
 from . import encryption_policy, properties, schema_policies
-from .policy import Number, PauseOnAckState, Policy, Rate, Retention
+from .placement import NO_GROUP, RESOURCE_GROUP
+from .policy import Number, PauseOnAckState, Policy, Rate, ReplicatorRate, Retention
 from .refused_policies import refuse_unsupported
 
+AUTO_CREATION = "autoTopicCreationOverride"
 _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
@@ -73,8 +76,13 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
             raise Refused(400, f"{kind!r} is no type of backlog quotas; give {SIZE} or {AGE}")
         policies = with_quota(policies, kind, read_backlog_quota(quota, namespace), keeps_empty=True)
     refuse_retention_misfit(policies.get("retention_policies"), policies, "namespace")
+    _refuse_absurd_creation(namespaces, policies.get(AUTO_CREATION))
     if properties := as_text_map(wanted.pop("properties", None), "properties"):
         policies["properties"] = properties
+    if (group := as_string(wanted.pop(RESOURCE_GROUP, None), "resource group")) is not None:
+        if namespaces.resource_group(group) is None:
+            raise Refused(412, NO_GROUP)
+        policies[RESOURCE_GROUP] = group
     policies["auth_policies"] = read_auth_policies(wanted.pop("auth_policies", None))
     schema_policies.take(wanted, policies)
     encryption_policy.take(wanted, policies)
@@ -103,24 +111,36 @@ def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
         return None
     invalid = "Invalid configuration for autoTopicCreationOverride. the detail is"
     is_allowed = as_bool(body.get("allowAutoTopicCreation"), "allowAutoTopicCreation") or False
-    override: dict[str, Any] = {"allowAutoTopicCreation": is_allowed}
-    kind = body.get("topicType")
+    kind = as_string(body.get("topicType"), "topicType")
     partitions = as_int(body.get("defaultNumPartitions"), "defaultNumPartitions")
-    if not is_allowed and kind is None:
-        return override
-    if kind not in ("partitioned", "non-partitioned"):
+    override = {"allowAutoTopicCreation": is_allowed, "topicType": kind, "defaultNumPartitions": partitions}
+    override = {field: value for field, value in override.items() if value is not None}
+    if not is_allowed:
+        return override  # Pulsar checks the rest only where it counts: Go's client always sends a type, empty or not
+    if (kind or "").lower() not in ("partitioned", "non-partitioned"):
         raise Refused(412, f"{invalid} Unknown topic type [{'null' if kind is None else kind}]")
-    override["topicType"] = kind
-    if kind == "partitioned":
+    if (kind or "").lower() == "partitioned":
         if partitions is None:
             raise Refused(412, f"{invalid} [defaultNumPartitions] cannot be null when the type is partitioned.")
         if partitions <= 0:
             raise Refused(412, f"{invalid} [defaultNumPartitions] cannot be less than 1 for partition type.")
-        override["defaultNumPartitions"] = partitions
     elif partitions is not None:
         detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
         raise Refused(412, f"{invalid} {detail}")
     return override
+
+
+def _refuse_absurd_creation(namespaces: Namespaces, override: Mapping[str, Any] | None) -> None:
+    """Refuse topics that would be created with more partitions than a topic may have."""
+    refuse_too_many(namespaces, (override or {}).get("defaultNumPartitions", 0))
+
+
+class _AutoTopicCreation(Policy):
+    """Whether and how topics are created on first use."""
+
+    async def _change(self, call: Call, namespace: str, value: Any) -> None:
+        _refuse_absurd_creation(call.namespaces, value)
+        await super()._change(call, namespace, value)
 
 
 async def _set_replication(call: Call) -> Response:
@@ -193,7 +213,7 @@ _POLICIES = (
         at_least_zero("interval", "interval must be greater than or equal to 0"),
         missing=_NO_POLICIES, is_removable=False,
     ),
-    Policy("POST", "autoTopicCreation", "autoTopicCreationOverride", _read_auto_topic_creation),
+    _AutoTopicCreation("POST", "autoTopicCreation", AUTO_CREATION, _read_auto_topic_creation),
     Policy("POST", "autoSubscriptionCreation", "autoSubscriptionCreationOverride", read_auto_subscription),
     Policy("POST", "persistence", "persistence", read_persistence),
     Policy(
@@ -233,6 +253,8 @@ _POLICIES = (
 _RATES = (
     Rate("POST", "dispatchRate", "topicDispatchRate", read_dispatch_rate),
     Rate("POST", "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate),
+    # A limit of replicators, of which there are none: kept for clusters, and obeyed as it is.
+    ReplicatorRate("POST", "replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate),
     Rate("POST", "publishRate", "publishMaxMessageRate", read_publish_rate),
     Rate("POST", "subscribeRate", "clusterSubscribeRate", read_subscribe_rate),
 )

@@ -123,3 +123,12 @@ class Rate(Policy):
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
         fields = self.fields_of(call.namespaces.cluster_name, value)
         await call.namespaces.change_policies(namespace, lambda policies: policies | fields)
+
+
+class ReplicatorRate(Rate):
+    """The dispatch rate of replicators, which reads with its own words where the namespace is missing."""
+
+    def get(self, call: Call) -> Response:
+        """Answer with the rate."""
+        call.require_namespace("Namespace policies does not exist")
+        return super().get(call)

@@ -16,7 +16,6 @@ from ....web.answers import Refused, as_json, not_supported, nothing, refusal, r
 from ...policies.policies import Policies
 from ..bodies import as_bool, as_object
 from ..call import Call
-from ..policy_bodies import read_dispatch_rate
 from ..routing import NAMESPACE, Handler, Routes, of_existing
 
 _LATER = "leave it unset"
@@ -75,19 +74,6 @@ def _refuse_setting(policy: _Unsupported) -> Handler:
     return refuse
 
 
-async def _refuse_replicator_rate(call: Call) -> None:
-    rate = read_dispatch_rate(await call.json()) or {}
-    call.require_namespace()
-    if rate.get("dispatchThrottlingRateInMsg", 0) > 0 or rate.get("dispatchThrottlingRateInByte", 0) > 0:
-        raise not_supported("namespace policy replicatorDispatchRate", _LATER)
-
-
-async def _refuse_anti_affinity(call: Call) -> None:
-    group = await call.json()
-    if group and call.namespaces.has_namespace(call.namespace):
-        raise not_supported("namespace policy antiAffinity", _LATER)
-
-
 async def _refuse_offload(call: Call) -> None:
     policies = as_object(await call.json(), "offloadPolicies")
     call.require_namespace()
@@ -110,14 +96,10 @@ def _no_bundle(call: Call) -> Response:
 
 
 def _show_unset(policy: _Unsupported) -> Handler:
-    absent = (
-        "Namespace policies does not exist" if policy.name == "replicatorDispatchRate" else "Namespace does not exist"
-    )
-    return _of_namespace(lambda _: nothing() if policy.unset is None else as_json(policy.unset), absent)
+    return _of_namespace(lambda _: nothing() if policy.unset is None else as_json(policy.unset))
 
 
 _UNSUPPORTED = (
-    _Unsupported("replicatorDispatchRate", field="replicatorDispatchRate", setter=_refuse_replicator_rate),
     _Unsupported("offloadThreshold", -1, "PUT", is_removable=False, field="offload_threshold"),
     _Unsupported("offloadThresholdInSeconds", -1, "PUT", is_removable=False, field="offload_threshold_in_seconds"),
     _Unsupported("offloadDeletionLagMs", verb="PUT", field="offload_deletion_lag_ms"),
@@ -125,7 +107,6 @@ _UNSUPPORTED = (
 )
 _OTHER_UNSUPPORTED_FIELDS = {
     "clusterDispatchRate": "dispatchRate by its older name; send topicDispatchRate:",
-    "resource_group_name": "resourcegroup",
     "latency_stats_sample_rate": "latency_stats_sample_rate",
     "migrated": "migration",
     "deleted": "deleted",
@@ -140,20 +121,9 @@ def _unsupported_routes() -> Iterator[tuple[str, str, Handler]]:
         yield "DELETE", path, _DONE if policy.is_removable else _NO_BUNDLE
 
 
-_NO_GROUP = "ResourceGroup does not exist"
 _DONE = _of_namespace(lambda _: None)
 _NO_BUNDLE = _of_namespace(_no_bundle)
-_NO_LOCAL_POLICIES = refusing(Refused(404, "Namespace local-policies does not exist"))
 ROUTES: Routes = (
-    ("GET", f"{NAMESPACE}/antiAffinity", lambda _: None),  # of an absent namespace too
-    ("POST", f"{NAMESPACE}/antiAffinity", _refuse_anti_affinity),  # the same
-    ("DELETE", f"{NAMESPACE}/antiAffinity", _DONE),
-    ("GET", f"{NAMESPACE}/persistence/bookieAffinity", _of_namespace(_NO_LOCAL_POLICIES, "Namespace not found")),
-    ("POST", f"{NAMESPACE}/persistence/bookieAffinity", _refuse("persistence/bookieAffinity", "Namespace not found")),
-    ("DELETE", f"{NAMESPACE}/persistence/bookieAffinity", _DONE),
-    ("GET", f"{NAMESPACE}/resourcegroup", _of_namespace(lambda _: nothing())),
-    ("POST", f"{NAMESPACE}/resourcegroup/{{group}}", _of_namespace(refusing(Refused(412, _NO_GROUP)))),
-    ("DELETE", f"{NAMESPACE}/resourcegroup", _DONE),
     ("DELETE", f"{NAMESPACE}/removeOffloadPolicies", _DONE),
     ("POST", f"{NAMESPACE}/migration", _refuse("migration")),
     ("DELETE", f"{NAMESPACE}/replication", _NO_BUNDLE),

@@ -80,6 +80,11 @@ def rate_of_namespace(field: str) -> Callable[[Call, TopicName], Any]:
     return read
 
 
+def applied_replicator_rate(call: Call, name: TopicName) -> Any:
+    """Return the dispatch rate of replicators as it is set for the namespace, else no limit."""
+    return rate_of_namespace("replicatorDispatchRate")(call, name) or shown_rate(Rate())
+
+
 def applied_dispatch_rate(field: str, attribute: str) -> Callable[[Call, TopicName], Any]:
     """Return the reader of a dispatch rate as it is set for the namespace, else for the broker."""
     of_namespace = rate_of_namespace(field)

@@ -14,6 +14,7 @@ from ...policies.policies import bundle_of
 from ..call import Call
 
 if TYPE_CHECKING:
+    from ...policies.namespaces import Namespaces
     from ...topics.subscription import Subscription
     from ...topics.topic import Topic
 
@@ -89,6 +90,13 @@ async def load_all(call: Call, name: TopicName) -> list[Topic]:
     """Return a plain topic, or all partitions of a partitioned one."""
     partitions = range(call.namespaces.partitions(name))
     return [await load(call, name.partition_name(index)) for index in partitions] or [await load(call, name)]
+
+
+def refuse_too_many(namespaces: Namespaces, partitions: int) -> None:
+    """Refuse more partitions than a topic may have."""
+    most = namespaces.max_partitions
+    if partitions > most:
+        raise Refused(406, f"Number of partitions should be less than or equal to {most}")
 
 
 def connections(call: Call, name: TopicName) -> int:

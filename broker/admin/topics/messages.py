@@ -23,7 +23,7 @@ from ...storage.entry import StoredEntry
 from .. import bodies
 from ..call import Call
 from ..routing import TOPIC, Routes
-from .lookup import find_subscription, load_single, persistent
+from .lookup import load_single, persistent
 from .stats import as_message_id, iso, nth_unacknowledged, read_entry
 
 if TYPE_CHECKING:
@@ -55,10 +55,14 @@ async def _peek(call: Call) -> Response:
     place = call.number("place")
     persistent(call, 405, "Peek messages on a non-persistent topic is not allowed")
     topic = await load_single(call, "Peek messages on a partitioned topic is not allowed")
-    subscription = find_subscription(topic, call.subscription)
+    subscription = topic.subscriptions.get(call.subscription)
     if not 0 < place <= MAX_PEEK:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
-    position = await nth_unacknowledged(topic, subscription, place)
+    if subscription is None:
+        # Pulsar creates the subscription, at the earliest message; here looking at a topic does not change it.
+        position = None if place > topic.log.entry_count else _nth_position(topic, place)
+    else:
+        position = await nth_unacknowledged(topic, subscription, place)
     entry = None if position is None else await read_entry(topic, position)
     return await _show(call, entry)
 
@@ -96,7 +100,7 @@ async def _id_at_time(call: Call) -> Response:
     remedy = "please try do it on specific topic partition"
     topic = await load_single(call, f"Get message ID by timestamp on a partitioned topic is not allowed, {remedy}")
     before = await topic.log.position_before_time(time_ms)
-    return as_json(as_message_id(topic.log.next_position(before)))
+    return as_json(as_message_id(topic.log.next_position(before), topic.name.partition))
 
 
 def _nth_position(topic: Topic, place: int) -> Position:

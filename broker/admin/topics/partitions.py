@@ -14,7 +14,7 @@ from ...storage.cursors.names import is_internal
 from .. import bodies
 from ..call import Call
 from ..routing import TOPIC, TOPICS, Routes
-from .lookup import connections, is_known, load, load_all, not_found
+from .lookup import connections, is_known, load, load_all, not_found, refuse_too_many
 from .partitioned_stats import aggregate
 from .stats import shown_stats
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...topics.topic import Topic
 
 _WITH_PROPERTIES = "application/vnd.partitioned-topic-metadata+json"
-MAX_PARTITIONS = 10_000
-"""Partitions of one topic; each is a topic with files and cursors of its own."""
 
 
 def _list(call: Call) -> Response:
@@ -42,6 +40,7 @@ async def _get(call: Call) -> Response:
         if not may_create or not creation.is_allowed:
             raise not_found(name)
         if creation.partitions and name.partition < 0:
+            refuse_too_many(call.namespaces, creation.partitions)
             await call.namespaces.create_partitioned_topic(name, creation.partitions)
             partitions = creation.partitions
     answer: dict[str, object] = {"partitions": partitions, "deleted": False}
@@ -58,8 +57,7 @@ async def _create(call: Call) -> None:
     call.require_topic_namespace()
     if partitions <= 0:
         raise Refused(406, "Number of partitions should be more than 0")
-    if partitions > MAX_PARTITIONS:
-        raise Refused(406, f"Number of partitions should be less than or equal to {MAX_PARTITIONS}")
+    refuse_too_many(call.namespaces, partitions)
     if is_known(call, name):
         raise Refused(409, "This topic already exists")
     _refuse_conflicts(call, name, range(partitions))
@@ -79,8 +77,7 @@ async def _update(call: Call) -> None:
         raise Refused(409, f"Topic {name} is not the partitioned topic.")
     if partitions < present:
         raise Refused(422, f"Desired partitions {partitions} can't be less than the current partitions {present}.")
-    if partitions > MAX_PARTITIONS:
-        raise Refused(406, f"Number of partitions should be less than or equal to {MAX_PARTITIONS}")
+    refuse_too_many(call.namespaces, partitions)
     _refuse_conflicts(call, name, range(present, partitions))
     await call.namespaces.update_partitions(name, partitions)
     await _create_missing(call, name)

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from starlette.responses import Response
-
-from ....web.answers import Refused, as_json, not_supported, nothing, refusing
+from ....web.answers import Refused, not_supported, nothing, refusing
 from ....wire.topic_name import TopicName
-from ...policies.effective import Rate
 from ...schemas.compatibility import Strategy
 from ..bodies import as_bool, as_int, as_object
 from ..call import Call
@@ -36,17 +33,16 @@ from .applied_policies import (
     applied_dispatch_rate,
     applied_inactivity,
     applied_persistence,
+    applied_replicator_rate,
     applied_retention,
     applied_subscribe_rate,
     first_set,
     rate_of_namespace,
-    shown_rate,
 )
 from .lookup import find, is_known, not_found
 from .policy import MaxMessageSize, MessageTtl, PauseOnAckState, Policy, Replication, Retention, topic_of
 
 _REFUSED = (
-    "replicatorDispatchRate",
     "offloadPolicies",
     "shadowTopics",
 )
@@ -153,6 +149,8 @@ _POLICIES = (
         "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate,
         applied_dispatch_rate("subscriptionDispatchRate", "subscription_rate"),
     ),
+    # A limit of replicators, of which there are none: kept for clusters, and obeyed as it is.
+    Policy("replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate, applied_replicator_rate),
     Policy("publishRate", "publishMaxMessageRate", read_publish_rate, rate_of_namespace("publishMaxMessageRate")),
     Policy("subscribeRate", "clusterSubscribeRate", read_subscribe_rate, applied_subscribe_rate),
     PauseOnAckState(
@@ -214,12 +212,6 @@ _POLICIES = (
 )  # fmt: skip
 
 
-def _get_replicator_rate(call: Call) -> Response:
-    """Answer with the rate of what is not there; in force is none."""
-    topic_of(call)
-    return as_json(shown_rate(Rate())) if call.flag("applied") else nothing()
-
-
 async def _find(call: Call) -> None:
     """Refuse a path that names no topic, or one that has no policies of its own, as it is not persistent."""
     if not call.topic.is_persistent:
@@ -254,8 +246,7 @@ ROUTES: Routes = (
     *topic_quotas.ROUTES,
     *(route for policy in _POLICIES for route in _routes_of(policy)),
     ("DELETE", f"{TOPIC}/policies", _remove_all),
-    ("GET", f"{TOPIC}/replicatorDispatchRate", _get_replicator_rate),
-    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _REFUSED if name != "replicatorDispatchRate"),
+    *(("GET", f"{TOPIC}/{name}", _NOT_SET) for name in _REFUSED),
     *(("POST", f"{TOPIC}/{name}", _refuse(name)) for name in _REFUSED),
     *(("PUT", f"{TOPIC}/{name}", _refuse(name)) for name in ("shadowTopics",)),
     *(("DELETE", f"{TOPIC}/{name}", _DONE) for name in _REFUSED),

@@ -63,9 +63,14 @@ async def last_message(topic: Topic) -> Position | MessageId:
     return MessageId(last.ledger_id, last.entry_id, batch_index=metadata.num_messages_in_batch - 1)
 
 
-def as_message_id(place: Position | MessageId) -> dict[str, Any]:
-    """Return an id in Pulsar's two JSON forms: of an entry, or of a message inside a batch."""
-    answer: dict[str, Any] = {"ledgerId": place.ledger_id, "entryId": place.entry_id, "partitionIndex": -1}
+def as_message_id(place: Position | MessageId, partition: int = -1) -> dict[str, Any]:
+    """Return an id in Pulsar's two JSON forms: of an entry, or of a message inside a batch.
+
+    Args:
+        place: of the entry or message.
+        partition: index of the partition that holds it; -1 if its topic is not a partition.
+    """
+    answer: dict[str, Any] = {"ledgerId": place.ledger_id, "entryId": place.entry_id, "partitionIndex": partition}
     if isinstance(place, MessageId) and place.batch_index >= 0:
         inside = {"batchIndex": place.batch_index, "batchSize": 0}
         return answer | inside | {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}

@@ -150,10 +150,9 @@ async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription
 
 
 async def _set_properties(call: Call) -> None:
-    wanted = bodies.as_text_map(await call.json(), "properties")
-    present = await _properties(call)
-    if wanted is not None and wanted != present:
-        raise not_supported("changing the properties of a subscription", "give them when it is created")
+    wanted = bodies.as_text_map(await call.json(), "properties") or {}  # null removes them all, as in Pulsar
+    for _, subscription in await _find_all(call, call.own_subscription):
+        await subscription.set_properties(wanted)
 
 
 async def _get_properties(call: Call) -> Response:

@@ -116,7 +116,7 @@ async def _internal_info(call: Call) -> Response:
 
 async def _last_message_id(call: Call) -> Response:
     name = persistent(call, 405, "GetLastMessageId on a non-persistent topic is not allowed")
-    return as_json(as_message_id(await last_message(await load(call, name))))
+    return as_json(as_message_id(await last_message(await load(call, name)), name.partition))
 
 
 async def _terminate(call: Call) -> Response:

@@ -356,26 +356,42 @@ class Cursor(MemoryCursor):
             self.log.core.record(done, *parts)
 
     def note(
-        self, position: Position, numbers: Mapping[str, int], forget: Sequence[str] = (), done: Done | None = None
+        self,
+        position: Position,
+        numbers: Mapping[str, int],
+        forget: Sequence[str] = (),
+        done: Done | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change the numbers, both or none of it.
+        """Acknowledge everything up to ``position`` and change numbers and properties, all or none of it.
 
         Args:
             position: new mark.
             numbers: those that are new or different.
             forget: names of numbers that are not needed any more.
             done: told when the change is durable.
+            properties: replace those of the subscription; None leaves them as they are.
         """
         change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}
         if forget:
             change["forget"] = list(forget)
+        if properties is not None:
+            change["properties"] = dict(properties)
         record = encode_change(change)
-        self.apply_note(position, numbers, forget)
+        self.apply_note(position, numbers, forget, properties)
         self.log.has_changed()
         self.log.core.record(done, record)
 
-    def apply_note(self, position: Position, numbers: Mapping[str, int], forget: Iterable[str]) -> None:
+    def apply_note(
+        self,
+        position: Position,
+        numbers: Mapping[str, int],
+        forget: Iterable[str],
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Change the state only."""
+        if properties is not None:
+            self.properties = dict(properties)
         self.apply_up_to(position)
         self.numbers.update(numbers)
         for name in forget:

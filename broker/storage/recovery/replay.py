@@ -262,7 +262,7 @@ class Replay:
             if cursor is None:
                 return
             if what == "note":
-                cursor.apply_note(mark, change["numbers"], change.get("forget", ()))
+                cursor.apply_note(mark, change["numbers"], change.get("forget", ()), change.get("properties"))
             else:
                 cursor.apply_reset(mark)
             cursor.log.has_changed()

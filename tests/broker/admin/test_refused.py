@@ -11,9 +11,6 @@ from tests.broker.admin.conftest import RunningBroker
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/t"
 NAMESPACE_POLICIES: dict[str, tuple[str, Any]] = {
-    "replicatorDispatchRate": ("POST", {"dispatchThrottlingRateInMsg": 10}),
-    "persistence/bookieAffinity": ("POST", {"bookkeeperAffinityGroupPrimary": "g"}),
-    "antiAffinity": ("POST", "group"),
     "offloadThreshold": ("PUT", 1000),
     "offloadThresholdInSeconds": ("PUT", 1000),
     "offloadDeletionLagMs": ("PUT", 1000),
@@ -33,7 +30,6 @@ async def test_each_namespace_policy_is_refused_by_name_and_not_kept(broker: Run
 
 async def test_setting_a_policy_to_what_it_means_anyway_is_fine(broker: RunningBroker) -> None:
     for name, value in (
-        ("antiAffinity", ""),
         ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}),
         ("offloadPolicies", {}),
     ):
@@ -84,7 +80,6 @@ async def test_a_namespace_is_created_from_an_object_full_of_nothing(broker: Run
     ("name", "value"),
     [
         ("offloadPolicies", {"managedLedgerOffloadDriver": "aws-s3"}),
-        ("replicatorDispatchRate", {"dispatchThrottlingRateInMsg": 1}),
         ("shadowTopics", ["persistent://public/default/other"]),
     ],
 )
