@@ -498,6 +498,13 @@ class BrokerService:
         """
         await self._incarnations.delete(name, force=force, with_subscriptions=with_subscriptions)
 
+    async def forget_schemas(self, name: TopicName) -> None:
+        """Forget the schemas of a deleted partitioned topic, unless its twin in the other domain shares them.
+
+        Cancellation: some may be left; call again.
+        """
+        await self._incarnations.forget_schemas(name)
+
     # Workers
 
     def election_participants(self) -> list[tuple[str, dict[str, str]]]:

@@ -214,13 +214,11 @@ class TopicIncarnations:
             topic.close()
             self._tell_watchers(name)
         # Before the topic: a second attempt, after a failure, would not find the topic any more.
-        if not self._broker.namespaces.partitions(name.base):
+        if name.partition < 0:
             await self._broker.namespaces.forget_topic(name)
-        else:
+            await self.forget_schemas(name)
+        else:  # policies and schemas under the name without the index are another topic's
             await self._broker.namespaces.forget_partition(name)
-        # Partitions share the schemas of their topic and go before it; both domains have the same.
-        if name.partition < 0 and not self._broker.has_topic(_twin(name)):
-            await self._broker.schemas.forget(name)
         await self._delete_log(name)
         if not name.is_persistent:
             return
@@ -231,6 +229,15 @@ class TopicIncarnations:
             log.warning(
                 "the epoch of the deleted topic %s stays, a new one of that name goes on from it: %s", name, error
             )
+
+    async def forget_schemas(self, name: TopicName) -> None:
+        """Forget the schemas of a deleted topic, unless the topic of that name in the other domain shares them.
+
+        Cancellation: some may be left; call again.
+        """
+        twin = replace(name, domain=DOMAINS[name.is_persistent])
+        if not self._broker.namespaces.partitions(twin) and not self._broker.has_topic(twin):
+            await self._broker.schemas.forget(name)
 
     def _check_unused(self, name: TopicName, with_subscriptions: bool) -> None:
         topic = self._topics.get(str(name))
@@ -245,8 +252,3 @@ class TopicIncarnations:
         kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
         if kept and not with_subscriptions:
             raise NotAllowed(f"Topic {name} has {len(kept)} subscriptions")
-
-
-def _twin(name: TopicName) -> TopicName:
-    """Return the topic of that name in the other domain."""
-    return replace(name, domain=DOMAINS[name.is_persistent])

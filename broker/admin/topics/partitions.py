@@ -116,7 +116,7 @@ async def _delete(call: Call) -> None:
             await call.broker.delete_topic(partition, force, with_subscriptions=True)
         except TopicNotFound:
             continue  # somebody else deleted it meanwhile
-    await call.broker.schemas.forget(name)
+    await call.broker.forget_schemas(name)
     await call.namespaces.delete_partitioned_topic(name)
 
 
