@@ -268,16 +268,24 @@ class StorageCore:
             ledger.file = LedgerFile(self.disk, f"{self.directory}/ledgers/{ledger.id}.ledger", ledger.id)
         return ledger.file
 
-    def time_search(self, ledger: Ledger, time_ms: int) -> Callable[[], int | None]:
-        """Return a job for a reading lane: the newest entry of ``ledger`` published before ``time_ms``, or None."""
+    def time_search(self, ledger: Ledger, time_ms: int, start: int) -> Callable[[], int | None]:
+        """Return a job for a reading lane: the first entry published at ``time_ms`` or later, or None.
+
+        Args:
+            ledger: that is searched.
+            time_ms: by the clocks of the producers.
+            start: entry at which the search begins.
+        """
         file, moved, confirmed = self.file_of(ledger), ledger.moved, ledger.confirmed
         heads = (ledger.moving + ledger.unmoved)[::2]
 
         def search() -> int | None:
-            for entry_id in range(confirmed - 1, moved - 1, -1):
-                if publish_time_of(heads[entry_id - moved]) < time_ms:
+            if start < moved and (found := file.first_since(time_ms, start, moved)) is not None:
+                return found
+            for entry_id in range(max(start, moved), confirmed):
+                if publish_time_of(heads[entry_id - moved]) >= time_ms:
                     return entry_id
-            return file.newest_before(time_ms, moved) if moved else None
+            return None
 
         return search
 

@@ -292,19 +292,40 @@ class TopicLog(LedgerList):
         file, end, limit = self.core.file_of(ledger), ledger.moved, max(max_bytes, _READ_AHEAD_BYTES)
         return ledger, lambda: file.read(entry_id, end, max_entries, limit)
 
-    async def position_before_time(self, time_ms: int) -> Position:
-        """Return the newest entry published before ``time_ms``; the position before the first one if there is none.
+    async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
+        """Return the position right before the first entry behind ``after`` published at ``time_ms`` or later.
 
-        Publish times are the producers'; the search is exact whatever their order.
+        Publish times are the producers', in any order: an entry whose producer's clock is behind does not make those
+        before it old. If there is no such entry, that is the last position.
 
         Cancellation: safe.
         """
-        for ledger in reversed(list(self.ledgers_by_id.values())):
-            if ledger.confirmed and ledger.totals.oldest_ms < time_ms and not ledger.is_dropped:
-                entry_id = await self.core.run_reading(self.core.time_search(ledger, time_ms))
-                if entry_id is not None:
-                    return Position(ledger.id, entry_id)
-        return self.before(self.first_position)
+        return await self._before_first_since(time_ms, after, lambda _: False)
+
+    async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
+        """Return the position up to which all entries behind ``after`` are older than ``time_ms``.
+
+        An entry is if its producer says so, or if its ledger was closed before: the broker's own clock bounds how long
+        a producer whose clock is ahead can keep entries from growing old.
+
+        Cancellation: safe.
+        """
+
+        def is_old(ledger: Ledger) -> bool:
+            # Ledgers of versions that did not keep the time of closing count as closed when they were begun.
+            return ledger.closed_ms is not None and ledger.created_ms < ledger.closed_ms < time_ms
+
+        return await self._before_first_since(time_ms, after, is_old)
+
+    async def _before_first_since(self, time_ms: int, after: Position, is_old: Callable[[Ledger], bool]) -> Position:
+        for ledger in list(self.ledgers_by_id.values()):
+            if ledger.id < after.ledger_id or ledger.is_dropped or ledger.totals.newest_ms < time_ms or is_old(ledger):
+                continue
+            start = after.entry_id + 1 if ledger.id == after.ledger_id else 0
+            entry_id = await self.core.run_reading(self.core.time_search(ledger, time_ms, max(start, 0)))
+            if entry_id is not None:
+                return self.before(ledger.position(entry_id))
+        return self.last_confirmed
 
     # Cursors.
 

@@ -78,9 +78,14 @@ async def exceeded(topic: Topic) -> list[Quota]:
         found.append(quota)
     quota = topic.policies.age_quota
     if quota.limit_s > 0 and topic.log.entry_count:
-        horizon = await topic.log.position_before_time(topic.broker.now_ms() - quota.limit_s * 1000)
-        if any(one.cursor.mark_delete < horizon for one in _counted(topic)):
-            found.append(quota)
+        time_ms = topic.broker.now_ms() - quota.limit_s * 1000
+        for subscription in _counted(topic):
+            cursor = subscription.cursor
+            oldest = cursor.next_unacknowledged(cursor.mark_delete)
+            horizon = await topic.log.position_before_age(time_ms, cursor.mark_delete)
+            if cursor.backlog_entries and oldest <= horizon:
+                found.append(quota)
+                break
     return found
 
 

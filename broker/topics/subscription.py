@@ -475,7 +475,7 @@ class Subscription:
         if self.name == COMPACTION_CURSOR:
             return  # what is not compacted yet may hold the last message of a key, however old
         now_ms = self.topic.broker.now_ms()
-        position = await self.topic.log.position_before_time(now_ms - int(age_s * 1000))
+        position = await self.topic.log.position_before_age(now_ms - int(age_s * 1000), self.cursor.mark_delete)
         before = self.cursor.backlog_entries
         await self._skip_to(position)
         self.expired_messages += before - self.cursor.backlog_entries

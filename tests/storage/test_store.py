@@ -272,8 +272,12 @@ async def test_position_before_a_time_is_exact_in_any_order_of_times(tmp_path: P
         if is_moved:
             await checkpoint(storage)
         for time_ms in range(5, 65, 5):
-            newest = [position for position, time in zip(positions, times, strict=True) if time < time_ms]
-            assert await log.position_before_time(time_ms) == (newest[-1] if newest else log.before(EARLIEST))
+            first = next((index for index, time in enumerate(times) if time >= time_ms), len(times))
+            before = positions[first - 1] if first else log.before(EARLIEST)
+            assert await log.position_before_time(time_ms) == before
+            for after, position in enumerate(positions):
+                later = next((i for i in range(after + 1, len(times)) if times[i] >= time_ms), len(times))
+                assert await log.position_before_time(time_ms, position) == positions[later - 1]
 
 
 async def test_memory_keeps_only_the_tail_and_the_rest_is_loaded(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ class LedgerFile:
         self._lock = threading.Lock()
         self._first_entries = array("Q")
         self._offsets = array("Q")
-        self._oldest = array("q")
         self._entries = 0  # covered by the index
         self._synced = 0  # entries that this object has synced
         self._end = 0  # offset behind the last indexed block
@@ -107,14 +106,16 @@ class LedgerFile:
                         start = record.entry_id + 1
         return found
 
-    def newest_before(self, time_ms: int, end: int) -> int | None:
-        """Return the newest entry below ``end`` with a publish time less than ``time_ms``, or None."""
+    def first_since(self, time_ms: int, start: int, end: int) -> int | None:
+        """Return the first entry from ``start`` on and below ``end`` that was published at ``time_ms`` or later."""
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
-            for block in range(len(self._offsets) - 1, -1, -1):
-                if self._oldest[block] < time_ms and self._first_entries[block] < end:
-                    records = self._block_with(file, self._first_entries[block])
-                    return max(r.entry_id for r in records if r.publish_time_ms < time_ms and r.entry_id < end)
+            while start < end:
+                for record in self._block_with(file, start):
+                    if start <= record.entry_id < end and record.publish_time_ms >= time_ms:
+                        return record.entry_id
+                    last = record.entry_id
+                start = last + 1
         return None
 
     @contextmanager
@@ -137,7 +138,7 @@ class LedgerFile:
                 body = b"".join(parts[block_start : index + 2])
                 times = [publish_time_of(head) for head in parts[block_start : index + 2 : 2]]
                 head = self._block_head(first_entry, body, times)
-                self._add_to_index(first_entry, len(times), min(times), _HEAD.size + len(body))
+                self._add_to_index(first_entry, len(times), _HEAD.size + len(body))
                 pending += (head, body)
                 pending_bytes += len(head) + len(body)
                 first_entry += len(times)
@@ -153,10 +154,9 @@ class LedgerFile:
         crc = google_crc32c.extend(google_crc32c.value(rest), body)
         return _MAGIC + int(crc).to_bytes(4, "little") + rest
 
-    def _add_to_index(self, first_entry: int, entries: int, oldest_ms: int, length: int) -> None:
+    def _add_to_index(self, first_entry: int, entries: int, length: int) -> None:
         self._first_entries.append(first_entry)
         self._offsets.append(self._end)
-        self._oldest.append(oldest_ms)
         self._entries = first_entry + entries
         self._end += length
 
@@ -168,7 +168,6 @@ class LedgerFile:
         while self._entries > entries and self._first_entries[-1] >= entries:
             self._entries = self._first_entries.pop()
             self._end = self._offsets.pop()
-            self._oldest.pop()
         if self._entries > entries:
             self._block_with(file, entries)
         return self._entries
@@ -178,7 +177,7 @@ class LedgerFile:
             head = self._read_head(file, self._end)
             if head.first_entry != self._entries or not head.entries:
                 raise DamagedFile(self.path, self._end, f"block of entry {head.first_entry}, expected {self._entries}")
-            self._add_to_index(head.first_entry, head.entries, head.oldest_ms, _HEAD.size + head.body_bytes)
+            self._add_to_index(head.first_entry, head.entries, _HEAD.size + head.body_bytes)
 
     def _read_head(self, file: DiskFile, offset: int) -> _BlockHead:
         with disk_action("read the ledger", self.path):
