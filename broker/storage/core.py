@@ -289,6 +289,30 @@ class StorageCore:
 
         return search
 
+    def bytes_from(self, ledger: Ledger, start: int) -> Callable[[], int]:
+        """Return a job for a reading lane: the payload bytes of ``ledger`` from an entry on."""
+        file, moved, payloads = self.file_of(ledger), ledger.moved, _confirmed_payloads(ledger)
+
+        def measure() -> int:
+            in_file = file.bytes_from(start, moved) if start < moved else 0
+            return in_file + sum(map(len, payloads[max(start - moved, 0) :]))
+
+        return measure
+
+    def first_within(self, ledger: Ledger, max_bytes: int) -> Callable[[], int]:
+        """Return a job for a reading lane: from which entry on ``ledger`` has at most ``max_bytes`` of payload."""
+        file, moved, payloads = self.file_of(ledger), ledger.moved, _confirmed_payloads(ledger)
+
+        def find() -> int:
+            room = max_bytes
+            for index in range(len(payloads) - 1, -1, -1):
+                room -= len(payloads[index])
+                if room < 0:
+                    return moved + index + 1
+            return file.first_within(room, moved) if moved else 0
+
+        return find
+
     async def wait(self, start: Callable[[Done], None]) -> None:
         """Call ``start`` with a callback and wait until that is called; raise what it is given."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -298,6 +322,11 @@ class StorageCore:
     async def run_reading(self, job: Callable[[], T]) -> T:
         """Run ``job`` on a reading lane and return its result."""
         return await asyncio.wrap_future(self.lanes.reading(job))
+
+
+def _confirmed_payloads(ledger: Ledger) -> list[bytes]:
+    """Return the payloads of confirmed entries that no checkpoint has moved."""
+    return (ledger.moving + ledger.unmoved)[1 : 2 * (ledger.confirmed - ledger.moved) : 2]
 
 
 def tell(callback: Callable[..., object], *arguments: object) -> None:

@@ -327,6 +327,42 @@ class TopicLog(LedgerList):
                 return self.before(ledger.position(entry_id))
         return self.last_confirmed
 
+    async def bytes_behind(self, position: Position) -> int:
+        """Return the payload bytes of the entries behind ``position``.
+
+        Cancellation: safe.
+        """
+        size = 0
+        for ledger in list(self.ledgers_by_id.values()):
+            start = position.entry_id + 1 if ledger.id == position.ledger_id else 0
+            if ledger.id < position.ledger_id or ledger.is_dropped or start >= ledger.confirmed:
+                continue
+            if start <= 0:
+                size += ledger.totals.bytes
+            else:
+                size += await self._examined(ledger, self.core.bytes_from(ledger, start), 0)
+        return size
+
+    async def position_leaving(self, max_bytes: int) -> Position:
+        """Return the earliest position behind which at most ``max_bytes`` of payload lie.
+
+        Cancellation: safe.
+        """
+        for ledger in reversed(list(self.ledgers_by_id.values())):
+            if ledger.totals.bytes > max_bytes and not ledger.is_dropped:
+                entry_id = await self._examined(ledger, self.core.first_within(ledger, max_bytes), 0)
+                return Position(ledger.id, entry_id - 1) if entry_id else self.before(ledger.position(0))
+            max_bytes -= ledger.totals.bytes
+        return self.before(self.first_position)
+
+    async def _examined(self, ledger: Ledger, job: Callable[[], int], if_dropped: int) -> int:
+        try:
+            return await self.core.run_reading(job)
+        except StorageError:
+            if not ledger.is_dropped:
+                raise
+            return if_dropped  # retention was faster
+
     # Cursors.
 
     def before(self, position: Position) -> Position:

@@ -36,31 +36,24 @@ KEPT_SHARE = 0.9
 """Of a quota, what eviction leaves."""
 
 
-def entries_to_drop(entries: int, bytes_: int, limit_bytes: int) -> int:
-    """Return how many of the oldest entries of a backlog have to go, as it is at its quota or above.
-
-    Args:
-        entries: of the backlog.
-        bytes_: of all of them; they are taken to be of one size.
-        limit_bytes: the quota.
-    """
-    if limit_bytes < 0 or bytes_ < limit_bytes or not entries:
-        return 0
-    kept = int(entries * KEPT_SHARE * limit_bytes / bytes_) if bytes_ else 0
-    return entries - min(kept, entries)
-
-
 def has_quota(policies: EffectivePolicies) -> bool:
     """Return whether a topic with these policies has a quota at all."""
     return policies.size_quota.limit_bytes >= 0 or policies.age_quota.limit_s > 0
 
 
-def backlog(subscription: Subscription) -> tuple[int, int]:
-    """Return entries and bytes, estimated by the average, from the first that is not acknowledged to the end."""
-    topic_log = subscription.topic.log
-    entries = topic_log.entries_between(subscription.cursor.mark_delete, topic_log.last_confirmed)
-    count = topic_log.entry_count
-    return entries, topic_log.total_bytes * min(entries, count) // count if count else 0
+async def backlog_bytes(subscription: Subscription) -> int:
+    """Return the bytes from the first entry that is not acknowledged to the end.
+
+    Cancellation: safe.
+    """
+    cursor = subscription.cursor
+    return await subscription.topic.log.bytes_behind(cursor.mark_delete) if cursor.backlog_entries else 0
+
+
+async def _is_too_large(subscription: Subscription, limit_bytes: int) -> bool:
+    """Return whether a backlog reaches a limit; nothing is read where the whole topic is below."""
+    is_possible = limit_bytes == 0 or subscription.topic.log.total_bytes >= limit_bytes
+    return is_possible and await backlog_bytes(subscription) >= limit_bytes
 
 
 def _counted(topic: Topic) -> list[Subscription]:
@@ -74,8 +67,11 @@ async def exceeded(topic: Topic) -> list[Quota]:
     """
     found = []
     quota = topic.policies.size_quota
-    if quota.limit_bytes >= 0 and any(backlog(one)[1] >= quota.limit_bytes for one in _counted(topic)):
-        found.append(quota)
+    if quota.limit_bytes >= 0:
+        for subscription in _counted(topic):
+            if await _is_too_large(subscription, quota.limit_bytes):
+                found.append(quota)
+                break
     quota = topic.policies.age_quota
     if quota.limit_s > 0 and topic.log.entry_count:
         time_ms = topic.broker.now_ms() - quota.limit_s * 1000
@@ -126,9 +122,9 @@ async def enforce(topic: Topic) -> None:
             continue
         for subscription in _counted(topic):
             if quota is topic.policies.size_quota:
-                dropped = entries_to_drop(*backlog(subscription), quota.limit_bytes)
-                if dropped:
-                    await subscription.drop_oldest(dropped)
+                if await _is_too_large(subscription, quota.limit_bytes):
+                    kept = int(quota.limit_bytes * KEPT_SHARE)
+                    await subscription.drop_up_to(await topic.log.position_leaving(kept))
             else:
                 await subscription.expire(quota.limit_s * KEPT_SHARE)
 

@@ -460,12 +460,23 @@ class Subscription:
                 await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
         await self._skip_to(position)
 
-    async def drop_oldest(self, entries: int) -> None:
-        """Acknowledge so many entries from the mark-delete position on, acknowledged ones among them.
+    async def drop_up_to(self, position: Position) -> None:
+        """Acknowledge everything up to a position, to evict it.
 
         Cancellation: it is acknowledged all the same.
         """
-        await self._skip_to(self.topic.log.position_behind(self.cursor.mark_delete, entries))
+        await self._skip_to(position)
+
+    async def expire_up_to(self, position: Position) -> None:
+        """Acknowledge everything up to a position; what is acknowledged behind it and the consumers stay as they are.
+
+        Raises:
+            NotAllowed: the cursor is the broker's own.
+
+        Cancellation: it is acknowledged all the same.
+        """
+        refuse_internal(self.name)
+        await self._expire_up_to(position)
 
     async def expire(self, age_s: float) -> None:
         """Acknowledge what was published longer ago than that.
@@ -476,10 +487,13 @@ class Subscription:
             return  # what is not compacted yet may hold the last message of a key, however old
         now_ms = self.topic.broker.now_ms()
         position = await self.topic.log.position_before_age(now_ms - int(age_s * 1000), self.cursor.mark_delete)
+        await self._expire_up_to(position)
+
+    async def _expire_up_to(self, position: Position) -> None:
         before = self.cursor.backlog_entries
         await self._skip_to(position)
         self.expired_messages += before - self.cursor.backlog_entries
-        self.last_expired_ms = now_ms
+        self.last_expired_ms = self.topic.broker.now_ms()
 
     async def _skip_to(self, position: Position) -> None:
         position = min(position, self.topic.log.last_confirmed)

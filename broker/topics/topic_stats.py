@@ -65,7 +65,9 @@ def topic_stats(
         "averageMsgSize": bytes_in / messages_in if messages_in else 0.0,
         "msgChunkPublished": any(producer.has_chunks for producer in topic.producers.values()),
         "storageSize": topic.log.total_bytes,
-        "backlogSize": max((backlog_bytes(subscription) for subscription in topic.subscriptions.values()), default=0),
+        "backlogSize": max(
+            (about_backlog_bytes(subscription) for subscription in topic.subscriptions.values()), default=0
+        ),
         "backlogQuotaLimitSize": topic.policies.size_quota.limit_bytes,
         "backlogQuotaLimitTime": topic.policies.age_quota.limit_s,
         **_oldest_message(topic),
@@ -151,7 +153,7 @@ def subscription_stats(
         "messageAckRate": acked,
         "chunkedMessageRate": 0,
         "msgBacklog": backlog,
-        "backlogSize": backlog_bytes(subscription) if with_backlog_bytes else -1,
+        "backlogSize": about_backlog_bytes(subscription) if with_backlog_bytes else -1,
         "earliestMsgPublishTimeInBacklog": 0,
         "msgBacklogNoDelayed": backlog - subscription.delayed_entries,
         "blockedSubscriptionOnUnackedMsgs": subscription.is_blocked,
@@ -268,11 +270,10 @@ def _printable_map(texts: Mapping[str, str]) -> Json:
     return {printable(key): printable(value) for key, value in texts.items()}
 
 
-def backlog_bytes(subscription: Subscription) -> int:
-    """Return about how many bytes a subscription has before it: its share of the log by number of entries."""
+def about_backlog_bytes(subscription: Subscription) -> int:
+    """Return about how many bytes a subscription has before it; `TopicLog.bytes_behind` reads the exact number."""
     log = subscription.topic.log
-    entries = log.entry_count
-    return log.total_bytes * min(subscription.cursor.backlog_entries, entries) // entries if entries else 0
+    return log.about_bytes_behind(subscription.cursor.mark_delete) if subscription.cursor.backlog_entries else 0
 
 
 def internal_stats(topic: Topic) -> Json:

@@ -31,6 +31,8 @@ async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
         with_consumers=not call.flag("excludeConsumers"),
         with_backlog_bytes=call.flag("subscriptionBacklogSize", default=True),
     )
+    if topic.name.is_persistent and call.flag("subscriptionBacklogSize", default=True):
+        await _measure_backlogs(topic, stats)
     if not call.flag("getEarliestTimeInBacklog"):
         return stats
     earliest = 0
@@ -41,6 +43,20 @@ async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
             earliest = min(earliest, time_ms) if earliest and time_ms else earliest or time_ms
     stats["earliestMsgPublishTimeInBacklogs"] = earliest
     return stats
+
+
+async def _measure_backlogs(topic: Topic, stats: dict[str, Any]) -> None:
+    """Replace the estimated bytes of the backlogs by exact ones."""
+    measured: dict[Position, int] = {}
+    for name, shown in stats["subscriptions"].items():
+        subscription = topic.subscriptions.get(name)
+        if subscription is None or not shown["backlogSize"]:
+            continue
+        mark = subscription.cursor.mark_delete
+        if mark not in measured:
+            measured[mark] = await topic.log.bytes_behind(mark)
+        shown["backlogSize"] = measured[mark]
+    stats["backlogSize"] = max((each["backlogSize"] for each in stats["subscriptions"].values()), default=0)
 
 
 async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:

@@ -115,8 +115,7 @@ async def _expire_to(call: Call) -> None:
     target = position_of(body)
     if is_excluded(body):
         target = Position(target.ledger_id, target.entry_id - 1)
-    if min(target, topic.log.last_confirmed) > subscription.cursor.mark_delete:
-        await subscription.seek(topic.log.next_position(min(target, topic.log.last_confirmed)))
+    await subscription.expire_up_to(target)
 
 
 async def _reset_to_time(call: Call) -> None:

@@ -18,6 +18,7 @@ from ..ports import LogPort
 from .ledger_file import LedgerFile
 
 _COMPACT_AT = 1024
+_MOST_SUMMED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,22 @@ class Ledger:
             if total > max_bytes and count:
                 return found[:count]
         return found
+
+    def about_bytes_from(self, start: int) -> int:
+        """Return about how many payload bytes confirmed entries have from ``start`` on, without reading the disk.
+
+        Exact for the few last entries, in proportion to their number for others that memory holds, and for the rest.
+        """
+        entries = self.confirmed - start
+        if entries <= 0:
+            return 0
+        if start >= self.first_cached and entries <= _MOST_SUMMED:
+            return sum(len(entry.payload) for entry in self.cached(start, entries, self.totals.bytes))
+        in_memory = self.appended - self.first_cached
+        cached = self.cached_bytes - in_memory * ENTRY_OVERHEAD_BYTES
+        if start >= self.first_cached:
+            return cached * entries // in_memory
+        return cached + (self.totals.bytes - cached) * (self.first_cached - start) // self.first_cached
 
     def evict(self, entries: int) -> int:
         """Drop up to that many of the oldest entries that memory holds and return the bytes that they took."""

@@ -28,7 +28,7 @@ from ....wire.position import Position
 from ..disk.disk import Disk, DiskFile
 from ..disk.failures import DamagedFile, disk_action
 from ..entry import StoredEntry
-from ..journal.format import EntryRecord, decode_records, publish_time_of
+from ..journal.format import ENTRY_HEAD_BYTES, EntryRecord, decode_records, publish_time_of
 
 _MAGIC = b"BLK1"
 _HEAD = struct.Struct("<4sIQQIIqq")  # magic, crc, ledger, first entry, entries, body bytes, oldest, newest publish time
@@ -117,6 +117,51 @@ class LedgerFile:
                     last = record.entry_id
                 start = last + 1
         return None
+
+    def bytes_from(self, start: int, end: int) -> int:
+        """Return the payload bytes of the entries from ``start`` on and below ``end``."""
+        size = 0
+        with self._lock, self._opened() as file:
+            self._index_up_to(file, end)
+            for block in reversed(range(len(self._offsets))):
+                first, behind = self._entries_of(block)
+                if behind <= start:
+                    break
+                if start <= first and behind <= end:
+                    size += self._payload_bytes(block)
+                elif first < end:
+                    records = self._block_with(file, first)
+                    size += sum(len(record.payload) for record in records if start <= record.entry_id < end)
+        return size
+
+    def first_within(self, max_bytes: int, end: int) -> int:
+        """Return the first of the last entries below ``end`` that together have at most ``max_bytes`` of payload."""
+        with self._lock, self._opened() as file:
+            self._index_up_to(file, end)
+            for block in reversed(range(len(self._offsets))):
+                first, behind = self._entries_of(block)
+                if behind <= end and self._payload_bytes(block) <= max_bytes:
+                    max_bytes -= self._payload_bytes(block)
+                    end = first
+                elif first < end:
+                    for record in reversed(self._block_with(file, first)):
+                        if record.entry_id >= end:
+                            continue
+                        max_bytes -= len(record.payload)
+                        if max_bytes < 0:
+                            return record.entry_id + 1
+                    end = first
+        return end
+
+    def _entries_of(self, block: int) -> tuple[int, int]:
+        """Return the first entry of a block and the one behind its last."""
+        is_last = block + 1 == len(self._offsets)
+        return self._first_entries[block], self._entries if is_last else self._first_entries[block + 1]
+
+    def _payload_bytes(self, block: int) -> int:
+        first, behind = self._entries_of(block)
+        end = self._end if block + 1 == len(self._offsets) else self._offsets[block + 1]
+        return end - self._offsets[block] - _HEAD.size - (behind - first) * ENTRY_HEAD_BYTES
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[DiskFile]:

@@ -127,6 +127,17 @@ class LedgerList:
         """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
         return max(0, self._ordinal(up_to) - self._ordinal(after))
 
+    def about_bytes_behind(self, position: Position) -> int:
+        """Return about how many payload bytes lie behind ``position``, without reading the disk."""
+        size = 0
+        for ledger_id in reversed(self._ids):
+            ledger = self.ledgers_by_id[ledger_id]
+            if ledger_id <= position.ledger_id:
+                start = max(position.entry_id + 1, 0) if ledger_id == position.ledger_id else ledger.confirmed
+                return size + ledger.about_bytes_from(start)
+            size += ledger.totals.bytes
+        return size
+
     def position_behind(self, after: Position, entries: int) -> Position:
         """Return the position of a confirmed entry, so many behind ``after``; of the last one if there are fewer."""
         wanted = self._ordinal(after) + entries
