@@ -128,6 +128,7 @@ class BrokerService:
         self._incarnations = TopicIncarnations(self)
         self._producer_names = 0
         self._changed_namespaces: set[str] = set()
+        self._unloading: Unloading | None = None
         self._started_ms = 0
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -180,7 +181,8 @@ class BrokerService:
         if self.config.unload_idle_after_s:
             unloading = Unloading(self, self._incarnations, lambda topic: self._retention(topic)[0])
             self._every(self.config.unload_idle_after_s / LOOKS, unloading.unload_idle, "idle topics")
-            self.tasks.start(unloading.load_due(), "loading what policies wait for")
+            self.tasks.keep(unloading.keep_loading_due, "loading what policies wait for")
+            self._unloading = unloading
 
     async def _prepare_security(self) -> None:
         """Read keys and certificates, before anybody can connect."""
@@ -274,8 +276,10 @@ class BrokerService:
         for connection in list(self.connections):
             connection.read_on()
 
-    def _note_policies(self, namespace: str) -> None:
-        """Have loaded topics obey changed policies, once for all changes of this turn."""
+    def _note_policies(self, namespace: str, topic: str) -> None:
+        """Have topics obey changed policies, the loaded ones once for all changes of this turn."""
+        if self._unloading is not None:
+            self._unloading.note_policies(namespace, topic)
         if not self._changed_namespaces:
             asyncio.get_running_loop().call_soon(self._follow_policies)
         self._changed_namespaces.add(namespace)

@@ -72,8 +72,8 @@ class Namespaces:
         cluster_name: of this broker.
         config: the broker's settings, with those that were changed while it runs.
         policy_changes: how often policies of namespaces or topics changed.
-        on_policies: told the namespace, ``tenant/name``, whose policies or those of a topic in it changed; "" where
-            `config` changed, and with it those of all.
+        on_policies: called with the namespace, ``tenant/name``, whose policies changed, and the topic in it if only
+            those of that topic did; with empty names where `config` changed, and with it those of all.
     """
 
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
@@ -83,7 +83,7 @@ class Namespaces:
         self._base_config = config
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self.policy_changes = 0
-        self.on_policies: Callable[[str], None] = _tell_nobody
+        self.on_policies: Callable[[str, str], None] = _tell_nobody
         self._effective: dict[str, EffectivePolicies] = {}  # of topics about which nothing is said, by namespace
         self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
@@ -368,7 +368,7 @@ class Namespaces:
     def partitions(self, base: TopicName) -> int:
         """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist."""
         value = self._value(_topic_path(PARTITIONED_TOPICS, base))
-        return 0 if value is None else int(value["partitions"])
+        return 0 if value is None else min(int(value["partitions"]), MAX_PARTITIONS)
 
     def partitioned_topics(self, namespace: str, domain: str = DOMAINS[0]) -> list[TopicName]:
         """Return the partitioned topics of ``tenant/name``."""
@@ -485,9 +485,11 @@ class Namespaces:
     def _count_change(self, path: str) -> None:
         if path.startswith((POLICIES, TOPIC_POLICIES)):
             self.policy_changes += 1
-            namespace = "/".join(path.split("/")[3:5])
+            parts = path.split("/")
+            namespace = "/".join(parts[3:5])
             self._effective.pop(namespace, None)
-            self.on_policies(namespace)
+            topic = f"{parts[5]}://{namespace}/{unquote(parts[6])}" if len(parts) == 7 else ""
+            self.on_policies(namespace, topic)
         elif path.startswith(RESOURCE_GROUPS):
             self._tell_all()
         elif path == CONFIGURATION:
@@ -513,7 +515,7 @@ class Namespaces:
         """Have all topics follow a change that may concern any of them."""
         self.policy_changes += 1
         self._effective.clear()
-        self.on_policies("")
+        self.on_policies("", "")
 
     async def _load(self, root: str) -> None:
         """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""
@@ -610,7 +612,7 @@ class Namespaces:
         self._forget(path)
 
 
-def _tell_nobody(namespace: str) -> None:
+def _tell_nobody(namespace: str, topic: str) -> None:
     pass
 
 

@@ -145,7 +145,8 @@ class Inactivity:
                     continue
                 key = (str(topic.name), subscription.name)
                 keys.append(key)
-                state = (subscription, topic.joins, subscription.cursor.mark_delete)
+                # Neither a producer that joins nor the expiry of its messages is a use of the subscription.
+                state = (subscription, subscription.joins, subscription.resets)
                 now_ms = self._broker.now_ms()
                 since_ms = self._subscriptions.since(key, None if subscription.consumers else state, now_ms)
                 if now_ms - since_ms >= wait_ms:

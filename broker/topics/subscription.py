@@ -66,6 +66,7 @@ class Subscription:
         delays: what waits for its time; None unless consumers share it.
         dispatcher: gives entries to consumers; None until the first consumer says of which type it is.
         creation: ends when the cursor is on the disk; None once it is.
+        joins: how many consumers it has had since the topic was loaded.
         resets: how often its position was moved by a seek.
         dispatch_limits: those of its topic and its own, as far as there are any.
         throttled: how often one of them made it wait, by Pulsar's names of these statistics.
@@ -89,6 +90,7 @@ class Subscription:
         self.last_expired_ms = 0
         self.created_ms = topic.broker.now_ms()
         self.meter = Meter(4)
+        self.joins = 0
         self.resets = 0
         self._rate_limit: RateLimit | None = None
         self.dispatch_limits: tuple[RateLimit, ...] = ()
@@ -226,6 +228,7 @@ class Subscription:
                 self.delays = Delays(partial(broker.namespaces.delayed_delivery, topic.name), broker.now_ms, self.wake)
             self.dispatcher = self._dispatcher(command)
         assert self.dispatcher is not None
+        self.joins += 1
         self.dispatcher.add(consumer)
 
     def _dispatcher(self, command: CommandSubscribe) -> Dispatcher:

@@ -6,7 +6,8 @@ that retention lets go, or subscriptions that expire, or is to be deleted as ina
 keeps of its log no more than the line of the catalogue. Whoever uses the topic has it loaded again.
 
 Nothing is loaded at a start. So that policies hold for topics that nobody uses any more, those with a policy that works
-by time are loaded once after the start, and unloaded at once where it has nothing to do.
+by time are loaded once after the start, and again after such a policy changed; they are unloaded at once where it has
+nothing to do.
 
 An unloaded topic is a cycle of objects, which only the garbage collector gives back; it is called when there are many.
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import MagnetarError
-from ...wire.topic_name import parse_topic_name
+from ...wire.topic_name import TopicName, parse_topic_name
 from ..policies.effective import EVICTION
 from ..storage.cursors.names import is_internal
 from .inactivity import Idleness, is_unused, loaded_topics
@@ -70,6 +71,10 @@ class Unloading:
         self._retention_ms = retention_ms
         self._idle = Idleness()
         self._garbage = 0
+        self._seen: dict[str, EffectivePolicies] = {}  # by namespace: what its topics were last loaded for
+        self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after the start
+        self._has_changed = asyncio.Event()
+        self._has_changed.set()
 
     async def unload_idle(self) -> None:
         """Unload the topics that were idle for long enough.
@@ -98,16 +103,40 @@ class Unloading:
             self._garbage = 0
             gc.collect()
 
-    async def load_due(self) -> None:
-        """Load, once after a start, the topics of which policies have to change something though nobody uses them.
+    def note_policies(self, namespace: str, topic: str) -> None:
+        """Have the topics loaded that changed policies concern; names as in `Namespaces.on_policies`."""
+        self._changed[namespace, topic] = None
+        self._has_changed.set()
+
+    async def keep_loading_due(self) -> None:
+        """Do `load_due` after the start and after each change of policies, as long as it runs.
 
         Cancellation: safe.
         """
+        while True:
+            await self._has_changed.wait()
+            await self.load_due()
+
+    async def load_due(self) -> None:
+        """Load the topics of which changed policies have to change something though nobody uses them.
+
+        Cancellation: safe.
+        """
+        self._has_changed.clear()
+        changed, self._changed = self._changed, {}
+        concerned = [(namespace, topic) for namespace, topic in changed if topic or self._is_new(namespace)]
+        if not concerned:
+            return
+        is_any = ("", "") in concerned
+        namespaces = {namespace for namespace, topic in concerned if not topic}
+        topics = {topic for _, topic in concerned}
         for number, name in enumerate(self._broker.storage.log_names()):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
             topic_name = parse_topic_name(name)
             if name in self._broker.topics or not is_limited(topic_name):
+                continue
+            if not is_any and topic_name.namespace_name not in namespaces and str(topic_name.base) not in topics:
                 continue
             try:
                 if not works_by_time(self._broker.namespaces.effective(topic_name)):
@@ -119,6 +148,16 @@ class Unloading:
                 log.warning("%s could not be loaded, which its policies wait for: %s", name, error)
             except Exception:  # whatever it is, the other topics have to go on
                 log.exception("%s could not be loaded, which its policies wait for", name)
+
+    def _is_new(self, namespace: str) -> bool:
+        """Return whether topics of a namespace have other policies than when they were last loaded."""
+        if not namespace:
+            return True
+        tenant, _, local = namespace.partition("/")
+        policies = self._broker.namespaces.effective(TopicName("persistent", tenant, local, "any"))
+        is_new = self._seen.get(namespace) != policies
+        self._seen[namespace] = policies
+        return is_new
 
     def _unload(self, topic: Topic) -> None:
         self._incarnations.unload(topic.name)

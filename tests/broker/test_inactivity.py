@@ -117,6 +117,24 @@ def test_subscriptions_without_consumers_expire(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_producers_and_expired_messages_do_not_keep_a_subscription(tmp_path: Path) -> None:
+    settings = (
+        "subscriptionExpirationTimeMinutes=0.05\nsubscriptionExpiryCheckIntervalInMinutes=0.002\n"
+        "ttlDurationDefaultInSeconds=1\nmessageExpiryCheckIntervalInMinutes=0.002\n"
+    )
+    with broker(tmp_path, settings) as (_, client, admin):
+        client.subscribe("t", "left").close()
+
+        def is_gone() -> bool:
+            producer = client.create_producer("t")
+            producer.send(b"x")
+            producer.close()
+            return not stats(admin, "t")["subscriptions"]
+
+        wait_for(is_gone, "the subscription to expire while producers come and go")
+
+
+@pytest.mark.slow
 def test_messages_older_than_the_time_to_live_are_acknowledged(tmp_path: Path) -> None:
     settings = "ttlDurationDefaultInSeconds=1\nmessageExpiryCheckIntervalInMinutes=0.002\n"
     with broker(tmp_path, settings) as (_, client, admin):

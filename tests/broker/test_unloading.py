@@ -144,3 +144,18 @@ def test_who_comes_while_a_topic_is_unloaded_finds_it_whole(tmp_path: Path, seed
             consumer = client.subscribe(name, "s")
             found = [int(consumer.receive(10_000).data()) for _ in range(sent[name] - received[name])]
             assert found == list(range(received[name], sent[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["namespaces/public/default", "persistent/public/default/idle"])
+def test_a_policy_set_after_a_topic_was_unloaded_holds_for_it(tmp_path: Path, path: str) -> None:
+    with broker(tmp_path, f"{FAST}brokerDeleteInactiveTopicsFrequencySeconds=0.2\n") as (_, client, admin):
+        client.create_producer("idle").close()
+        wait_for(lambda: loaded(admin) == set(), "the idle topic to be unloaded")
+        policy = {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 1,
+            "deleteWhileInactive": True,
+        }
+        admin.post(f"{path}/inactiveTopicPolicies", json=policy).raise_for_status()
+        wait_for(lambda: existing(admin) == set(), "the idle topic to be deleted though nobody used it")

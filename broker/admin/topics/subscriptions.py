@@ -111,7 +111,7 @@ async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int)
 
 async def _expire_to(call: Call) -> None:
     reason = "Expire message at position is not supported for partitioned-topic"
-    topic, subscription, body = await _with_message_id(call, reason)
+    _, subscription, body = await _with_message_id(call, reason)
     target = position_of(body)
     if is_excluded(body):
         target = Position(target.ledger_id, target.entry_id - 1)

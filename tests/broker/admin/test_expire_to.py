@@ -32,7 +32,7 @@ async def test_acknowledgements_behind_the_position_stay(is_excluded: bool, brok
     _, subscription, positions = await filled(broker)
     subscription.cursor.acknowledge([(positions[4], None)])
     ledger_id, entry_id = positions[2]
-    body = {"ledgerId": ledger_id, "entryId": entry_id, "isExcluded": is_excluded}
+    body = {"ledgerId": ledger_id, "entryId": entry_id, "excluded": is_excluded}
     assert (await broker.http.post(PATH, json=body)).status_code == 204
     left = [0, 1, 2, 3, 4, 5][2 if is_excluded else 3 :]
     left.remove(4)
@@ -45,16 +45,7 @@ async def test_acknowledgements_behind_the_position_stay(is_excluded: bool, brok
 async def test_consumers_stay_connected(broker: RunningBroker) -> None:
     topic, subscription, positions = await filled(broker)
     sink = await Raw.connected(broker.service.port)
-    sink.send(
-        "SUBSCRIBE",
-        topic=NAME,
-        subscription="s",
-        subType="Shared",
-        consumer_id=1,
-        request_id=1,
-        initialPosition="Earliest",
-    )
-    await sink.expect("SUCCESS")
+    await sink.request("SUBSCRIBE", topic=NAME, subscription="s", subType="Shared", consumer_id=1, request_id=1)
     ledger_id, entry_id = positions[1]
     assert (await broker.http.post(PATH, json={"ledgerId": ledger_id, "entryId": entry_id})).status_code == 204
     assert len(subscription.consumers) == 1
