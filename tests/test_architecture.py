@@ -81,7 +81,7 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("topics",),
         ("permissions", "resource_quotas"),
         ("namespaces",),
-        ("brokers", "clusters", "tenants", "resource_groups", "schemas", "metrics", "forward"),
+        ("broker_stats", "brokers", "clusters", "tenants", "resource_groups", "schemas", "metrics", "forward"),
         ("absent",),
         ("app",),
     ),

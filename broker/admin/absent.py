@@ -62,15 +62,6 @@ def _set_rack(call: Call) -> Response:
     raise not_supported("the rack of a bookie", "there are no bookies, the broker keeps its topics itself")
 
 
-def _allocator(call: Call) -> Response:
-    name = call.text("allocator")
-    if name not in ("default", "ml-cache"):
-        raise Refused(406, f"Invalid allocator name : {name}")
-    raise not_supported("the statistics of an allocator", "there is no JVM; /metrics has the memory of the process")
-
-
-_NO_JVM = refusing(not_supported("the list of JMX beans", "there is no JVM; /metrics has what is measured"))
-_NO_JSON_METRICS = refusing(not_supported("metrics as JSON", "take them from /metrics, for Prometheus"))
 _NO_LOAD_MANAGER = refusing(Refused(409, "there is no load manager: the only broker of the cluster has all topics"))
 _NO_SHUTDOWN = refusing(
     not_supported("a shutdown by request", "send SIGTERM to the process, which then closes all topics")
@@ -99,11 +90,8 @@ ROUTES: Routes = (
     ("GET", f"{_BOOKIES}/racks-info/{{bookie}}", _no_rack),
     ("POST", f"{_BOOKIES}/racks-info/{{bookie}}", _set_rack),
     ("DELETE", f"{_BOOKIES}/racks-info/{{bookie}}", _no_rack),
-    ("GET", f"{_STATS}/allocator-stats/{{allocator}}", _allocator),
     ("GET", f"{_STATS}/bookieops", lambda _: as_json({})),
     ("GET", f"{_STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", _NO_LOAD_MANAGER),
-    ("GET", f"{_STATS}/mbeans", _NO_JVM),
-    ("GET", f"{_STATS}/metrics", _NO_JSON_METRICS),
     ("POST", "/admin/v2/brokers/shutdown", _NO_SHUTDOWN),
     ("GET", f"{NAMESPACE}/scanOffloadedLedgers", _NO_OFFLOAD),
     ("GET", f"{TOPIC}/backlog", _NO_OFFLINE),

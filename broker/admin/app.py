@@ -18,7 +18,7 @@ from ...web.openapi import pages
 from ...web.router import raw_path
 from ...wire.topic_name import DOMAINS
 from ..policies.namespaces import Namespaces
-from . import absent, brokers, clusters, permissions, resource_groups, resource_quotas, schemas, tenants
+from . import absent, broker_stats, brokers, clusters, permissions, resource_groups, resource_quotas, schemas, tenants
 from .call import Call
 from .forward import PACKAGES, Forwarder, WorkerTls, forwards
 from .forwarded_identity import Vouch
@@ -53,6 +53,7 @@ ROUTES = (
     *refused_policies.ROUTES,
     *namespaces.ROUTES,
     *brokers.ROUTES,
+    *broker_stats.ROUTES,
     *schemas.ROUTES,
     ("GET", "/metrics", _metrics),
     # `{domain}` takes any word, so topics come last.

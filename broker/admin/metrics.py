@@ -54,7 +54,7 @@ _SUBSCRIPTION = (
     ("pulsar_out_messages_total", "msgOutCounter"),
 )
 THROTTLED = "pulsar_subscription_dispatch_throttled_{}_events"
-_REASONS = ("subscription", "topic")
+_REASONS = ("subscription", "topic", "broker")
 _BROKER_SUMS = {
     "pulsar_broker_subscriptions_count": "pulsar_subscriptions_count",
     "pulsar_broker_producers_count": "pulsar_producers_count",
