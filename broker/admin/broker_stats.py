@@ -84,7 +84,7 @@ def _metric(values: dict[str, Any], **dimensions: str) -> dict[str, Any]:
 
 def _beans(_: Call) -> Response:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    beans = {
+    beans: dict[str, dict[str, Any]] = {
         "Memory": {"HeapMemoryUsage": {"used": _memory_bytes()}},
         "OperatingSystem": {
             "Name": platform.system(),
