@@ -71,7 +71,8 @@ class ProducerConfig:
             brokers route an entry by its first key. Then sequence ids are given when a batch is closed, key by key.
         batch_max_messages: messages in an entry; with KeyBased of all keys together, as in Pulsar's clients.
         batch_max_bytes: bytes of payload in an entry, before compression.
-        batch_max_delay_ms: time since the first message of the entry.
+        batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` does
+            not wait so long: it leaves as soon as no other entry of the producer is in flight.
         empty_deletes: an empty message removes its key from the compacted topic, as with Java clients. Off, one that
             is sent without batching stays there, empty as it is, as with C++ clients.
         max_pending_messages: messages sent but not yet stored. An entry is taken while the number is below this, so

@@ -129,12 +129,17 @@ class InterceptedPartitionedProducer(PartitionedProducer):
         options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
+    def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """Take a message whose caller waits for the receipt; as `PartitionedProducer.send_awaited`."""
+        options = with_time(options, self._clock)
+        return self._interceptors.send(self._interceptors.before(payload, options), super().send_awaited)
+
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id; as `PartitionedProducer.send`."""
         if self._config.block_if_queue_full:
             options = with_time(options, self._clock)
             await self.ready()
-        return await self.send_nowait(payload, **options)
+        return await self.send_awaited(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
         """Refuse an entry.

@@ -34,9 +34,21 @@ class OpenBatch:
         bytes: of all payloads, keys and properties.
         created_s: when the first message came, in seconds of the event loop's clock.
         timer: closes the batch; None while it is empty.
+        is_awaited: whether a caller waits for one of the messages, so that the batch leaves as soon as nothing is in
+            flight.
     """
 
-    __slots__ = ("_max_bytes", "_max_messages", "bytes", "created_s", "futures", "headers", "payloads", "timer")
+    __slots__ = (
+        "_max_bytes",
+        "_max_messages",
+        "bytes",
+        "created_s",
+        "futures",
+        "headers",
+        "is_awaited",
+        "payloads",
+        "timer",
+    )
 
     def __init__(self, max_messages: int, max_bytes: int):
         self._max_messages = max_messages
@@ -47,6 +59,7 @@ class OpenBatch:
         self.bytes = 0
         self.created_s = 0.0
         self.timer: TimerHandle | None = None
+        self.is_awaited = False
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -104,6 +117,7 @@ class OpenBatch:
         """Empty the batch and return the futures of its messages."""
         futures = self.futures
         self.headers, self.payloads, self.futures, self.bytes = [], [], [], 0
+        self.is_awaited = False
         return futures
 
 

@@ -123,17 +123,24 @@ class PartitionedProducer(Closing):
             while self._config.block_if_queue_full and not lazy.has_room:
                 await lazy.settled()
             if not lazy.is_open:
-                return await lazy.hold(_sender(message), len(payload))
+                return await lazy.hold(_sender(message, is_awaited=True), len(payload))
         return await chosen.send(payload, **options)
+
+    def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
+        """Take a message whose caller waits for the receipt; as `Producer.send_awaited`."""
+        return self._take(payload, options, is_awaited=True)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
         """Take a message for the partition that the router chooses; as `Producer.send_nowait`."""
+        return self._take(payload, options, is_awaited=False)
+
+    def _take(self, payload: bytes, options: SendOptions, *, is_awaited: bool) -> asyncio.Future[MessageId]:
         options = with_time(options, self._clock)
         message = OutgoingMessage.of(payload, options)
         chosen = self._choose(message)
         if self._lazy and (lazy := self._lazy.get(chosen)) is not None:
-            return lazy.hold(_sender(message), len(payload))
-        return chosen.send_nowait(payload, **options)
+            return lazy.hold(_sender(message, is_awaited=is_awaited), len(payload))
+        return chosen.send_awaited(payload, **options) if is_awaited else chosen.send_nowait(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
         """Send a whole entry to the partition that the router chooses; as `Producer.send_entry`."""
@@ -236,7 +243,9 @@ class PartitionedProducer(Closing):
         await asyncio.gather(*(producer.close() for producer in self.producers))
 
 
-def _sender(message: OutgoingMessage) -> Callable[[Producer], asyncio.Future[MessageId]]:
+def _sender(message: OutgoingMessage, *, is_awaited: bool) -> Callable[[Producer], asyncio.Future[MessageId]]:
     """Return what hands a message to a producer."""
     options = message.options()
+    if is_awaited:
+        return lambda producer: producer.send_awaited(message.payload, **options)
     return lambda producer: producer.send_nowait(message.payload, **options)

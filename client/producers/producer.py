@@ -5,6 +5,10 @@ connection only ever sees bytes of that queue: a new one gets all of it again, i
 is lost by a broken connection; an entry whose receipt was lost with it may be stored twice (deduplication on the broker
 removes it, as its sequence ids are the same).
 
+The open batch leaves when it is full or its delay has passed. A batch with an awaited message does not wait for the
+delay: it leaves at the end of the loop's turn if nothing is in flight, otherwise with the receipt of what is. So a
+single caller waits for one round trip only, while the messages of many concurrent callers still share an entry.
+
 Source: Pulsar binary protocol, section Producer.
 """
 
@@ -128,10 +132,14 @@ class Producer(Attachable, Closing):
         self._check_open()
         admission = self._admission
         if admission.waiting or admission.room <= admission.admitted:
+            self._hurry()
             await admission.wait(self._check_open)
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id once the broker has stored it.
+
+        The message shares an entry with what else is sent in the same turn of the event loop or while another entry is
+        in flight; it does not wait for ``batch_max_delay_ms``, as those of `send_nowait` do.
 
         A message with ``deliver_at_ms`` goes out alone and is given out at that time, in ms since 1970, by Shared and
         Key_Shared subscriptions; others give it out at once. ``deliver_after``, a timedelta, is the same counted from
@@ -151,7 +159,13 @@ class Producer(Attachable, Closing):
         if self._config.block_if_queue_full:
             options = with_time(options, self._clock)
             await self.ready()
-        return await self.send_nowait(payload, **options)
+        return await self.send_awaited(payload, **options)
+
+    def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
+        """Take a message whose caller waits for the receipt; as `send_nowait`, without waiting for a batch to fill."""
+        future = self.send_nowait(payload, **options)
+        self._hurry()
+        return future
 
     def send_nowait(  # noqa: PLR0913 - a dictionary of them would cost each message more
         self,
@@ -343,6 +357,23 @@ class Producer(Attachable, Closing):
                 "sequence_id is given, and batching_type KeyBased numbers messages by key; batch by Default, or not"
             )
 
+    def _hurry(self) -> None:
+        """Send the open batch without its delay: now that a caller waits, as soon as nothing is in flight."""
+        batch = self._batch
+        if batch.payloads and not batch.is_awaited:
+            batch.is_awaited = True
+            self._close_awaited_soon()
+
+    def _close_awaited_soon(self) -> None:
+        """Send an awaited batch at the end of the loop's turn, with what else is handed over in it."""
+        if not self._pending:
+            self._loop.call_soon(self._close_awaited)
+
+    def _close_awaited(self) -> None:
+        # A batch that filled up meanwhile is in flight: what was handed over after it waits for its receipt.
+        if self._batch.is_awaited and not self._pending:
+            self._close_batch()
+
     def _close_batch(self) -> None:
         """Send what the open batch holds."""
         batch = self._batch
@@ -406,6 +437,8 @@ class Producer(Attachable, Closing):
             send.complete(signed_64(position.ledgerId), signed_64(position.entryId), self._partition)
             if self._admission.waiting:
                 self._admission.admit()
+            if self._batch.is_awaited:
+                self._close_awaited_soon()
         elif self._pending.judge(receipt.sequence_id) is Verdict.AHEAD:
             self._resend_all(f"receipt {receipt.sequence_id} is ahead of the oldest pending entry")
         else:
@@ -426,6 +459,8 @@ class Producer(Attachable, Closing):
                 # Sending the same bytes again cannot help; what follows is not concerned.
                 pending.pop().fail(refused)
                 self._admission.admit()
+                if self._batch.is_awaited:
+                    self._close_awaited_soon()
                 return
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 

@@ -48,6 +48,11 @@ def test_messages_go_there_and_back(blocking: Client, topic: str) -> None:
     producer.close()
 
 
+def test_a_blocking_send_does_not_wait_for_its_batch_to_fill(blocking: Client, topic: str) -> None:
+    producer = blocking.create_producer(topic, ProducerConfig(batch_max_delay_ms=20_000, send_timeout_ms=15_000))
+    assert [producer.send(b"x").batch_size for _ in range(3)] == [1, 1, 1]
+
+
 def test_many_messages_are_handed_over_without_waiting(blocking: Client, topic: str) -> None:
     producer = blocking.create_producer(topic, ProducerConfig(block_if_queue_full=True))
     results: list[tuple[MagnetarError | None, MessageId | None]] = []

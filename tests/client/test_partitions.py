@@ -17,6 +17,7 @@ from magnetar.client import (
     OutgoingMessage,
     PartitionedProducer,
     ProducerConfig,
+    ProducerInterceptor,
     ReaderConfig,
     encode_entry,
 )
@@ -116,6 +117,24 @@ async def test_a_partitioned_producer_flushes_and_closes_all_partitions(client: 
     assert await last
     with pytest.raises(ClosedError):
         await producer.send(b"late")
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("interceptors", [(), (ProducerInterceptor(),)])
+async def test_awaited_messages_do_not_wait_for_batches_of_partitions(
+    client: AsyncClient, partitioned: str, is_lazy: bool, interceptors: tuple[ProducerInterceptor, ...]
+) -> None:
+    producer = await producing(
+        client,
+        partitioned,
+        batch_max_delay_ms=600_000,
+        lazy_start_partitioned_producers=is_lazy,
+        interceptors=interceptors,
+    )
+    keys = [f"key-{index}" for index in range(8)]
+    ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"x", key=key) for key in keys)), 60)
+    assert len({i.partition for i in ids}) > 1
+    assert len(set(ids)) == len(keys)
 
 
 async def test_all_partitions_are_acknowledged_where_they_came_from(

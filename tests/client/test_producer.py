@@ -113,6 +113,66 @@ async def test_a_batch_is_closed_by_its_age(client: AsyncClient, topic: str) -> 
     assert (await asyncio.wait_for(producer.send(b"x"), 30)).batch_size == 1
 
 
+async def test_an_awaited_message_does_not_wait_for_its_batch_to_fill(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batch_max_delay_ms=600_000)
+    for index in range(3):
+        sent = await asyncio.wait_for(producer.send(b"%d" % index), 30)
+        assert (sent.batch_index, sent.batch_size) == (0, 1)
+
+
+async def test_awaited_messages_of_one_loop_turn_share_an_entry(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batch_max_delay_ms=600_000)
+    ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"x") for _ in range(50))), 30)
+    assert {i.batch_size for i in ids} == {50}
+
+
+async def test_messages_awaited_while_an_entry_is_in_flight_share_the_next_one(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batch_max_delay_ms=600_000)
+    full = producer.send_entry([b"in flight"])
+    waiting = [asyncio.ensure_future(producer.send(b"%d" % index)) for index in range(3)]
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(producer.send(b"%d" % index)) for index in range(3)]
+    ids = await asyncio.wait_for(asyncio.gather(*waiting, *later), 30)
+    assert full.done()
+    assert {i.batch_size for i in ids} == {6}
+
+
+async def test_concurrent_senders_fill_entries_in_every_round(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batch_max_delay_ms=600_000)
+
+    async def send_some() -> set[int]:
+        return {(await producer.send(b"x")).batch_size for _ in range(5)}
+
+    sizes = await asyncio.wait_for(asyncio.gather(*(send_some() for _ in range(40))), 60)
+    assert set().union(*sizes) == {40}
+
+
+async def test_messages_that_are_not_awaited_leave_with_an_awaited_one(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batch_max_delay_ms=600_000)
+    first = producer.send_nowait(b"not awaited")
+    await asyncio.sleep(0)
+    assert producer.pending_messages == 1
+    assert not first.done()
+    sent = await asyncio.wait_for(producer.send(b"awaited"), 30)
+    assert (sent.batch_index, sent.batch_size) == (1, 2)
+    assert (await first)[:2] == sent[:2]
+
+
+async def test_an_awaited_message_leaves_at_once_in_key_based_batches(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, batching_type="KeyBased", batch_max_delay_ms=600_000)
+    ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"x", key=key) for key in "abab")), 30)
+    assert [i.batch_size for i in ids] == [2, 2, 2, 2]
+    assert len({i[:2] for i in ids}) == 2
+
+
+async def test_waiting_for_room_sends_the_open_batch(client: AsyncClient, topic: str) -> None:
+    producer = await producer_of(client, topic, max_pending_messages=3, batch_max_delay_ms=600_000)
+    for index in range(3):
+        producer.send_nowait(b"%d" % index)
+    await asyncio.wait_for(producer.ready(), 30)
+    assert producer.has_room
+
+
 async def test_flush_sends_the_open_batch_and_waits_for_everything_before(client: AsyncClient, topic: str) -> None:
     producer = await producer_of(client, topic, batch_max_delay_ms=60_000)
     futures = [producer.send_nowait(b"%d" % index) for index in range(10)]
