@@ -136,7 +136,11 @@ class CredentialsUnavailable(MagnetarError):
 
 
 class OperationTimeout(MagnetarError):
-    """The broker did not answer within the operation timeout."""
+    """No answer within the operation timeout, or no message within the timeout of `receive`."""
+
+
+Timeout = OperationTimeout
+"""The same error by the name that Pulsar's Python client has for it."""
 
 
 class QueueFull(MagnetarError):

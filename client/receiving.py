@@ -50,7 +50,7 @@ class Receiving(Closing, Generic[M]):
         """Return the next message if one is queued."""
 
     @abstractmethod
-    async def receive(self, timeout_s: float | None = None) -> M:
+    async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> M:
         """Return the next message, waiting for it."""
 
     def __aiter__(self) -> Self:

@@ -35,7 +35,7 @@ PUBLIC: dict[str, set[str]] = {
         "ConsumerKeySharedPolicy", "NO_VALUE", "Base64Key",
         "DamagedEntry", "Message", "OutgoingEntry", "OutgoingMessage", "ReceivedEntry", "encode_entry",
         "BrokerError", "ClosedError", "ConnectionLost", "InvalidConfig", "InvalidTopicName", "MagnetarError",
-        "MessageTooLarge", "OperationTimeout", "PackageError", "ProducerFenced", "ProtocolError", "QueueFull",
+        "MessageTooLarge", "OperationTimeout", "Timeout", "PackageError", "ProducerFenced", "ProtocolError", "QueueFull",
         "DeploymentFailed", "RequestRefused", "TopicNotFound", "TopicTerminated", "UnpicklableFunction",
         "Schema", "SchemaInfo", "SchemaSerializationError", "AvroSchema", "JsonSchema", "Float32", "Int32",
         "Base64Bytes",

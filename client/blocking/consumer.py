@@ -74,13 +74,13 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         """Return the next message.
 
         Raises:
-            OperationTimeout: none came within ``timeout_millis``.
-            InvalidConfig: the consumer has a listener.
+            OperationTimeout: no message arrived within ``timeout_millis``; a later call returns it.
+            InvalidConfig: the consumer has a listener, or ``timeout_millis`` is not a number from 0 on.
             MagnetarError: as the asyncio `Consumer.receive`.
         """
         if self._inner.has_listener:
             raise InvalidConfig(f"the messages of {self.topic} go to its listener; subscribe without message_listener")
-        return self._thread.call(self._inner.receive(None if timeout_millis is None else timeout_millis / 1000))
+        return self._thread.call(self._inner.receive(timeout_millis=timeout_millis))
 
     def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
         """Return up to ``max_messages``: what is there, waiting only for the first.
@@ -96,7 +96,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
 
     async def _batch(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
         try:
-            messages = [await self._inner.receive(None if timeout_millis is None else timeout_millis / 1000)]
+            messages = [await self._inner.receive(timeout_millis=timeout_millis)]
         except OperationTimeout:
             return []
         while len(messages) < max_messages and (message := self._inner.poll()) is not None:

@@ -18,10 +18,10 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
         """Return the next message.
 
         Raises:
-            OperationTimeout: none came within ``timeout_millis``.
+            OperationTimeout: no message arrived within ``timeout_millis``; a later call returns it.
             MagnetarError: as the asyncio `Consumer.receive`.
         """
-        return self._thread.call(self._inner.read_next(None if timeout_millis is None else timeout_millis / 1000))
+        return self._thread.call(self._inner.read_next(timeout_millis=timeout_millis))
 
     def has_message_available(self) -> bool:
         """Return whether there is a message that was not read yet."""

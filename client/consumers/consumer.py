@@ -41,7 +41,7 @@ from .no_acks import NoAcks
 from .receive_queue import ReceiveQueue
 from .received import DamagedEntry, EntryKey, Message, ReceivedEntry, given_id, position_of
 from .start import Resumption, StartPosition
-from .waiters import Waiters, next_message
+from .waiters import Waiters, next_message, timeout_in_s
 
 if TYPE_CHECKING:
     from ..encryption.decryption import Decryption
@@ -180,15 +180,21 @@ class Consumer(Attachable, Receiving[Message]):
         self._release(1)
         return message
 
-    async def receive(self, timeout_s: float | None = None) -> Message:
+    async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
         """Return the next message, waiting for it.
 
         Cancellation: safe, nothing is lost.
 
+        Args:
+            timeout_s: how long to wait, in seconds; None waits without limit.
+            timeout_millis: the same in milliseconds, as in Pulsar's clients; pass at most one of the two.
+
         Raises:
-            OperationTimeout: none came within ``timeout_s``.
+            OperationTimeout: no message arrived in time; a later call returns it.
             MagnetarError: as `poll_entry`.
         """
+        if timeout_millis is not None:
+            timeout_s = timeout_in_s(timeout_s, timeout_millis)
         message = self.poll()
         return (
             message if message is not None else await next_message(self.topic, timeout_s, self._waiting.wait, self.poll)

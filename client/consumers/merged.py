@@ -20,7 +20,7 @@ from ..receiving import Receiving
 from ..statistics import ConsumerStatistics
 from .consumer import Consumer
 from .received import DamagedEntry, Message, ReceivedEntry
-from .waiters import Waiters, next_message
+from .waiters import Waiters, next_message, timeout_in_s
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +117,10 @@ class MergedConsumer(Receiving[Message]):
             self._in_line.discard(consumer)
         return None
 
-    async def receive(self, timeout_s: float | None = None) -> Message:
+    async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
         """Return the next message, waiting for it; as `Consumer.receive`."""
+        if timeout_millis is not None:
+            timeout_s = timeout_in_s(timeout_s, timeout_millis)
         message = self.poll()
         return message if message is not None else await next_message(self.topic, timeout_s, self.arrival, self.poll)
 

@@ -60,17 +60,17 @@ class Reader(Receiving[Message]):
             self._passed(message.message_id)
         return message
 
-    async def receive(self, timeout_s: float | None = None) -> Message:
+    async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
         """Return the next message, waiting for it; `read_next` by the name that consumers have for it."""
-        return await self.read_next(timeout_s)
+        return await self.read_next(timeout_s, timeout_millis=timeout_millis)
 
     async def arrival(self) -> None:
         """Wait until something may have arrived or the reader has ended; as `Consumer.arrival`."""
         await self._consumer.arrival()
 
-    async def read_next(self, timeout_s: float | None = None) -> Message:
+    async def read_next(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
         """Return the next message, waiting for it; as `Consumer.receive`."""
-        message = await self._consumer.receive(timeout_s)
+        message = await self._consumer.receive(timeout_s, timeout_millis=timeout_millis)
         self._passed(message.message_id)
         return message
 

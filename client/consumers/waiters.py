@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ...errors import OperationTimeout
+from ...errors import InvalidConfig, OperationTimeout
+from ..checks import check_least
 from .received import Message
 
 M = TypeVar("M", bound=Message)
@@ -39,6 +40,20 @@ class Waiters:
         for future in futures:
             if not future.done():
                 future.set_result(None)
+
+
+def timeout_in_s(timeout_s: float | None, timeout_millis: float | None) -> float | None:
+    """Return a timeout in seconds that may be given in either unit; None for no limit.
+
+    Raises:
+        InvalidConfig: both are given, or one is negative or not a number.
+    """
+    if timeout_millis is None:
+        return timeout_s
+    if timeout_s is not None:
+        raise InvalidConfig(f"timeout_s={timeout_s!r} and timeout_millis={timeout_millis!r} are both given: pass one")
+    check_least("timeout_millis", timeout_millis, 0)
+    return timeout_millis / 1000
 
 
 async def next_message(

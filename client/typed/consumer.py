@@ -11,7 +11,7 @@ from ..consumers.consumer import Consumer
 from ..consumers.merged import MergedConsumer
 from ..consumers.reader import Reader
 from ..consumers.received import Message, TypedMessage
-from ..consumers.waiters import next_message
+from ..consumers.waiters import next_message, timeout_in_s
 from ..receiving import Receiving
 from ..schemas.schema import Schema
 from ..statistics import ConsumerStatistics
@@ -57,8 +57,10 @@ class _Typed(Receiving[TypedMessage[T]], Generic[T]):
         """Return the next message if one is queued; as `Consumer.poll`."""
         return self._decoding.next(self._from.poll)
 
-    async def receive(self, timeout_s: float | None = None) -> TypedMessage[T]:
+    async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> TypedMessage[T]:
         """Return the next message, waiting for it; as `Consumer.receive`."""
+        if timeout_millis is not None:
+            timeout_s = timeout_in_s(timeout_s, timeout_millis)
         message = self.poll()
         return message if message is not None else await next_message(self.topic, timeout_s, self.arrival, self.poll)
 
@@ -103,9 +105,11 @@ class TypedReader(_Typed[T]):
     def __repr__(self) -> str:
         return f"TypedReader({self.reader!r}, schema={self.schema!r})"
 
-    async def read_next(self, timeout_s: float | None = None) -> TypedMessage[T]:
+    async def read_next(
+        self, timeout_s: float | None = None, *, timeout_millis: float | None = None
+    ) -> TypedMessage[T]:
         """Return the next message, waiting for it; as `Reader.read_next`."""
-        return await self.receive(timeout_s)
+        return await self.receive(timeout_s, timeout_millis=timeout_millis)
 
     async def has_message_available(self) -> bool:
         """Return whether there is a message that was not read yet; as `Reader.has_message_available`."""
