@@ -5,7 +5,8 @@ network went away, the broker refused. A message is fact, numbers, remedy, on on
 
     MagnetarError
     ├── ProtocolError          the peer sent what the protocol forbids; the connection is closed
-    │   └── FrameTooLarge
+    │   ├── FrameTooLarge
+    │   └── ForeignProtocol    it is not a broker, but an HTTP port for example
     ├── InvalidTopicName       the text is no topic name
     ├── InvalidPattern         the text is no regular expression
     │   └── PatternNotSupported  it is one of Java's, with what is not supported here
@@ -53,6 +54,16 @@ class ProtocolError(MagnetarError):
 
 class FrameTooLarge(ProtocolError):
     """A frame announces more bytes than the limit; nothing of it was buffered."""
+
+
+class ForeignProtocol(ProtocolError):
+    """The peer does not speak Pulsar's binary protocol: it is an HTTP port, for example.
+
+    Attributes:
+        is_final: True, as repeating the same request cannot help.
+    """
+
+    is_final = True
 
 
 class InvalidTopicName(MagnetarError):

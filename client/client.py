@@ -146,6 +146,22 @@ class AsyncClient:
         """
         return await self._consumers.topics_of(pattern, mode)
 
+    async def connect(self, within_s: float = 0.0) -> None:
+        """Connect to a broker now, instead of with the first operation: to find out early that none answers.
+
+        Cancellation: safe.
+
+        Args:
+            within_s: how long attempts are repeated, in seconds; 0 makes one.
+
+        Raises:
+            ConnectionLost: no broker listens there.
+            ForeignProtocol: what listens there is not a broker, for example an HTTP port.
+            TlsFailed: a certificate is refused, or the port has no TLS.
+            AuthenticationError: the broker refuses the client.
+        """
+        await self._cluster.reach(within_s)
+
     async def lookup(self, topic: str) -> Address:
         """Return which broker owns a topic and where to connect for it.
 

@@ -38,7 +38,16 @@ MAX_HEAD_BYTES = 64 * 1024
 _READ_BYTES = 256 * 1024
 """The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
 _BUSY = "all connections of this server have requests under way; try again shortly"
-_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_BINARY = "this is an HTTP port, and the client speaks Pulsar's binary protocol: use pulsar://host:6650"
+_BINARY_SIZES_BYTES = 8
+_CONNECT = b"\x08\x02\x12"
+"""How the command of the first frame of Pulsar's binary protocol begins, after its sizes."""
+_PHRASES = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +155,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_in_body:
             self._body_bytes += len(data)
         else:
+            if not self._head_bytes and data.startswith(_CONNECT, _BINARY_SIZES_BYTES):
+                self._head_bytes = len(data)
+                _log.info("%s: %s", self.client, _BINARY)
+                self.give_up(400, _BINARY)
+                return
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES + _READ_BYTES:
                 self.give_up(431, f"the head of the request exceeds {MAX_HEAD_BYTES} bytes")

@@ -143,6 +143,8 @@ class FrameDecoder:
                 raise _refused(data[start : start + 4], total, self.max_frame_bytes)
             if rest >= 4 + total:  # and less than 8, else it would be a frame
                 raise _contradiction(total, 0)
+            if rest >= 8 and (command_bytes := _U32.unpack_from(data, start + 4)[0]) > total - 4:
+                raise _contradiction(total, command_bytes)
             self._wanted_bytes = 4 + total
         if rest:
             self._kept += memoryview(data)[start:] if start else data
@@ -168,7 +170,7 @@ class FrameDecoder:
 
 
 _HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI")
-_TLS = b"\x16\x03"
+_TLS = (b"\x16\x03", b"\x15\x03")
 
 
 def _refused(head: bytes, total: int, max_frame_bytes: int) -> ProtocolError:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 OPERATION_TIMEOUT_S = 5.0
 """Of an interactive command."""
+CONNECT_WITHIN_S = 1.0
+"""How long an interactive command tries to reach a broker."""
 
 
 @asynccontextmanager
@@ -32,6 +34,7 @@ async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
     service_url = settings.service_url
     try:
         async with AsyncClient(service_url, config, admin_url=settings.admin_url) as client:
+            await client.connect(CONNECT_WITHIN_S)
             yield client
     except AuthenticationError as error:
         if settings.credentials.authentication is not None:

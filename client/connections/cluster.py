@@ -109,6 +109,16 @@ class Cluster:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
+    async def reach(self, within_s: float) -> None:
+        """Connect to the service URL, trying again for ``within_s``.
+
+        Cancellation: safe.
+
+        Raises:
+            MagnetarError: no broker answers there, or it refuses the client; as `ConnectionPool.connection`.
+        """
+        await Retry(RETRIED, self._backoff(), within_s).call(self._lookup.service)
+
     async def connect(self, topic: TopicName) -> Connection:
         """Return a connection to the broker of a topic; one attempt.
 

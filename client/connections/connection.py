@@ -28,6 +28,7 @@ from ...wire.pulsar_api_pb2 import BaseCommand
 from ...wire.runs import MESSAGE_HEAD, MessageRow, read_messages
 from ...wire.session import LEGAL, Role, State
 from .config import ClientConfig
+from .foreign import foreign
 from .introduction import Introduction
 from .service_url import Address
 
@@ -284,6 +285,9 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._decoder.feed_runs(data, read_messages, MESSAGE_HEAD)
         except ProtocolError as error:
+            if not self._connected.done():  # every broker begins with CONNECTED, ERROR or AUTH_CHALLENGE
+                self.close(foreign(self.address.physical, data, is_tls=self._introduction.is_tls))
+                return
             log.error("closing the connection to %s: %s", self.address.physical, error)
             self.close(error)
             return

@@ -32,6 +32,7 @@ class Introduction:
     Attributes:
         client_version: that brokers show.
         method: Pulsar's name of how the client says who it is; ``none`` if it does not.
+        is_tls: whether connections are made with TLS.
     """
 
     def __init__(self, client_version: str, credentials: ClientCredentials, is_tls: bool, timeout_s: float) -> None:
@@ -46,7 +47,7 @@ class Introduction:
         self.client_version = client_version
         self.method = credentials.method
         self._credentials = credentials
-        self._is_tls = is_tls
+        self.is_tls = is_tls
         self._timeout_s = timeout_s
         self._tasks = TaskSet("credentials")
 
@@ -70,7 +71,7 @@ class Introduction:
         Raises:
             CredentialsUnavailable: a file of certificates cannot be read.
         """
-        if not self._is_tls:
+        if not self.is_tls:
             return {}
         context = await self._soon(self._credentials.context, "the files of certificates could not be read")
         return {"ssl": context, "ssl_shutdown_timeout": TLS_SHUTDOWN_S}
@@ -118,7 +119,7 @@ class Introduction:
 
     def early_end_hint(self) -> str:
         """Return what it may mean that a broker ends a connection before it answers, for the end of an error."""
-        if not self._is_tls or self._credentials.has_certificate:
+        if not self.is_tls or self._credentials.has_certificate:
             return ""
         # With TLS 1.3 a server looks at the client's certificate last, and not every one then says what it misses.
         return " before it answered; it may want a client certificate (tls_certificate_file)"

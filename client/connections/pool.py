@@ -10,8 +10,9 @@ from ...security.tls_failure import tls_failure
 from ...tasks.supervised import TaskSet, awaited_elsewhere
 from .config import ClientConfig
 from .connection import Connection
+from .foreign import other_kind
 from .introduction import Introduction
-from .service_url import Address
+from .service_url import Address, HostPort
 
 
 class ConnectionPool:
@@ -27,6 +28,7 @@ class ConnectionPool:
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._tasks = TaskSet("connections")
         self._closed: dict[Connection, asyncio.Event] = {}
+        self._examined: set[HostPort] = set()  # what listens there is known, or could not be found out
         self._is_closed = False
 
     async def connection(self, address: Address) -> Connection:
@@ -39,6 +41,7 @@ class ConnectionPool:
             OperationTimeout: no handshake within ``connection_timeout_s``.
             BrokerError: the broker refuses the client.
             TlsFailed: one side refuses the other's certificate, or there is no TLS.
+            ForeignProtocol: what answers there is not a broker.
             CredentialsUnavailable: there is nothing to show to the broker.
         """
         if self._is_closed:
@@ -49,7 +52,7 @@ class ConnectionPool:
         task = self._opening.get(address)
         if task is None:
             # Those who wait have the failure; without any, it needs no mention.
-            task = self._tasks.start(self._connect(address), f"connect {address.physical}", awaited_elsewhere)
+            task = self._tasks.start(self._examined_connect(address), f"connect {address.physical}", awaited_elsewhere)
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(task)
@@ -57,6 +60,21 @@ class ConnectionPool:
     def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
         if self._opening.get(address) is task:
             del self._opening[address]
+
+    async def _examined_connect(self, address: Address) -> Connection:
+        """Connect; if the first attempt fails, find out whether another kind of port is there."""
+        where = address.physical
+        try:
+            connection = await self._connect(address)
+        except ConnectionLost:
+            if where not in self._examined:
+                self._examined.add(where)
+                wrong = await other_kind(where, is_tls=self._introduction.is_tls)
+                if wrong is not None:
+                    raise wrong from None
+            raise
+        self._examined.add(where)
+        return connection
 
     async def _connect(self, address: Address) -> Connection:
         host, port = address.physical

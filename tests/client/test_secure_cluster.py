@@ -22,8 +22,8 @@ from magnetar.client import (
     AuthorizationError,
     Client,
     ClientConfig,
-    ConnectionLost,
     ConsumerConfig,
+    ForeignProtocol,
     InvalidConfig,
     ProducerConfig,
     RequestRefused,
@@ -139,8 +139,14 @@ async def test_the_certificate_must_be_trusted_and_name_the_host(cluster: Secure
 
 async def test_a_port_without_tls_is_said(cluster: SecureCluster) -> None:
     url = cluster.service_url.replace("pulsar://", "pulsar+ssl://")
-    async with AsyncClient(url, ClientConfig(operation_timeout_s=0.5, tls_trust_certs_file=cluster.ca)) as client:
-        with pytest.raises(ConnectionLost, match=r"ended within the TLS handshake; is this a port with TLS\?"):
+    async with AsyncClient(url, config(tls_trust_certs_file=cluster.ca)) as client:
+        with raised_soon(TlsFailed, "does not speak TLS: use pulsar://"):
+            await client.create_producer(cluster.topic("t"))
+
+
+async def test_a_port_with_tls_is_said_to_a_client_without(cluster: SecureCluster) -> None:
+    async with AsyncClient(cluster.tls_url.replace("pulsar+ssl://", "pulsar://"), config()) as client:
+        with raised_soon(ForeignProtocol, r"is a port with TLS: use pulsar\+ssl://"):
             await client.create_producer(cluster.topic("t"))
 
 

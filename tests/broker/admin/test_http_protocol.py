@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from magnetar.web.http_protocol import HttpLimits
 from magnetar.web.serve import serve
+from magnetar.wire.commands import connect_command, wrap
+from magnetar.wire.frames import encode_frame
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -173,3 +175,14 @@ async def test_a_request_under_way_keeps_its_place() -> None:
         for reader in readers:
             assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
         assert "0 bytes" in await it.ask()
+
+
+async def test_a_client_of_the_binary_protocol_is_told_that_this_is_an_http_port() -> None:
+    frame = encode_frame(wrap(connect_command("test", None)))
+    async with site(HttpLimits()) as it:
+        reader = await it.connect(frame)
+        async with asyncio.timeout(WAIT_S):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"this is an HTTP port, and the client speaks Pulsar's binary protocol: use pulsar://host:6650" in answer
+        assert (await it.ask()).startswith("HTTP/1.1 200 ")
