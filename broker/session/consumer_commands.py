@@ -144,16 +144,18 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
 
 
 def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
-    """Return a new subscription in memory, which begins where the reader says, that entry included."""
+    """Return a new subscription in memory, which begins where its consumer says, that entry included.
+
+    A consumer without a start message, or with one behind the last entry, begins at its initial position.
+    """
     topic.check_loaded()
     check_subscriptions(topic.policies, topic.name, len(topic.subscriptions))
     start = topic.start_of("latest")
-    if command.HasField("start_message_id"):
-        wanted = position_of(command.start_message_id)
-        if wanted <= topic.log.last_confirmed:
-            start = topic.start_of(wanted, compacted=command.read_compacted)
-        elif command.initialPosition == pb.CommandSubscribe.Earliest:
-            start = topic.start_of("earliest", compacted=command.read_compacted)
+    wanted = position_of(command.start_message_id) if command.HasField("start_message_id") else None
+    if wanted is not None and wanted <= topic.log.last_confirmed:
+        start = topic.start_of(wanted, compacted=command.read_compacted)
+    elif command.initialPosition == pb.CommandSubscribe.Earliest:
+        start = topic.start_of("earliest", compacted=command.read_compacted)
     properties = {pair.key: pair.value for pair in command.subscription_properties}
     cursor = MemoryCursor(topic.log, command.subscription, start, properties)
     subscription = topic.subscriptions[command.subscription] = Subscription(topic, cursor, is_durable=False)

@@ -12,6 +12,7 @@ from magnetar.broker.service import BrokerService
 from magnetar.broker.session.connection import Connection
 from magnetar.broker.storage.topic_log import TopicLog
 from magnetar.broker.topics.topic import Topic
+from magnetar.wire.payload import open_payload
 from magnetar.wire.position import Position
 from magnetar.wire.pulsar_api_pb2 import CommandSubscribe, ServerError
 
@@ -197,3 +198,42 @@ async def test_seek_whose_subscription_was_closed_meanwhile_moves_nothing(
         assert await again.barrier() == []
         assert broker.topics[TOPIC].subscriptions["s"].cursor.mark_delete == sent[-1]
         await close(source, sink, again)
+
+
+LATEST_ID = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+
+
+@pytest.mark.parametrize(
+    ("start", "initial_position", "expected"),
+    [
+        (None, CommandSubscribe.Earliest, [b"0", b"1", b"2", b"new"]),
+        (None, CommandSubscribe.Latest, [b"new"]),
+        (EARLIEST_ID, CommandSubscribe.Latest, [b"0", b"1", b"2", b"new"]),
+        (EARLIEST_ID, CommandSubscribe.Earliest, [b"0", b"1", b"2", b"new"]),
+        (LATEST_ID, CommandSubscribe.Latest, [b"new"]),
+        (LATEST_ID, CommandSubscribe.Earliest, [b"0", b"1", b"2", b"new"]),
+        (1, CommandSubscribe.Latest, [b"1", b"2", b"new"]),
+        (1, CommandSubscribe.Earliest, [b"1", b"2", b"new"]),
+        (2, CommandSubscribe.Earliest, [b"2", b"new"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [CommandSubscribe.Exclusive, CommandSubscribe.Shared])
+async def test_non_durable_subscription_begins_at_its_start_message_or_initial_position(
+    tmp_path: Path, kind: int, start: dict[str, int] | int | None, initial_position: int, expected: list[bytes]
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        source = await producer(broker)
+        sent = [(await publish(source, [b"%d" % number]))[0] for number in range(3)]
+        sink = await Raw.connected(broker.port)
+        asked = READER | {"subType": kind, "initialPosition": initial_position}
+        del asked["start_message_id"]
+        if isinstance(start, int):
+            start = {"ledgerId": sent[start].ledger_id, "entryId": sent[start].entry_id}
+        if start is not None:
+            asked["start_message_id"] = start
+        assert (await sink.request("SUBSCRIBE", **asked)).HasField("success")
+        sink.send("FLOW", consumer_id=7, messagePermits=100)
+        await publish(source, [b"new"])
+        frames = await take(sink, len(expected))
+        assert [frame.payload[open_payload(frame.payload)[1] :] for frame in frames] == expected
+        await close(source, sink)
