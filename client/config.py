@@ -175,8 +175,9 @@ class ConsumerDeadLetterPolicy:
         max_redeliver_count: how often a message comes again. When it is asked for once more, it goes to the dead letter
             topic and is acknowledged. With `Consumer.reconsume_later`, how often a message waits in the retry topic.
         dead_letter_topic: None for ``<topic>-<subscription>-DLQ``, of the partition where there are some; with
-            ``retry_enable`` of the first topic that the consumer has, as in Java.
-        retry_letter_topic: None for ``<topic>-<subscription>-RETRY`` of the first topic.
+            ``retry_enable`` of the first topic that the consumer has, as in Java. A subscription with a slash is
+            written as in a URL.
+        retry_letter_topic: None for ``<topic>-<subscription>-RETRY`` of the first topic, likewise.
         initial_subscription_name: a subscription that the dead letter topic has before its first message, so that none
             is deleted unseen; None for no such.
         producer: settings of the producers of both topics; they send each letter alone, whatever ``batching`` says.

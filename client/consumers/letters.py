@@ -13,8 +13,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
+from urllib.parse import quote_plus
 
-from ...errors import BrokerError, ClosedError, IncompatibleSchema, MagnetarError, TopicNotFound
+from ...errors import (
+    BrokerError,
+    ClosedError,
+    IncompatibleSchema,
+    InvalidConfig,
+    InvalidTopicName,
+    MagnetarError,
+    TopicNotFound,
+)
 from ...wire.batch import header_text
 from ...wire.message_id import MessageId
 from ...wire.pulsar_api_pb2 import KeyValue, MessageMetadata
@@ -61,6 +70,27 @@ OpenProducer = Callable[[str, ProducerConfig], Awaitable[LetterProducer]]
 """Creates a producer of a topic."""
 
 
+def letter_topic(topic: str, subscription: str, suffix: str) -> str:
+    """Return the default topic of a consumer's letters.
+
+    A slash cannot be in a topic's name: a subscription with one is written as in a URL.
+
+    Args:
+        topic: full name of the topic that the consumer has.
+        subscription: name.
+        suffix: `DEAD_LETTER_SUFFIX` or `RETRY_LETTER_SUFFIX`.
+
+    Raises:
+        InvalidConfig: the name would not be valid; found out now, as no letter could ever be stored.
+    """
+    name = f"{topic}-{quote_plus(subscription, safe='*') if '/' in subscription else subscription}{suffix}"
+    try:
+        return parse_topic_name(name).text
+    except InvalidTopicName as error:
+        setting = "dead_letter_topic" if suffix == DEAD_LETTER_SUFFIX else "retry_letter_topic"
+        raise InvalidConfig(f"{error}; set {setting} of the dead_letter_policy") from error
+
+
 def with_retry_topics(
     policy: ConsumerDeadLetterPolicy | None, topic: str, subscription: str
 ) -> ConsumerDeadLetterPolicy:
@@ -74,8 +104,8 @@ def with_retry_topics(
     policy = policy or ConsumerDeadLetterPolicy()
     return replace(
         policy,
-        dead_letter_topic=policy.dead_letter_topic or f"{topic}-{subscription}{DEAD_LETTER_SUFFIX}",
-        retry_letter_topic=policy.retry_letter_topic or f"{topic}-{subscription}{RETRY_LETTER_SUFFIX}",
+        dead_letter_topic=policy.dead_letter_topic or letter_topic(topic, subscription, DEAD_LETTER_SUFFIX),
+        retry_letter_topic=policy.retry_letter_topic or letter_topic(topic, subscription, RETRY_LETTER_SUFFIX),
     )
 
 
@@ -151,7 +181,7 @@ class Letters:
         """
         self.max_redeliver_count = policy.max_redeliver_count
         self._policy = policy
-        self._dead_letter_topic = policy.dead_letter_topic or f"{topic}-{subscription}{DEAD_LETTER_SUFFIX}"
+        self._dead_letter_topic = policy.dead_letter_topic or letter_topic(topic, subscription, DEAD_LETTER_SUFFIX)
         self._subscription = subscription
         self._producer_name = producer_name
         self._open = open_producer

@@ -355,3 +355,40 @@ def test_entry_is_due_after_the_timeout_and_within_a_tick_more(
                 del added[known]
         assert len(timeouts) == len(added)
     assert not added
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subscription", ["public/default/f", "a/b c"])
+async def test_a_subscription_with_a_slash_has_a_dead_letter_topic(
+    client: AsyncClient, cluster: Cluster, topic: str, subscription: str
+) -> None:
+    policy = ConsumerDeadLetterPolicy(max_redeliver_count=1)
+    dead = await client.subscribe(f"{topic}-{subscription.replace('/', '%2F').replace(' ', '+')}-DLQ", "readers")
+    consumer = await client.subscribe(topic, subscription, shared(dead_letter_policy=policy))
+    await (await client.create_producer(topic)).send(b"bad")
+    for _ in range(2):
+        consumer.negative_ack(await consumer.receive(30))
+    letter = await dead.receive(30)
+    assert (letter.data, letter.properties["REAL_SUBSCRIPTION"]) == (b"bad", subscription)
+    assert await backlog_is_empty(cluster, topic, subscription)
+
+
+@pytest.mark.slow
+async def test_a_subscription_with_a_slash_has_a_retry_topic(client: AsyncClient, topic: str) -> None:
+    consumer = await client.subscribe(topic, "a/b", shared(retry_enable=True))
+    await (await client.create_producer(topic)).send(b"later")
+    await consumer.reconsume_later(await consumer.receive(30))
+    again = await consumer.receive(30)
+    assert again.topic == f"{topic}-a%2Fb-RETRY"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("retry_enable", [False, True])
+async def test_letter_topics_without_a_valid_name_are_refused_at_subscribe(
+    client: AsyncClient, topic: str, retry_enable: bool
+) -> None:
+    config = shared(dead_letter_policy=ConsumerDeadLetterPolicy(), retry_enable=retry_enable)
+    with pytest.raises(InvalidConfig, match="longer than 1024 bytes; set dead_letter_topic of the dead_letter_policy"):
+        await client.subscribe(topic, "s" * 1000, config)
+    named = ConsumerDeadLetterPolicy(dead_letter_topic=f"{topic}-dead", retry_letter_topic=f"{topic}-retry")
+    await client.subscribe(topic, "s" * 1000, shared(dead_letter_policy=named, retry_enable=retry_enable))
