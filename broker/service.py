@@ -29,6 +29,7 @@ from .topics.inactivity import Inactivity
 from .topics.incarnations import TopicIncarnations
 from .topics.limits import TOO_MANY_TOPICS, connection_refusal, is_limited
 from .topics.maintenance import Maintenance, Work
+from .topics.producer_names import ProducerNames
 from .topics.rates import Rates
 from .topics.topic import Topic
 from .topics.topic_index import TopicIndex
@@ -126,10 +127,9 @@ class BrokerService:
         self._servers: list[asyncio.Server | TlsListener] = []
         self.tasks = TaskSet("broker")
         self._incarnations = TopicIncarnations(self)
-        self._producer_names = 0
+        self._producer_names = ProducerNames(config.cluster, namespaces.store)
         self._changed_namespaces: set[str] = set()
         self._unloading: Unloading | None = None
-        self._started_ms = 0
         self._all_gone = asyncio.Event()
         self._all_gone.set()
 
@@ -160,7 +160,7 @@ class BrokerService:
             InvalidConfig: a setting of authentication or TLS is wrong.
         """
         await self._prepare_security()
-        self._started_ms = self.now_ms()
+        await self._producer_names.start()
         self.storage.on_drained(self._read_on)
         self.schemas.start()
         self.namespaces.on_policies = self._note_policies
@@ -379,8 +379,7 @@ class BrokerService:
 
     def new_producer_name(self) -> str:
         """Return a name that no producer of this cluster has or had."""
-        self._producer_names += 1
-        return f"{self.config.cluster}-{self._started_ms:x}-{self._producer_names}"
+        return self._producer_names.next()
 
     def has_topic(self, name: TopicName) -> bool:
         """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""

@@ -16,7 +16,7 @@ class Gate:
     """The limits of one topic.
 
     Attributes:
-        max_bytes: of an entry.
+        max_bytes: of an entry with its metadata; None where the limit of frames is enough.
         limit: of what is published to the topic; None if that is not limited.
         shared: limits that the topic shares with others.
         takes_encrypted_only: whether entries must be encrypted.
@@ -24,7 +24,7 @@ class Gate:
 
     def __init__(
         self,
-        max_bytes: int,
+        max_bytes: int | None,
         limit: RateLimit | None,
         shared: tuple[RateLimit, ...] = (),
         *,
@@ -37,7 +37,7 @@ class Gate:
 
     def refusal(self, bytes_: int) -> str | None:
         """Return why an entry is too large, None if it is not."""
-        return "Exceed maximum message size" if bytes_ > self.max_bytes else None
+        return "Exceed maximum message size" if self.max_bytes is not None and bytes_ > self.max_bytes else None
 
     def wait_s(self) -> float:
         """Return how long nothing may be published; 0 if something may."""
@@ -74,9 +74,11 @@ def gate_for(
     """
     limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
     takes_encrypted_only = must_be_encrypted(name, policies)
-    if limit is None and not shared and policies.max_message_bytes >= max_message_bytes and not takes_encrypted_only:
+    # A message of the broker's largest size has its metadata beside it; only a smaller limit counts both, as in Pulsar.
+    max_bytes = policies.max_message_bytes if policies.max_message_bytes < max_message_bytes else None
+    if limit is None and not shared and max_bytes is None and not takes_encrypted_only:
         return None
-    return Gate(policies.max_message_bytes, limit, shared, takes_encrypted_only=takes_encrypted_only)
+    return Gate(max_bytes, limit, shared, takes_encrypted_only=takes_encrypted_only)
 
 
 def must_be_encrypted(name: TopicName, policies: EffectivePolicies) -> bool:

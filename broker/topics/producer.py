@@ -171,7 +171,8 @@ class Producer:
         if gate is not None and text is None:
             if gate.takes_encrypted_only and not metadata.encryption_keys:
                 return self._unencrypted(send)
-            text = gate.refusal(bytes_)
+            if not send.is_chunk:
+                text = gate.refusal(bytes_)
         if text is not None:
             return self.refuse(send, text)
         if gate is not None:

@@ -145,6 +145,8 @@ def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
     return list(parts.values())
 
 
+_HEADER_ROOM_BYTES = 64
+"""What a message in a batch has beside its payload, key and properties, at most."""
 _METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
 
 
@@ -155,6 +157,7 @@ class Encoder:
         compression: a CompressionType of the protocol, 0 for none.
         encryption: of the bodies of entries; None if they are not encrypted.
         max_message_bytes: largest message that the broker takes.
+        max_batched_bytes: largest payload that is put into a batch: with its header there, it is such a message.
         schema_version: of the schema of all messages, as the broker calls it; empty if they have none.
         plain: encodes messages that go out one by one as they are; None if this producer's do not, or have no name yet.
     """
@@ -167,6 +170,7 @@ class Encoder:
         "_producer_id",
         "compression",
         "encryption",
+        "max_batched_bytes",
         "max_message_bytes",
         "plain",
         "schema_version",
@@ -181,6 +185,7 @@ class Encoder:
         self.compression = NAMES[config.compression]
         self.encryption: Encryption | None = None
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
+        self.max_batched_bytes = DEFAULT_MAX_MESSAGE_BYTES - _HEADER_ROOM_BYTES
         self.plain: PlainSends | None = None
         self.schema_version = b""
 
@@ -188,6 +193,7 @@ class Encoder:
         """Take over what the broker says when the producer is attached to it."""
         self._name = producer_name
         self.max_message_bytes = max_message_bytes
+        self.max_batched_bytes = max_message_bytes - _HEADER_ROOM_BYTES
         self.schema_version = schema_version
         config = self._config
         is_plain = not (
@@ -201,6 +207,17 @@ class Encoder:
             raise MessageTooLarge(
                 f"{what} of {size} bytes exceeds max_message_bytes={self.max_message_bytes} of the broker"
             )
+
+    def goes_alone(self, payload_bytes: int) -> bool:
+        """Return whether a payload above ``max_batched_bytes`` has to leave its producer's batches.
+
+        Raises:
+            MessageTooLarge: the broker would not take it.
+        """
+        if self.compression:
+            return False
+        self.check_size("message", payload_bytes)
+        return self._config.batching
 
     def metadata(self, sequence_id: int) -> MessageMetadata:
         """Return what each entry begins with."""

@@ -185,12 +185,9 @@ class Producer(Attachable, Closing):
         if type(payload) is not bytes:
             payload = as_bytes(payload)
         encoder = self._encoder
-        if len(payload) > encoder.max_message_bytes and not encoder.compression:
-            encoder.check_size("message", len(payload))
-        if deliver_at_ms or deliver_after is not None:
-            metadata = delayed(
-                deliver_at_ms if deliver_after is None else due_ms(deliver_after, deliver_at_ms, self._clock)
-            )
+        is_large = len(payload) > encoder.max_batched_bytes and encoder.goes_alone(len(payload))
+        if is_large or deliver_at_ms or deliver_after is not None:
+            metadata = self._metadata_alone(deliver_at_ms, deliver_after)
             describe(metadata, key, ordering_key, properties, event_time_ms, has_value=has_value)
             return Producer.send_alone(self, metadata, payload, sequence_id)
         is_bare = key is None and not properties and ordering_key is None and not event_time_ms and has_value
@@ -234,6 +231,12 @@ class Producer(Attachable, Closing):
         if batch.is_full:
             self._close_batch()
         return future
+
+    def _metadata_alone(self, deliver_at_ms: int, deliver_after: timedelta | None) -> MessageMetadata:
+        """Return the metadata of a message that cannot be in a batch, with the time of its delivery if it has one."""
+        if deliver_after is not None:
+            return delayed(due_ms(deliver_after, deliver_at_ms, self._clock))
+        return delayed(deliver_at_ms) if deliver_at_ms else MessageMetadata()
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
         """Send a whole entry and return the future of its id (``batch_index`` -1).

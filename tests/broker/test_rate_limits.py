@@ -272,3 +272,36 @@ async def test_a_message_above_the_largest_size_is_refused_among_others_in_its_o
             else:
                 assert answer.send_receipt.sequence_id == number
         await raw.close()
+
+
+@pytest.mark.parametrize("policy", [{}, {"publishRate": {"publishThrottlingRateInByte": 1 << 40}}])
+async def test_a_message_of_the_brokers_largest_size_is_stored_with_its_metadata(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    async with running_broker(tmp_path, max_message_bytes=2000) as broker:
+        await broker.namespaces.change_topic_policies(TOPIC, lambda _: policy)
+        raw = await sender(broker, str(TOPIC))
+        raw.send_message(b"x" * 2000, sequence_id=0)
+        assert (await raw.receive()).command.send_receipt.sequence_id == 0
+        await raw.close()
+
+
+async def test_chunks_are_exempt_from_a_topics_largest_size(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.namespaces.change_topic_policies(TOPIC, lambda _: {"maxMessageSize": 1000})
+        raw = await sender(broker, str(TOPIC))
+        chunk = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 4000}
+        for number in range(2):
+            raw.send_message(b"x" * 2000, sequence_id=0, is_chunk=True, metadata=chunk | {"chunk_id": number})
+        for _ in range(2):
+            assert (await raw.receive()).command.HasField("send_receipt")
+        await raw.close()
+
+
+async def test_generated_producer_names_are_short_and_differ_after_a_restart(tmp_path: Path) -> None:
+    names = []
+    for start in range(2):
+        async with running_broker(tmp_path) as broker:
+            names += [broker.new_producer_name() for _ in range(2)]
+            assert names[-2:] == [f"{broker.config.cluster}-{start}-1", f"{broker.config.cluster}-{start}-2"]
+    assert len(set(names)) == 4

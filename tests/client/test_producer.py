@@ -243,6 +243,17 @@ async def test_a_message_above_the_limit_is_refused_before_it_is_sent(client: As
     assert await producer.send(b"still works")
 
 
+@pytest.mark.parametrize("batching", [True, False])
+async def test_a_message_of_exactly_the_limit_is_stored(client: AsyncClient, topic: str, batching: bool) -> None:
+    producer = await producer_of(client, topic, batching=batching)
+    before = producer.send_nowait(b"before")
+    sizes = [5 * 1024 * 1024 - less for less in (0, 1, 64, 65)]
+    sent = [await producer.send(b"x" * size, key="k" * 20, properties={"p": "v"}) for size in sizes[:2]]
+    sent += [await producer.send(b"x" * size) for size in sizes[2:]]
+    assert [await before, *sent] == sorted([await before, *sent])
+    assert [len(m.data) for m in await read_all(client, topic)] == [6, *sizes]
+
+
 async def test_closing_a_producer_stores_what_was_handed_over(client: AsyncClient, topic: str) -> None:
     producer = await producer_of(client, topic, batch_max_delay_ms=60_000)
     futures = [producer.send_nowait(b"%d" % index) for index in range(5)]
