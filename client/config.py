@@ -73,8 +73,8 @@ class ProducerConfig:
         batch_max_bytes: bytes of payload in an entry, before compression.
         batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` does
             not wait so long: it leaves as soon as no other entry of the producer is in flight.
-        empty_deletes: an empty message removes its key from the compacted topic, as with Java clients. Off, one that
-            is sent without batching stays there, empty as it is, as with C++ clients.
+        empty_deletes: an empty message removes its key from the compacted topic on every broker. Off, Apache Pulsar up
+            to 4.0.7 keeps one that is sent without batching; our broker and later ones remove its key all the same.
         max_pending_messages: messages sent but not yet stored. An entry is taken while the number is below this, so
             one entry may pass it.
         max_pending_bytes: bytes of those; bounds memory where messages are large.
