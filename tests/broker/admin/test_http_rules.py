@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -41,6 +42,16 @@ async def test_topic_names_survive_the_way_there_and_back(name: str, broker: Run
     local = listed.removeprefix("persistent://public/default/")
     assert local == httpx.URL(f"http://x/{name}").path[1:]
     assert (await broker.http.delete(f"/admin/v2/persistent/public/default/{name}")).status_code == 204
+    assert (await broker.http.get("/admin/v2/persistent/public/default")).json() == []
+
+
+@pytest.mark.parametrize("name", ["-partition-0", " -partition-0", "-partition-", "...", "a-partition-x"])
+async def test_topics_with_unusual_names_are_created_and_deleted(name: str, broker: RunningBroker) -> None:
+    path = f"/admin/v2/persistent/public/default/{quote(name, safe='')}"
+    assert (await broker.http.put(path)).status_code == 204
+    assert (await broker.http.get(f"{path}/stats")).status_code == 200
+    assert (await broker.http.post(f"{path}/maxMessageSize", json=1000)).status_code == 204
+    assert (await broker.http.delete(path)).status_code == 204
     assert (await broker.http.get("/admin/v2/persistent/public/default")).json() == []
 
 
