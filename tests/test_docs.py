@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import click
 import magnetar
@@ -13,6 +15,7 @@ import pytest
 from magnetar.cli.main import root
 from magnetar.cli.servers.config_file import BROKER_KEYS, STANDALONE_KEYS, STATE_KEYS, WORKER_KEYS
 
+from tests.support import settings_tables
 from tests.support.command import Answer, call
 from tests.support.servers import running
 from tests.support.waiting import wait_for
@@ -88,6 +91,16 @@ def test_every_key_of_the_config_file_is_documented() -> None:
     documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     assert documented == set(BROKER_KEYS) | set(WORKER_KEYS) | set(STATE_KEYS)
     assert documented >= set(STANDALONE_KEYS)
+
+
+def test_tables_of_client_settings_are_those_of_the_code() -> None:
+    page = settings_tables.PAGE.read_text()
+    assert settings_tables.written(page) == page, "run `python -m tests.support.settings_tables`"
+
+
+@pytest.mark.parametrize("config", settings_tables.CONFIGS)
+def test_every_client_setting_has_a_meaning_and_nothing_else_has(config: type[Any]) -> None:
+    assert list(settings_tables.meanings(config)) == [one.name for one in fields(config)]
 
 
 def test_function_of_the_readme_is_the_example() -> None:

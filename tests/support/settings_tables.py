@@ -1,0 +1,65 @@
+"""The reference tables of client settings in docs/client.md, made of the dataclasses; run this module to write them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+import magnetar
+from magnetar.client import ClientConfig, ConsumerConfig, ProducerConfig
+
+PAGE = Path(magnetar.__file__).parent / "docs" / "client.md"
+CONFIGS: tuple[type[Any], ...] = (ClientConfig, ProducerConfig, ConsumerConfig)
+UNITS = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes"}
+_ATTRIBUTE = re.compile(r"^(\w+): ", re.MULTILINE)
+_LITERAL = re.compile(r"Literal\[(.*)\]")
+
+
+def meanings(config: type[Any]) -> dict[str, str]:
+    """What the docstring of a dataclass says of each field, as one line of Markdown."""
+    text = inspect.cleandoc((config.__doc__ or "").partition("Attributes:\n")[2])
+    parts = _ATTRIBUTE.split(text)[1:]
+    return {
+        name: " ".join(said.split()).replace("``", "`").replace("|", "\\|")
+        for name, said in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def kind(field: Field[Any]) -> str:
+    """The type of a field, with the unit that its name ends in."""
+    shown = str(field.type).replace(" | None", "").replace(" | ", " or ")
+    unit = UNITS.get(field.name.rpartition("_")[2])
+    return f"{shown}, {unit}" if unit and shown in ("int", "float") else f"`{shown}`"
+
+
+def default(field: Field[Any]) -> str:
+    """The default of a field, as a program would write it."""
+    value = field.default_factory() if field.default_factory is not MISSING else field.default
+    return f"`{value!r}`" if not isinstance(value, int) or isinstance(value, bool) else f"{value:,}"
+
+
+def table(config: type[Any]) -> str:
+    """The rows of one dataclass, between the marks by which the page has them."""
+    said = meanings(config)
+    rows = [f"| `{one.name}` | {kind(one)} | {default(one)} | {said[one.name]} |" for one in fields(config)]
+    name = config.__name__
+    head = "| setting | type | default | meaning |\n| --- | --- | --- | --- |"
+    return f"<!-- {name} -->\n\n{head}\n" + "\n".join(rows) + f"\n\n<!-- end of {name} -->"
+
+
+def written(page: str) -> str:
+    """A page with its tables as they should be."""
+    for config in CONFIGS:
+        name = config.__name__
+        marks = re.compile(rf"<!-- {name} -->.*?<!-- end of {name} -->", re.DOTALL)
+        made = table(config)
+        page, count = marks.subn(lambda _, made=made: made, page)
+        assert count == 1, f"{PAGE.name} has no place for the settings of {name}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))
