@@ -63,43 +63,45 @@ class ProducerConfig:
     """Settings of a producer.
 
     Attributes:
-        name: unique on the topic; None lets the broker choose one.
-        access_mode: who else may produce; ``WaitForExclusive`` waits without limit until nobody else does.
-        compression: applied to a whole entry.
-        batching: collect messages into entries. An entry is closed by whichever of the next three comes first.
-        batching_type: whether an entry has messages of any keys, or of one key only, as Key_Shared subscriptions need:
-            brokers route an entry by its first key. Then sequence ids are given when a batch is closed, key by key.
-        batch_max_messages: messages in an entry; with KeyBased of all keys together, as in Pulsar's clients.
-        batch_max_bytes: bytes of payload in an entry, before compression.
-        batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` does
-            not wait so long: it leaves as soon as no other entry of the producer is in flight.
-        empty_deletes: an empty message removes its key from the compacted topic on every broker. Off, Apache Pulsar up
-            to 4.0.7 keeps one that is sent without batching; our broker and later ones remove its key all the same.
-        max_pending_messages: messages sent but not yet stored. An entry is taken while the number is below this, so
-            one entry may pass it.
-        max_pending_bytes: bytes of those; bounds memory where messages are large.
+        name: unique on the topic; None lets the broker generate one.
+        access_mode: who else may produce. ``WaitForExclusive`` waits without limit until there is no other producer.
+        compression: compression of whole entries.
+        batching: collect messages into entries. An entry is sent when one of the next three limits is reached.
+        batching_type: ``KeyBased`` puts messages of one key only into an entry, as Key_Shared subscriptions need:
+            brokers route an entry by its first key. Sequence ids are then assigned when a batch is closed, key by key.
+        batch_max_messages: messages in an entry; with KeyBased, of all keys together, as in Pulsar's clients.
+        batch_max_bytes: payload bytes in an entry, before compression.
+        batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` is
+            sent earlier: as soon as no other entry of the producer is in flight.
+        empty_deletes: whether an empty message removes its key from the compacted topic on every broker. Without it,
+            Apache Pulsar up to 4.0.7 keeps empty messages sent without batching; our broker and later versions of
+            Pulsar remove the key either way.
+        max_pending_messages: messages sent but not yet stored. An entry is accepted while the number is below the
+            limit, so one entry may exceed it.
+        max_pending_bytes: bytes of pending messages; bounds memory where messages are large.
         block_if_queue_full: `Producer.send` waits for room; otherwise it raises QueueFull.
-        send_timeout_ms: everything pending fails when the oldest waits this long; 0 waits without limit.
-        initial_sequence_id: of the first message; None continues after the broker's last.
+        send_timeout_ms: everything pending fails when the oldest message has waited this long; 0 waits without limit.
+        initial_sequence_id: sequence id of the first message; None continues after the last one that the broker has
+            stored.
         properties: shown in the topic's statistics.
-        routing: how messages without a key are spread over partitions, or a function (message, partitions) -> index
-            for all messages.
-        hashing: how keys choose a partition; the choice of all producers of a topic must be the same. Java's default,
-            as C++'s BoostHash depends on the platform.
-        guard: awaited each time before the producer attaches to a connection, with it; `Lock.cover` for example.
-        initial_subscription_name: a subscription that the topic gets with the producer if it has none of that name, so
-            that nothing is deleted before somebody subscribes.
-        partition_update_s: how often new partitions of the topic are looked for; 0 never does.
-        lazy_start_partitioned_producers: a partition has a producer on the broker from the first message for it on,
-            instead of from the beginning; at the beginning one of them has, so that a refusal is seen.
-        interceptors: see each message before it is sent, in this order, and what became of it.
-        chunking_enabled: a message that is too large for the broker is sent in chunks, each an entry of its own, which
-            consumers put together; only without ``batching``.
-        encryption_keys: names of the public keys with which messages are encrypted; who has the private key of any one
-            of them can read. Keys, properties and the other metadata of entries stay readable for all.
-        crypto_key_reader: finds the keys; `FileKeyReader` for example.
-        crypto_failure_action: what happens where a key is missing: creating the producer fails, or messages are sent
-            in the clear.
+        routing: how messages without a key are spread over partitions, or a function (message, partitions) -> index for
+            all messages.
+        hashing: how keys choose a partition; all producers of a topic must use the same. The default is Java's, as
+            C++'s BoostHash depends on the platform.
+        guard: awaited with the connection each time before the producer attaches to it, for example `Lock.cover`.
+        initial_subscription_name: subscription that the topic gets together with the producer if it does not exist, so
+            that no message is deleted before the first consumer subscribes.
+        partition_update_s: interval at which new partitions of the topic are looked for; 0 turns it off.
+        lazy_start_partitioned_producers: create the producer of a partition with its first message. One of them is
+            created at once, so that an error is seen early.
+        interceptors: see each message before it is sent, in this order, and the result.
+        chunking_enabled: send messages above the broker's limit in chunks, which consumers join; only without
+            ``batching``.
+        encryption_keys: names of the public keys that messages are encrypted with; the private key of any one of them
+            decrypts. Keys, properties and other metadata stay readable.
+        crypto_key_reader: finds the keys, for example `FileKeyReader`.
+        crypto_failure_action: what happens if a key is missing: creating the producer fails (FAIL), or messages are
+            sent unencrypted (SEND).
     """
 
     name: str | None = None
@@ -237,57 +239,56 @@ class ConsumerConfig:
     """Settings of a consumer.
 
     Attributes:
-        type: how consumers of one subscription share its messages.
-        name: shown in statistics, and what Failover sorts by; None takes a random one.
-        initial_position: where a new subscription begins; an existing one keeps its place.
-        receiver_queue_size: messages that the broker may send ahead; 0 asks for one message at a time.
-        receiver_queue_bytes: bytes that the broker may send ahead, about: where messages are large it is given fewer
-            permits. 0 for no such bound, as in Pulsar; there is none on non-persistent topics.
-        max_receiver_queue_size_across_partitions: bound of the sum over the partitions of a topic.
-        ack_grouping_ms: acknowledgements are collected this long; 0 sends each at once.
-        ack_grouping_max: acknowledgements that are collected at most.
+        type: how the consumers of one subscription share its messages.
+        name: shown in statistics; Failover sorts by it. None generates a random one.
+        initial_position: where a new subscription begins; an existing one keeps its position.
+        receiver_queue_size: messages that the broker may send ahead; 0 requests one message at a time.
+        receiver_queue_bytes: approximate bytes that the broker may send ahead: fewer messages are requested where they
+            are large. 0 means no limit, as in Pulsar; it has no effect on non-persistent topics.
+        max_receiver_queue_size_across_partitions: limit of the queues of all partitions of a topic together.
+        ack_grouping_ms: how long acknowledgements are collected; 0 sends each at once.
+        ack_grouping_max: largest number of acknowledgements that are collected.
         ack_receipts: acknowledging returns a future that completes when the broker has confirmed it.
-        negative_ack_delay_ms: how long after `Consumer.negative_ack` a message is asked for again.
-        priority_level: 0 is served first.
-        read_compacted: read the compacted view of the topic (Exclusive and Failover only).
+        negative_ack_delay_ms: delay between `Consumer.negative_ack` and the redelivery of the message.
+        priority_level: consumers with lower levels are served first.
+        read_compacted: read the compacted topic (Exclusive and Failover only).
         properties: shown in the topic's statistics.
-        subscription_properties: kept with the subscription if this consumer creates it.
-        replicate_subscription_state_enabled: asks for the subscription's position to be kept in other clusters; our
-            broker keeps and shows the wish, and has no other clusters.
-        partition_update_s: how often new partitions of the topic are looked for; 0 never does.
-        pattern_update_s: how often topics that a pattern takes are looked for, where the broker does not tell of them,
-            and in case it did not; 0 never does. Pulsar's clients call it the pattern auto discovery period.
-        regex_subscription_mode: whether a pattern is of persistent topics, of non-persistent ones or of both; brokers
-            tell of persistent ones only.
-        on_active_change: called on the event loop with True when this consumer begins to receive and with False when
-            it ceases to (Failover and Exclusive); losing the connection counts as ceasing. With several topics or
-            partitions it is called for each.
-        guard: awaited each time before the consumer attaches to a connection, with it; `Lock.cover` for example.
-        unacked_messages_timeout_ms: a message that is not acknowledged so long after it was taken is asked for again;
-            0 never is.
-        ack_timeout_tick_ms: how exact that is: it happens up to this much later.
-        dead_letter_policy: when a message is given up, and where it goes then (Shared and Key_Shared only, as brokers
-            count redeliveries for these, unless ``retry_enable`` is on).
+        subscription_properties: stored with the subscription if this consumer creates it.
+        replicate_subscription_state_enabled: request that the position of the subscription is replicated to other
+            clusters; our broker stores and shows the request, but does not replicate.
+        partition_update_s: interval at which new partitions of the topic are looked for; 0 turns it off.
+        pattern_update_s: interval at which topics that match a pattern are looked for, beside the notifications of
+            brokers that send them; 0 turns it off. Pulsar's clients call it the pattern auto discovery period.
+        regex_subscription_mode: whether a pattern matches persistent topics, non-persistent ones or both; brokers
+            notify about persistent ones only.
+        on_active_change: called on the event loop with True when this consumer becomes active and with False when it
+            stops being so (Failover and Exclusive), also when its connection is lost. With several topics or partitions
+            it is called for each.
+        guard: awaited with the connection each time before the consumer attaches to it, for example `Lock.cover`.
+        unacked_messages_timeout_ms: messages that are not acknowledged this long after they were received are
+            redelivered; 0 turns it off.
+        ack_timeout_tick_ms: precision of that timeout: redelivery happens up to this much later.
+        dead_letter_policy: when a message is given up, and where it goes then. Needs Shared or Key_Shared, for which
+            brokers count redeliveries, or ``retry_enable``.
         key_shared_policy: how keys are shared (Key_Shared only); None leaves it to the broker.
-        retry_enable: the consumer has the retry letter topic, too, to which `Consumer.reconsume_later` sends.
-        interceptors: see each message before the application does, in this order, and what becomes of it.
-        joins_chunks: `Consumer.receive_entry` and `Consumer.poll_entry` put chunks together, as `Consumer.receive`
-            always does, and give the whole message as one entry.
-        max_pending_chunked_message: messages that wait for more chunks at most; beyond it the oldest is dropped.
-        auto_ack_oldest_chunked_message_on_queue_full: its chunks are acknowledged then; otherwise they are asked for
-            again after ``negative_ack_delay_ms``.
-        expire_time_of_incomplete_chunked_message_ms: a message that waits for chunks so long is given up, and its
-            chunks are acknowledged; 0 never is.
-        max_chunked_message_bytes: of a message in chunks; a larger one is given up.
-        crypto_key_reader: finds the private keys of encrypted messages; `FileKeyReader` for example. Dead letters and
-            messages to retry are encrypted only if the ``producer`` of their policy has keys, too.
-        crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not given out, and asked
-            for again after ``negative_ack_delay_ms``; DISCARD: it is acknowledged and gone; CONSUME: it comes as one
-            message, as it is, with what decrypting it takes in the metadata of its entry.
-        on_undecryptable: called on the event loop, instead of a line of the log, for each entry that is not given out
-            because it cannot be decrypted: with its topic, its position (ledger, entry) and the reason. It returns
-            after how many seconds FAIL asks for it again, always the same; None: nothing behind it is given out, and
-            receiving raises CryptoError from then on.
+        retry_enable: also consume the retry letter topic, to which `Consumer.reconsume_later` sends.
+        interceptors: see each message before the application does, in this order, and its acknowledgements.
+        joins_chunks: `Consumer.receive_entry` and `Consumer.poll_entry` join chunks into one entry, as
+            `Consumer.receive` always does.
+        max_pending_chunked_message: largest number of messages that wait for chunks; above it the oldest is dropped.
+        auto_ack_oldest_chunked_message_on_queue_full: acknowledge the chunks of a message that is dropped for that
+            reason; otherwise they are redelivered after ``negative_ack_delay_ms``.
+        expire_time_of_incomplete_chunked_message_ms: messages that wait for chunks this long are dropped, and their
+            chunks are acknowledged; 0 turns it off.
+        max_chunked_message_bytes: limit of a message in chunks; larger ones are dropped.
+        crypto_key_reader: finds the private keys of encrypted messages, for example `FileKeyReader`. Dead letters and
+            retry letters are encrypted only if ``producer`` of the dead letter policy has keys, too.
+        crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not received, and
+            redelivered after ``negative_ack_delay_ms``; DISCARD: it is acknowledged; CONSUME: it is received as one
+            encrypted message, with the encryption metadata in its entry.
+        on_undecryptable: called on the event loop, instead of logging, for each entry that is not received because it
+            cannot be decrypted: with the topic, the position (ledger, entry) and the reason. It returns the seconds
+            after which FAIL has the entry redelivered; None stops the consumer there, and receiving raises CryptoError.
     """
 
     type: SubscriptionType = "Exclusive"

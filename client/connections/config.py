@@ -14,28 +14,28 @@ class ClientConfig:
     """Settings of a client.
 
     Attributes:
-        operation_timeout_s: how long one request, and creating a producer or consumer with its retries, may take.
-        connection_timeout_s: how long connecting and the handshake may take.
-        keep_alive_s: a PING goes out this often; a broker silent for one more such time is taken for dead.
-        backoff_initial_ms: first wait before a retry; doubles with each.
+        operation_timeout_s: timeout of one request, and of creating a producer or consumer including retries.
+        connection_timeout_s: timeout of connecting, including the handshake.
+        keep_alive_s: interval between PINGs. A connection on which nothing arrives for a further interval is closed.
+        backoff_initial_ms: first wait before a retry; doubles with each retry.
         backoff_max_ms: longest wait before a retry.
-        max_redirects: how many times a lookup may be sent to another broker.
-        description: is added to the client version that brokers show.
-        memory_limit_bytes: of messages that are sent but not yet stored, of all producers together; 0 for none beside
-            those of each. What happens at the limit says each producer's ``block_if_queue_full``.
-        stats_interval_s: producers and consumers count what they do, for `statistics`, and log it this often; 0 for
-            neither.
-        message_listener_threads: of the blocking client, on which it calls listeners.
-        authentication: shows brokers who the client is; `AuthenticationToken` for example.
-        auth_plugin: the same by a name instead: ``token``, ``basic``, ``tls``, ``oauth2``, one of Pulsar's classes, or
-            ``module:Class`` of your own.
-        auth_params: what the plugin is told, as in Pulsar's ``client.conf``; never shown.
-        tls_trust_certs_file: certificates (PEM) of the authorities that are trusted; empty for those of the system.
-        tls_certificate_file: certificate (PEM) of the client, where brokers ask for one.
-        tls_key_file: its private key (PEM).
-        tls_allow_insecure_connection: take any certificate of a broker; for trying.
-        tls_hostname_verification: the certificate of a broker must name the host that is connected to. On, unlike in
-            Pulsar's clients.
+        max_redirects: how many times a lookup may be redirected to another broker.
+        description: added to the client version that brokers show.
+        memory_limit_bytes: limit of pending messages of all producers together; 0 means no limit beside those of each
+            producer. At the limit, ``block_if_queue_full`` of each producer decides.
+        stats_interval_s: interval at which producers and consumers log their statistics, which are counted only then; 0
+            turns both off.
+        message_listener_threads: threads on which the blocking client calls message listeners.
+        authentication: credentials shown to brokers, for example `AuthenticationToken`.
+        auth_plugin: the same by name: ``token``, ``basic``, ``tls``, ``oauth2``, the class name of a Pulsar plugin, or
+            ``module:Class``.
+        auth_params: parameters of the plugin, as in Pulsar's ``client.conf``; never logged.
+        tls_trust_certs_file: trusted certificate authorities (PEM); empty for those of the system.
+        tls_certificate_file: client certificate (PEM), for brokers that require one.
+        tls_key_file: private key of the client certificate (PEM).
+        tls_allow_insecure_connection: accept any broker certificate; for tests only.
+        tls_hostname_verification: require the broker certificate to name the host. On by default, unlike in Pulsar's
+            clients.
     """
 
     operation_timeout_s: float = 30.0

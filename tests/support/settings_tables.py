@@ -6,16 +6,16 @@ import inspect
 import re
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import magnetar
 from magnetar.client import ClientConfig, ConsumerConfig, ProducerConfig
+from magnetar.client import config as client_config
 
 PAGE = Path(magnetar.__file__).parent / "docs" / "client.md"
 CONFIGS: tuple[type[Any], ...] = (ClientConfig, ProducerConfig, ConsumerConfig)
 UNITS = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes"}
 _ATTRIBUTE = re.compile(r"^(\w+): ", re.MULTILINE)
-_LITERAL = re.compile(r"Literal\[(.*)\]")
 
 
 def meanings(config: type[Any]) -> dict[str, str]:
@@ -29,10 +29,13 @@ def meanings(config: type[Any]) -> dict[str, str]:
 
 
 def kind(field: Field[Any]) -> str:
-    """The type of a field, with the unit that its name ends in."""
-    shown = str(field.type).replace(" | None", "").replace(" | ", " or ")
+    """The type of a field, its choices, or its unit, which is what its name ends in."""
+    name, *others = str(field.type).removesuffix(" | None").split(" | ")
+    choices = getattr(client_config, name, None)
+    if get_origin(choices) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(choices)) + " or a function" * bool(others)
     unit = UNITS.get(field.name.rpartition("_")[2])
-    return f"{shown}, {unit}" if unit and shown in ("int", "float") else f"`{shown}`"
+    return f"{name}, {unit}" if unit and name in ("int", "float") else f"`{name}`"
 
 
 def default(field: Field[Any]) -> str:
