@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .async_rates import measure_async
+from .awaited_rates import measure_awaited
 from .broker_rates import measure_fan_out, measure_key_shared, measure_schema
 from .catch_up import measure_catch_up
 from .client_rates import measure_consume, measure_publish
@@ -54,7 +55,12 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "compiled": {"compiled": measure_compiled},
     "exactly": {"exactly": measure_exact},
     "state": {"state": measure_state, "state-size": measure_state_size},
-    "clients": {"publish": measure_publish, "consume": measure_consume, "group-commit": measure_group_commit},
+    "clients": {
+        "publish": measure_publish,
+        "awaited": measure_awaited,
+        "consume": measure_consume,
+        "group-commit": measure_group_commit,
+    },
     "broker": {
         "key-shared": measure_key_shared,
         "fan-out": measure_fan_out,
