@@ -59,7 +59,7 @@ def written(page: str) -> str:
         name = config.__name__
         marks = re.compile(rf"<!-- {name} -->.*?<!-- end of {name} -->", re.DOTALL)
         made = table(config)
-        page, count = marks.subn(lambda _, made=made: made, page)
+        page, count = marks.subn(made.replace("\\", r"\\"), page)
         assert count == 1, f"{PAGE.name} has no place for the settings of {name}"
     return page
 
