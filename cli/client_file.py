@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from .failure import Failure, nearest
 from .properties_file import read_properties
 from .security_settings import SECURITY_SETTINGS, Values, checked
@@ -21,8 +23,11 @@ _OF_KEY_STORES = (
     "tlsKeyStorePassword",
 )  # fmt: skip
 """What Pulsar reads with key stores only, and we never do."""
+_NO_EFFECT = {"webserviceTlsProvider": "TLS is that of OpenSSL"}
+_PULSAR_DEFAULTS = {"sslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory"}
 _NOT_SUPPORTED = {
-    "webserviceTlsProvider": "TLS is that of OpenSSL here",
+    "sslFactoryPlugin": "Java classes cannot be loaded, and TLS is that of OpenSSL",
+    "sslFactoryPluginParams": "Java classes cannot be loaded, and TLS is that of OpenSSL",
     "proxyServiceUrl": "proxies that choose by the name in TLS are not supported",
     "proxyProtocol": "proxies that choose by the name in TLS are not supported",
 }
@@ -102,8 +107,12 @@ def _refuse_other(path: Path, key: str, value: object) -> None:
             f"{path}: {key} is not supported; make PEM files of the stores, for tlsTrustCertsFilePath,"
             " tlsCertificateFilePath and tlsKeyFilePath"
         )
+    if key in _NO_EFFECT:
+        if value not in (None, ""):
+            click.echo(f"magnetar: {path}: {key}={value} has no effect: {_NO_EFFECT[key]}", err=True)
+        return
     if key in _NOT_SUPPORTED:
-        if value in (None, ""):
+        if value in (None, "", _PULSAR_DEFAULTS.get(key)):
             return
         raise Failure(f"{path}: {key} is not supported: {_NOT_SUPPORTED[key]}; leave it out")
     raise Failure(f"{path}: unknown key {key!r}{nearest(key, KNOWN_KEYS)} (known keys: {', '.join(KNOWN_KEYS)})")

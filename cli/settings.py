@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..security.credentials.client_security import ClientSecurity
+from ..security.credentials.client_security import TLS_URLS, ClientSecurity
 from ..security.local_token import local_token_of
 from ..wire.printable import one_line
 from .client_file import ClientFile, read_client_file
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
+_FLAG_LAYERS = 2
+"""So many of `Settings.security_layers` are flags."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,13 @@ class Settings:
         Raises:
             InvalidConfig: settings contradict each other.
         """
-        return laid_over(self.security_layers)
+        found = laid_over(self.security_layers)
+        has_tls = any(url.startswith(TLS_URLS) for url in (self.admin_url, self.service_url))
+        by_flag = any("tls_hostname_verification" in layer for layer in self.security_layers[:_FLAG_LAYERS])
+        if has_tls or by_flag:
+            return found
+        # Pulsar's client.conf turns this off for every address; without TLS it means nothing and must not be an error.
+        return replace(found, tls_hostname_verification=True)
 
     @cached_property
     def credentials(self) -> ClientCredentials:

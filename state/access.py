@@ -123,13 +123,10 @@ class StoreAddress(NamedTuple):
             InvalidConfig: names the setting.
         """
         address_of(self.url)
-        security = self.security
-        is_lenient = security.tls_allow_insecure_connection or not security.tls_hostname_verification
-        if is_lenient and has_tls(self.url):
+        if self.security.tls_allow_insecure_connection and has_tls(self.url):
             raise InvalidConfig(
-                f"stateStorageServiceUrl {without_token(self.url)}: the certificate of a state store always has to be"
-                " trusted and to name the host, so tlsAllowInsecureConnection: true and tlsEnableHostnameVerification:"
-                " false do not work with it; remove them"
+                f"stateStorageServiceUrl {without_token(self.url)}: the certificate of a state store must always be"
+                " trusted: remove tlsAllowInsecureConnection: true"
             )
 
 

@@ -13,7 +13,7 @@ import click
 
 from .config_file import BROKER_KEYS, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
-from .exposure import check_exposure, insecure_option, is_guarded, tell_exposure
+from .exposure import check_exposure, host_in_file, insecure_option, is_guarded, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run
 from .server_file import read_server_file
 
@@ -63,6 +63,9 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     locks_topic = f"persistent://{namespace}/instances"
     fields = ("host", "broker_port", "web_port", "allowed_hosts")
     given = {field: flags[field] for field in fields if flags[field] is not None}
+    if "host" in in_file["broker"] and "host" not in given:
+        is_open = flags["insecure"] or is_guarded(in_file["security"], in_file["authorization"])
+        given["host"] = host_in_file(in_file["broker"]["host"], is_open=is_open)
     config = BrokerConfig(
         **{**in_file["broker"], **given},
         data_dir=Path(flags["data_dir"]),
@@ -105,7 +108,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
     die_with_parent()
     log_to_stderr("broker")
     in_file = read_server_file(config_file, BROKER_KEYS, "broker")
-    config, storage_config = broker_configs(flags, in_file)
+    config, storage_config = broker_configs({**flags, "insecure": insecure}, in_file)
     guarded = is_guarded(in_file["security"], in_file["authorization"])
     check_exposure(config.host, insecure or guarded)
     directory = open_directory(config, wipe=wipe_data)

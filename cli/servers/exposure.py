@@ -13,6 +13,8 @@ import click
 from ..failure import Failure
 
 _log = logging.getLogger(__name__)
+PULSAR_HOST = "0.0.0.0"  # noqa: S104 (compared with, not bound to)
+LOOPBACK = "127.0.0.1"
 
 insecure_option = click.option(
     "--insecure",
@@ -37,6 +39,27 @@ def check_exposure(host: str, is_insecure: bool) -> None:
             " are; listen on 127.0.0.1 (--host 127.0.0.1), set authenticationEnabled (docs/security.md), or"
             " say --insecure where all who reach it may do everything"
         )
+
+
+def host_in_file(host: str, *, is_open: bool) -> str:
+    """Return the address to listen on that a file gives.
+
+    Pulsar's files say 0.0.0.0, which is Pulsar's default and so no decision to let everybody in: without
+    authentication or ``--insecure`` it becomes the loopback address, and a line says so.
+
+    Args:
+        host: as in the file.
+        is_open: other machines may connect, as clients are authenticated or the user allows them.
+    """
+    if host != PULSAR_HOST or is_open:
+        return host
+    _log.warning(
+        "bindAddress=%s is Pulsar's default, and nothing authenticates clients: listening on %s only; set"
+        " authenticationEnabled (docs/security.md), or pass --insecure to let every machine connect",
+        host,
+        LOOPBACK,
+    )
+    return LOOPBACK
 
 
 def tell_exposure(host: str, *, is_guarded: bool) -> None:

@@ -1,9 +1,9 @@
-"""The keys of Pulsar 4.0's own files that have no effect here: accepted at Pulsar's default, refused otherwise.
+"""The keys of Pulsar's own files that have no effect here, with their default values.
 
-``pulsar_keys.json`` has the facts: for each key of broker.conf, standalone.conf and functions_worker.yml the values
-that these files and the classes behind them have, as texts; an empty one stands for "not set". So a file of Pulsar that
-was not touched starts a server, and a line that somebody changed is never ignored: it has an effect here
-(`config_file`) or is refused with the reason below.
+``pulsar_keys.json`` lists, for each key of broker.conf, standalone.conf and functions_worker.yml of Pulsar 2.10, 3.0
+and 4.0, the default values in these files and in the classes behind them, as texts; an empty text means "not set".
+Files as Pulsar ships them therefore start a server. A changed line either has an effect (`config_file`), or is logged
+with the reason below why it has none, or is refused because it asks for something that would be missing (`promises`).
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ IN_FORCE: Table = {
     "preciseTimeBasedBacklogQuotaCheck": ("true",),
     "exposePreciseBacklogInPrometheus": ("true",),
     "loadManagerClassName": ("org.apache.pulsar.broker.loadbalance.NoopLoadManager",),
+    "isDelayedDeliveryDeliverAtTimeStrict": ("true",),
+    "tlsHostnameVerificationEnabled": ("true",),
+    "disableHttpDebugMethods": ("true",),
 }
 """Values that are not Pulsar's default, and name what always happens here."""
 
-_TLS = "this side of TLS has no such setting; those it has stand in docs/cli.md"
+_TLS = "TLS is that of OpenSSL; docs/cli.md lists the settings"
 _STORES = "certificates and keys are PEM files: tlsCertificateFilePath, tlsKeyFilePath and tlsTrustCertsFilePath"
-_INSECURE = "a client certificate says who asks, so it is always verified"
-_PORT = "brokerServicePortTls and webServicePortTls speak TLS where they have a number"
-_SUPPORTED = "authentication has providers for tokens, passwords and certificates, and takes modules of your own"
-_ACCESS = "of authentication and authorization the keys are read that stand in docs/cli.md"
+_INSECURE = "client certificates are always verified"
+_OWN_WORKER = "standalone's worker listens without TLS and is called on this machine only"
+_SUPPORTED = "there are authentication providers for tokens, passwords and certificates, or your own Python modules"
+_ACCESS = "docs/cli.md lists the settings of authentication and authorization"
 _BOOKIES = "there are no bookies: entries are kept below --data-dir"
 _BUNDLES = "one broker serves all topics, and no bundle moves"
 _POLICY = "namespaces have no such policy in this version"
 _PLUGINS = "Java classes cannot be loaded"
 _WEB = "the web ports have limits of their own, see docs/cli.md"
-_ADDRESS = "clients are told the address that they reach; give bindAddress or --host"
 _THREADS = "there is one event loop and no pool of threads to size"
-_METRICS = "statistics and metrics are always the same ones"
+_METRICS = "statistics and metrics have no settings"
 _STANDALONE = "standalone's worker has standalone's own address, broker and state store; run magnetar worker"
 _WORKER_STORE = "a worker keeps everything in topics; the broker has metadataStoreUrl"
 _PACKAGES = "packages are topics of the workers, replicated as the broker does it"
@@ -56,7 +58,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r".*Offload.*|offloadersDirectory|fileSystem.*|managedLedgerDataReadPriority", "ledgers are not offloaded"),
     (r"managed(Ledger|Cursor).*|lazyCursorRecovery|schemaLedgerForceRecovery|autoSkipNonRecoverableData"
      r"|persistentUnackedRanges.*|cacheEviction.*|dispatcherPauseOnAckState.*|retentionCheckIntervalInSeconds",
-     "the storage has no such setting; those it has stand in docs/cli.md"),
+     "the storage has no such setting; docs/cli.md lists those it has"),
     (r"load(Balance|Manager).*|.*Shedding.*|flowOrQps.*|m(in|ax)Unload.*|topicBundleAssignment.*|.*Bundle(Split|s|U).*"
      r"|preferLaterVersions|failureDomainsEnabled|resourceUsageTransport.*|enableNamespaceIsolation.*", _BUNDLES),
     (r".*[tT]ransaction.*", "there are no transactions"),
@@ -64,7 +66,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r".*[rR]eplicat(ion|or|edSub).*|clusterMigration.*", "nothing is replicated to other clusters"),
     (r"tls(Key|Trust)Store.*|tlsEnabledWithKeyStore|tlsProvider", _STORES),
     (r"tlsAllowInsecureConnection", _INSECURE),
-    (r"tlsEnabled", _PORT),
+    (r"brokerClientTlsEnabled", _OWN_WORKER),
     (r"athenz.*|sasl.*|kinit.*|.*[sS]aslContext.*", _SUPPORTED),
     (r".*[tT]ls.*|use?Tls|.*Ssl.*|sslFactory.*|brokerClient(Trust|Key|Certificate).*", _TLS),
     (r"auth(entic|oriz).*|.*(superUser|proxy|anonymousUser)Roles?|athenz.*|basicAuthConf|token.*|sasl.*|kinit.*"
@@ -73,13 +75,13 @@ _REASONS: tuple[tuple[str, str], ...] = (
      r"|dispatcherDispatchMessagesInSubscriptionThread", _THREADS),
     (r"http.*|maxConcurrentHttpRequests|maxHttpServerConnections|disableHttpDebugMethods", _WEB),
     (r"(ha|webServiceHa)Proxy.*|webService(TrustX|LogDetailed).*", "addresses are those of the connections"),
-    (r"advertised.*|internalListenerName|bindAddresses", _ADDRESS),
+    (r"advertised.*|internalListenerName|bindAddresses", "clients are told the address that they reach"),
     (r".*Throttling.*|maxPublishRate.*|subscribeRate.*|dispatchRateLimiter.*|preciseTopicPublish.*",
      "rates are limited for topics, subscriptions and consumers only"),
-    (r"(d|isD)elayedDelivery.*", "delayed delivery has no settings in this version"),
+    (r"(d|isD)elayedDelivery.*", "delayed delivery has no such setting"),
     (r"keySharedUnblocking.*|subscriptionKeySharedEnable|subscription(Key)?SharedUse.*",
      "Key_Shared works this way only; subscriptionTypesEnabled says whether there is any"),
-    (r".*[sS]chema.*", "schemas have no settings of the broker in this version"),
+    (r".*[sS]chema.*", "the schema storage has no such setting"),
     (r"expose(?!AdminClient|ingBroker).*|metrics.*|jvmGC.*|split.*|aggregate.*|healthCheckMetrics.*|include.*"
      r"|statsUpdateInitial.*|allowedTopicPropertyKeys.*", _METRICS),
     (r"(brokerInterceptor|brokerEntry|entryFilter|protocol|additionalServlet|narExtraction|topicFactory).*|.*EntryFilters"
@@ -87,11 +89,11 @@ _REASONS: tuple[tuple[str, str], ...] = (
      r"|useSeparateThreadPool.*|functionsWorkerService.*|runtimeCustomizer.*|secretsProvider.*|additionalJava.*"
      r"|stateStorageProvider.*|dispatcherEntryFilter.*", _PLUGINS),
     (r"(zoo[kK]eeper|metadata(Store|Sync)|configuration(Store|Metadata)|globalZookeeper).*",
-     "of a metadata store, metadataStoreUrl and metadataStoreOperationTimeoutSeconds are read"),
+     "only metadataStoreUrl and metadataStoreOperationTimeoutSeconds configure the metadata store"),
     (r"(packages?M|enableP|packagesR).*|functionsWorkerEnablePackageManagement|numFunctionPackageReplicas", _PACKAGES),
     (r"functionsWorkerEnabled", "run magnetar standalone, or magnetar worker beside this broker"),
     (r"backlogQuota.*|preciseTimeBasedBacklog.*",
-     "backlog quotas are always looked at, by bytes and exact times; give backlogQuotaDefaultLimitBytes or …Second"),
+     "set backlogQuotaDefaultLimitBytes or backlogQuotaDefaultLimitSecond; times are always exact"),
     (r"ttlDuration.*|messageExpiry.*|additionalSystemCursorNames", _POLICY),
     (r"brokerDeleteInactive.*|brokerServicePurge.*|subscriptionExp.*|max(Tenants|NamespacesPer|TopicsPer).*", _POLICY),
     (r"max(SameAddress)?(Producers|Consumers|Subscriptions)Per.*|maxNumPartitions.*|defaultRetention.*", _POLICY),
@@ -100,14 +102,15 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"maxUnackedMessagesPer.*Broker.*|unblockStuck.*|preciseDispatcher.*|dispatcher(Read|Retry|Min).*"
      r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*|maxMessagePublishBuffer.*"
      r"|messagePublishBuffer.*|maxConcurrent(Lookup|Topic|Non).*|maxConsumerMetadataSize|topic(Load|Fencing).*",
-     "the broker works this way only"),
+     "the broker has no such setting"),
     (r"enable(Persistent|NonPersistent)Topics|systemTopicEnabled|topicLevelPoliciesEnabled|strict.*|topicNameCache.*"
      r"|maxSecondsToClear.*|topicsPattern.*|enableBrokerSide.*|subscriptionPattern.*|allowAutoTopicCreationWith.*"
      r"|bootstrapNamespaces|isRunningStandalone|clientLibraryVersionCheck.*|statusFilePath|lookupPropertyPrefix"
+     r"|autoShrink.*|streamingDispatch|maxTopicListInFlight.*"
      r"|broker(ShutdownTimeout|ServiceCompactionPhase).*|skipBrokerShutdown.*|topicCompactionRetain.*|statsUpdate.*",
-     "the broker works this way only"),
+     "the broker has no such setting"),
 )  # fmt: skip
-"""Patterns of names, of which the first that fits whole counts, and why another value is refused."""
+"""Patterns of names, matched as a whole, the first one wins, and why such a key has no effect."""
 
 _WORKER_REASONS: tuple[tuple[str, str], ...] = (
     (r"configuration(Store|Metadata).*|metadataStore.*|zooKeeper.*", _WORKER_STORE),
@@ -120,27 +123,27 @@ _WORKER_REASONS: tuple[tuple[str, str], ...] = (
     (r"functionsDirectory|.*Functions(Urls?|Directory).*",
      "there are no built-in functions; send each with functions create"),
     (r"functionWebServiceUrl", "workers reach each other by workerHostname and workerPort"),
-    (r"functionRuntimeFactory.*",
+    (r"functionRuntimeFactory.*|(thread|process|kubernetes)ContainerFactory",
      "logs are kept below --data-dir, and each function chooses: --runtime thread, process or spark"),
     (r"useCompactedMetadataTopic", "the metadata topic keeps one record a function"),
     (r"schedulerClassName", "there is one scheduler"),
     (r"initializedDlogMetadata|bookkeeperClient.*", _BOOKIES),
     (r"functionInstance.*", "resources are limited by the machine's own means"),
     (r"enableClassloading.*|validate.*|uploadBuiltin.*|exposeAdminClient.*|maxPendingAsync.*|forwardSource.*|ignoreUnknown.*",
-     "workers work this way only"),
+     "workers have no such setting"),
 )  # fmt: skip
 """The same for functions_worker.yml, before the patterns that both have."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?")
 PREFIXES = ("bookkeeper_", "brokerClient_", "dbStorage_")
-"""Keys that begin so are passed on by Pulsar to a library that is not here."""
+"""Prefixes of keys that Pulsar passes on to a library which is not used here."""
 
 
 @cache
 def pulsar_keys(file: str) -> Table:
-    """Return the keys of ``broker`` (with standalone) or ``worker`` with the values that are accepted.
+    """Return the keys of ``broker`` (with standalone) or ``worker`` with the values that need no line in the log.
 
-    Read once, when the first file asks for a key without an effect.
+    Read once, when a file first has a key without an effect.
     """
     from importlib import resources  # here: a server without a file needs none
 

@@ -10,21 +10,21 @@ from typing import Any
 from ...errors import InvalidConfig
 from ...security.credentials.client_security import ClientSecurity
 from ...wire.printable import one_line
-from ..failure import Failure, Faults, nearest
+from ..failure import Failure, Faults
 from ..properties_file import read_properties
 from .config_key import Key
 from .config_values import store_url, whole
-from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
+from .pulsar_keys import as_text
 from .security_keys import lift_properties, without_prefix
+from .without_effect import UnknownKey, WithoutEffect, shown
 
 Settings = dict[str, dict[str, Any]]
 
 _YAML = (".yml", ".yaml", ".json")
 _PROPERTIES = (".conf", ".properties")
 _FIRST_LINE = re.compile(r"^[ \t]*[\w.]+[ \t]*=", re.MULTILINE)
-_SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters)$")
-"""Names of keys whose values errors do not repeat."""
 _RECORDS = ("broker", "storage", "worker", "state", "tls", "security", "authorization", "client")
+_TLS_PORTS = "brokerServicePortTls or webServicePortTls"
 _CONFIGURATION_STORES = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 
 
@@ -34,11 +34,12 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
     Args:
         path: the file.
         keys: those that have an effect.
-        pulsar: whose other keys are accepted at Pulsar's defaults: ``broker``, ``worker``.
+        pulsar: whose other keys are accepted, though they have no effect: ``broker``, ``worker``. Those whose value is
+            not Pulsar's default are logged.
 
     Raises:
         Failure: the file is unreadable.
-        Faults: keys that nobody knows, and values that are refused; all of them, in the order of the file.
+        Faults: unknown keys and refused values; all of them, in the order of the file.
     """
     found: Settings = {record: {} for record in _RECORDS}
     if path is None:
@@ -49,36 +50,29 @@ def read_server_file(path: str | None, keys: Mapping[str, Key], *pulsar: str) ->
     except ValueError as exc:
         raise Failure(f"--config {path}: {exc}") from exc
     faults: list[str] = []
+    others = WithoutEffect(tuple(keys), pulsar)
     for name, value in content.items():
         key = keys.get(name)
         try:
             if key is None:
-                _check_without_effect(name, value, keys, pulsar)
+                others.take(name, value)
                 continue
             setting = key.read(value)
             if key.field:
                 _check_alone(key, setting)
                 found[key.record][key.field] = setting
-        except _UnknownKey as exc:
+        except UnknownKey as exc:
             faults.append(str(exc))
         except (ValueError, InvalidConfig) as exc:
-            faults.append(f"{name}: {_shown(name, value)} is refused: {exc}")
+            faults.append(f"{name}: {shown(name, value)} is refused: {exc}")
     if not faults and "broker" in pulsar:
         faults = _combine(content, found["broker"])
     if not faults:
-        faults = _combine_security(content, found)
+        faults = _combine_security(content, found, is_worker=pulsar == ("worker",))
     if faults:
         raise Faults(f"--config {path}: {fault}" for fault in faults)
+    others.log(path)
     return found
-
-
-def _shown(name: str, value: Any) -> str:
-    """Return a value as an error shows it, unless it may be a secret."""
-    return "the value" if _SECRET.search(name) else repr(value)
-
-
-class _UnknownKey(Exception):
-    """No file of Pulsar has this key, nor have we."""
 
 
 def _content(path: str) -> dict[str, Any]:
@@ -112,34 +106,6 @@ def _is_properties(path: str, text: str) -> bool:
         return ending in _PROPERTIES
     said = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#!")
     return _FIRST_LINE.match(next(said, "")) is not None
-
-
-def _check_without_effect(name: str, value: Any, keys: Mapping[str, Key], pulsar: tuple[str, ...]) -> None:
-    """Accept a key without an effect at Pulsar's default.
-
-    Raises:
-        _UnknownKey: Pulsar has no such key.
-        ValueError: the value is another one; says which are accepted, and why.
-    """
-    for file in pulsar:
-        table = pulsar_keys(file)
-        inner = {f"{name}.{sub}": one for sub, one in value.items()} if isinstance(value, dict) else {}
-        if inner and any(other.startswith(f"{name}.") for other in table):
-            for part, one in inner.items():
-                if as_text(one):
-                    _check_without_effect(part, one, keys, (file,))
-            return
-        accepted = table.get(name)
-        if accepted is None and not name.startswith(PREFIXES):
-            continue
-        given = as_text(value)
-        if any(is_same(given, one) for one in accepted or ()):
-            return
-        allowed = [one for one in accepted or () if one]
-        works = f"only {' or '.join(allowed)} works here" if allowed else "it is not supported"
-        raise ValueError(f"{works}: {reason_of(name, file)}; remove the line")
-    known = [*keys, *(other for file in pulsar for other in pulsar_keys(file))]
-    raise _UnknownKey(f"unknown key {name}{nearest(name, known)}; known keys stand in docs/cli.md")
 
 
 def _check_alone(key: Key, setting: Any) -> None:
@@ -195,12 +161,11 @@ def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
     return faults
 
 
-def _combine_security(content: Mapping[str, Any], found: Settings) -> list[str]:
+def _combine_security(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> list[str]:
     """Settle what several keys about TLS and authentication say together; return what is wrong."""
-    if str(content.get("tlsEnabled", "false")).lower() != "true":
-        found["worker"].pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
-    elif "worker_tls_port" not in found["worker"]:
-        return ["tlsEnabled: workerPortTls says on which port; set it, too"]
+    fault = _combine_tls(content, found, is_worker=is_worker)
+    if fault is not None:
+        return [fault]
     client, authorization = found["client"], found["authorization"]
     if str(content.get("brokerClientAuthenticationEnabled", "true")).lower() == "false":
         client.pop("auth_plugin", None)  # functions_worker.yml of Pulsar names it all the same
@@ -218,3 +183,16 @@ def _combine_security(content: Mapping[str, Any], found: Settings) -> list[str]:
     except InvalidConfig as error:
         return [f"brokerClient…: {error}"]
     return []
+
+
+def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool) -> str | None:
+    """Drop a worker's TLS port unless TLS is enabled; return what is wrong where TLS is asked for but not set up."""
+    broker, worker = found["broker"], found["worker"]
+    is_enabled = str(content.get("tlsEnabled", "false")).lower() == "true"
+    if not is_enabled:
+        worker.pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
+    elif not {"worker_tls_port", "broker_tls_port", "web_tls_port"} & {*worker, *broker}:
+        return f"tlsEnabled: 'true' needs a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
+    if str(content.get("useTls", "false")).lower() == "true":
+        worker["uses_tls"] = True  # checked against the address, which a flag may replace
+    return None

@@ -48,6 +48,8 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
         for name in ("tls_hostname_verification", "tls_allow_insecure_connection"):
             client.pop(name, None)  # functions_worker.yml of Pulsar names them without TLS, too
     client_security = ClientSecurity(**client)
+    if values.pop("uses_tls", False) and not urls[0].startswith(TLS_URLS):
+        raise Failure(f"useTls is true, but the broker's address is {urls[0]!r}: use pulsar+ssl://host:port")
     return WorkerConfig(
         data_dir=data_dir,
         tls=ServerTls(**in_file["tls"]),

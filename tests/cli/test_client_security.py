@@ -75,7 +75,40 @@ def test_the_file_of_pulsars_tools_is_read_as_it_is(monkeypatch: pytest.MonkeyPa
     assert settings.credentials.data() == SECRET.encode()
 
 
+@pytest.mark.parametrize(
+    "more",
+    ["", "sslFactoryPlugin=org.apache.pulsar.common.util.DefaultPulsarSslFactory\nsslFactoryPluginParams=\n"],
+    ids=["2.10 and 3.0", "4.0"],
+)
+def test_pulsars_stock_client_conf_works_on_an_address_without_tls(monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    stock = PULSARS_FILE.replace("https://pulsar:8443/", "http://localhost:8080/")
+    stock = stock.replace("pulsar+ssl://pulsar:6651/", "pulsar://localhost:6650/").replace("/ca.pem", "")
+    stock = (
+        "".join(f"{line}\n" for line in stock.split("\n") if not line.startswith("auth")) + "authPlugin=\nauthParams=\n"
+    )
+    Path("client.conf").write_text(stock + more)
+    monkeypatch.setenv("MAGNETAR_CLIENT_CONF", "client.conf")
+    settings = find_settings(None, None, None)
+    assert (settings.admin_url, settings.service_url) == ("http://localhost:8080", "pulsar://localhost:6650")
+    assert settings.security == ClientSecurity()
+    assert settings.credentials.data() == b""
+    assert settings.client_config().tls_hostname_verification is True
+
+
+def test_switching_verification_off_by_a_flag_still_needs_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--no-tls-enable-hostname-verification", "topics", "list", "a/b"]) == 1
+    assert "tls_hostname_verification is of use on TLS only" in capsys.readouterr().err
+
+
+def test_a_key_of_the_client_file_without_an_effect_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("client.yml").write_text("webserviceTlsProvider: Conscrypt\n")
+    find_settings(None, None, None)
+    line = "client.yml: webserviceTlsProvider=Conscrypt has no effect: TLS is that of OpenSSL"
+    assert capsys.readouterr().err == f"magnetar: {line}\n"
+
+
 def test_every_setting_stands_in_the_file_and_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAGNETAR_SERVICE_URL", "pulsar+ssl://broker:6651")
     values = {one.name: True if one.is_switch else f"of-{one.name}" for one in SECURITY_SETTINGS}
     Path("client.yml").write_text(json.dumps({one.key: values[one.name] for one in SECURITY_SETTINGS}))
     assert found() == ClientSecurity.from_dict(values)
@@ -104,6 +137,7 @@ def test_parameters_are_not_given_to_a_plugin_of_another_place(monkeypatch: pyte
         ("authPlugins: x", "unknown key 'authPlugins'; did you mean authPlugin?"),
         ("useKeyStoreTls: true", "useKeyStoreTls is not supported; make PEM files of the stores"),
         ("proxyServiceUrl: pulsar://x", "proxyServiceUrl is not supported"),
+        ("sslFactoryPlugin: com.example.Factory", "sslFactoryPlugin is not supported: Java classes cannot be loaded"),
         ("tlsAllowInsecureConnection: maybe", "client.yml: tlsAllowInsecureConnection is neither true nor false"),
         (f"authPlugin: token\nauthParams: {{{SECRET}: x}}", "client.yml: authParams is no text; put it in quotes"),
         (f"authParams: '{SECRET}", "client.yml cannot be read: it is no YAML in line"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from magnetar.cli.main import main
-from magnetar.cli.servers.exposure import check_exposure, is_loopback, tell_exposure
+from magnetar.cli.servers.exposure import check_exposure, host_in_file, is_loopback, tell_exposure
 
 
 @pytest.mark.parametrize("command", ["standalone", "broker", "worker", "state-store"])
@@ -25,11 +25,19 @@ def test_server_is_not_started_where_others_reach_it(
     assert not (tmp_path / "data").exists()
 
 
-def test_address_of_a_file_of_pulsar_is_refused_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pulsars_default_address_in_a_file_becomes_loopback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert host_in_file("0.0.0.0", is_open=False) == "127.0.0.1"
+    assert "bindAddress=0.0.0.0 is Pulsar's default" in caplog.text
+    assert "listening on 127.0.0.1 only" in caplog.text
+    assert host_in_file("0.0.0.0", is_open=True) == "0.0.0.0"
+    assert host_in_file("192.0.2.7", is_open=False) == "192.0.2.7"
+
+
+def test_other_address_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("bindAddress=0.0.0.0\n")
+    conf.write_text("bindAddress=192.0.2.7\n")
     assert main(["broker", "--config", str(conf), "--data-dir", str(tmp_path / "data")]) == 1
-    assert "0.0.0.0 is reached from other machines" in capsys.readouterr().err
+    assert "192.0.2.7 is reached from other machines" in capsys.readouterr().err
 
 
 def test_start_says_who_may_do_everything(caplog: pytest.LogCaptureFixture) -> None:

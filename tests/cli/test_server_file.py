@@ -1,7 +1,8 @@
-"""The `--config` file of servers: Pulsar's own files start unchanged, and no changed line is ignored."""
+"""The `--config` file of servers: Pulsar's own files start unchanged, and no changed line is silently ignored."""
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from magnetar.broker.config import BrokerConfig
 from magnetar.broker.storage.config import StorageConfig
 from magnetar.cli.failure import Failure, Faults
 from magnetar.cli.servers.config_file import BROKER_KEYS, STANDALONE_KEYS, WORKER_KEYS
+from magnetar.cli.servers.promises import broken_promise
 from magnetar.cli.servers.pulsar_keys import is_same, pulsar_keys, reason_of
 from magnetar.cli.servers.server_file import read_server_file
+from magnetar.cli.servers.worker import worker_config
 
 from tests.support.command import call
 from tests.support.servers import running
 
 PULSAR = Path(__file__).parent / "pulsar_conf"
-"""Key and value lines of Pulsar 4.0's files."""
+"""Keys with their default values in the files of Pulsar 4.0; those of 2.10 and 3.0 are in folders below."""
+VERSIONS = {"4.0": PULSAR, "3.0": PULSAR / "3.0", "2.10": PULSAR / "2.10"}
 TABLES: dict[str, Any] = {"broker": BROKER_KEYS, "worker": WORKER_KEYS}
 WITHOUT_EFFECT = [
     (file, name, values) for file in TABLES for name, values in pulsar_keys(file).items() if name not in TABLES[file]
@@ -42,8 +46,22 @@ def faults(tmp_path: Path, text: str, name: str = "broker.conf") -> tuple[str, .
     return tuple(line.split(f"{name}: ", 1)[1] for line in caught.value.lines)
 
 
-def test_broker_conf_of_pulsar_is_taken_unchanged() -> None:
-    found = read_server_file(str(PULSAR / "broker.conf"), BROKER_KEYS, "broker")
+def stock(version: str, name: str, caplog: pytest.LogCaptureFixture) -> dict[str, dict[str, Any]]:
+    """Read a file of Pulsar as it is shipped; no key of it may be worth a line of its own."""
+    keys: dict[str, Any] = {"broker.conf": BROKER_KEYS, "standalone.conf": STANDALONE_KEYS}
+    tables = {"broker.conf": ("broker",), "standalone.conf": ("broker", "worker")}
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        path = str(VERSIONS[version] / name)
+        found = read_server_file(path, keys.get(name, WORKER_KEYS), *tables.get(name, ("worker",)))
+    [line] = caplog.messages
+    assert re.fullmatch(rf"--config {path}: keys without an effect that have Pulsar's default value: [0-9]+", line)
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_conf_of_pulsar_is_taken_unchanged(version: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = stock(version, "broker.conf", caplog)
     config = BrokerConfig(**found["broker"])
     StorageConfig(**found["storage"])
     assert (config.host, config.broker_port, config.web_port) == ("0.0.0.0", 6650, 8080)
@@ -57,20 +75,27 @@ def test_broker_conf_of_pulsar_is_taken_unchanged() -> None:
     assert config.max_read_bytes == 5 * 1024 * 1024
 
 
-def test_standalone_conf_of_pulsar_is_taken_unchanged() -> None:
-    found = read_server_file(str(PULSAR / "standalone.conf"), STANDALONE_KEYS, "broker", "worker")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_standalone_conf_of_pulsar_is_taken_unchanged(version: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = stock(version, "standalone.conf", caplog)
     assert BrokerConfig(**found["broker"]).cluster == "standalone"
     assert found["worker"] == {}
 
 
-def test_functions_worker_yml_of_pulsar_is_taken_unchanged() -> None:
-    found = read_server_file(str(PULSAR / "functions_worker.yml"), WORKER_KEYS, "worker")["worker"]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_functions_worker_yml_of_pulsar_is_taken_unchanged(
+    version: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    in_file = stock(version, "functions_worker.yml", caplog)
+    worker_config(in_file, dict(in_file["worker"]), tmp_path)
+    found = in_file["worker"]
     assert (found["worker_id"], found["failure_check_ms"], found["broker_wait_s"]) == ("standalone", 30000, 60)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["broker.conf", "standalone.conf", "functions_worker.yml"])
-def test_fixtures_hold_keys_and_values_alone(name: str) -> None:
-    lines = (PULSAR / name).read_text().splitlines()
+def test_fixtures_hold_keys_and_values_alone(name: str, version: str) -> None:
+    lines = (VERSIONS[version] / name).read_text().splitlines()
     assert len(lines) > 70
     assert all(re.match(r"\s*[\w.]+[=:]", line) for line in lines)
 
@@ -78,39 +103,104 @@ def test_fixtures_hold_keys_and_values_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("file", "name", "values"), WITHOUT_EFFECT, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_key_without_an_effect_is_taken_at_pulsars_values_and_refused_at_another(
-    tmp_path: Path, file: str, name: str, values: tuple[str, ...]
+def test_key_without_an_effect_is_logged_unless_it_has_a_default_value(
+    tmp_path: Path, file: str, name: str, values: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.conf"
     for value in values:
         path.write_text(f"{name}={value}\n")
-        found = read_server_file(str(path), TABLES[file], file)
-        assert not any(found.values())
+        assert not any(read_server_file(str(path), TABLES[file], file).values())
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
     path.write_text(f"{name}=987654321\n")
-    with pytest.raises(Faults) as caught:
-        read_server_file(str(path), TABLES[file], file)
-    [line] = caught.value.lines
+    if broken_promise(name, "987654321") is not None:
+        with pytest.raises(Faults):
+            read_server_file(str(path), TABLES[file], file)
+        return
+    assert not any(read_server_file(str(path), TABLES[file], file).values())
+    [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    is_secret = name.endswith(("Password", "AuthenticationParameters", "Params"))
     reason = reason_of(name, file)
     assert reason is not None
-    is_secret = name.endswith(("Password", "AuthenticationParameters"))
-    assert f": {name}: {'the value' if is_secret else repr('987654321')} is refused: " in line
-    assert line.endswith(f": {reason}; remove the line")
+    assert line == f"--config {path}: {name}{'' if is_secret else '=987654321'} has no effect: {reason}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loadBalancerSheddingIntervalMinutes=7", "brokerShutdownTimeoutMs=1", "zooKeeperSessionTimeoutMillis=12345",
+        "transactionCoordinatorEnabled=true", "clientLibraryVersionCheckAllowUnversioned=false",
+        "topicLevelPoliciesEnabled=maybe", "managedLedgerDefaultWriteQuorum=0", "bookkeeper_anything=1",
+        "bookkeeper_tlsHostnameVerificationEnabled=true", "brokerClient_operationTimeoutMs=1",
+        "functionsWorkerEnabled=true",
+    ],
+)  # fmt: skip
+def test_harmless_value_without_an_effect_is_one_line_in_the_log(
+    tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    read(tmp_path, line + "\n")
+    [message] = caplog.messages
+    assert f": {line} has no effect: " in message
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        ("broker", "managedLedgerDefaultWriteQuorum=3", "each entry is stored once"),
+        ("broker", "managedLedgerDefaultAckQuorum=three", "each entry is stored once"),
+        ("broker", "bookkeeperClientEnforceMinNumRacksPerWriteQuorum=true", "not in several racks"),
+        ("broker", "packagesReplicas=2", "packages are topics, stored once"),
+        ("broker", "enableNonPersistentTopics=false", "non-persistent topics, whose messages may be lost"),
+        ("broker", "backlogQuotaCheckEnabled=false", "backlog quotas are always enforced"),
+        ("broker", "schemaRegistryCompatibilityCheckers=com.example.Checker", "schemas are always checked"),
+        ("broker", "authorizationProvider=com.example.Provider", "permissions are always checked"),
+        ("broker", "entryFilterNames=secret-messages", "Java classes cannot be loaded"),
+        ("broker", "brokerClient_tlsTrustCertsFilePath=/x", "set authentication and TLS of this client by"),
+        ("broker", "tlsEnabledWithKeyStore=true", "only PEM files are read"),
+        ("broker", "brokerClientTlsEnabledWithKeyStore=true", "only PEM files are read"),
+        ("broker", "sslFactoryPlugin=com.example.Factory", "TLS is that of OpenSSL"),
+        ("broker", "webServiceTlsProtocols=TLSv1.3", "set tlsCiphers and tlsProtocols"),
+        ("broker", "brokerClientTlsProtocols=TLSv1.3", "cannot be restricted"),
+        ("broker", "metadataStoreConfigPath=/x", "the file is not read"),
+        ("broker", "tlsEnabled=true", "set brokerServicePortTls or webServicePortTls"),
+        ("worker", "functionInstanceMaxResources={ram: 1}", "there is no maximum for the resources"),
+        ("worker", "functionAuthProviderClassName=com.example.Provider", "credentials from the worker"),
+        ("worker", "numFunctionPackageReplicas=3", "packages are topics, stored once"),
+        (
+            "worker",
+            "functionRuntimeFactoryClassName=org.apache.pulsar.functions.runtime.kubernetes.KubernetesRuntimeFactory",
+            "functions run as threads, processes or Spark applications",
+        ),
+    ],
+)
+def test_value_that_would_break_a_promise_is_refused(tmp_path: Path, file: str, line: str, words: str) -> None:
+    path = tmp_path / "a.conf"
+    path.write_text(line)
+    with pytest.raises(Faults) as caught:
+        read_server_file(str(path), TABLES[file], file)
+    [fault] = caught.value.lines
+    assert words in fault
+    assert line.partition("=")[0] in fault
+
+
+def test_tls_enabled_beside_a_port_with_tls_says_what_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(tmp_path, "tlsEnabled=true\nbrokerServicePortTls=6651\n")["broker"] == {"broker_tls_port": 6651}
+    assert caplog.messages == []
 
 
 def test_all_faults_of_a_file_are_reported_at_once_in_their_order(tmp_path: Path) -> None:
     text = """
 brokerServicePrt=1
 maxMessageSize=many
-tlsEnabled=true
+authorizationProvider=x.Y
 keepAliveIntervalSeconds=0
 clusterName=a
 webServicePort=-1
 """
     assert faults(tmp_path, text) == (
-        "unknown key brokerServicePrt; did you mean brokerServicePort?; known keys stand in docs/cli.md",
+        "unknown key brokerServicePrt; did you mean brokerServicePort?; docs/cli.md lists the known keys",
         "maxMessageSize: 'many' is refused: a whole number is expected",
-        "tlsEnabled: 'true' is refused: only false works here: brokerServicePortTls and webServicePortTls speak"
-        " TLS where they have a number; remove the line",
+        "authorizationProvider: 'x.Y' is refused: permissions are always checked by the built-in provider"
+        " (docs/security.md): remove the line",
         "keepAliveIntervalSeconds: '0' is refused: keep_alive_s=0.0 is out of range; give 0.05 to 86400",
         "webServicePort: '-1' is refused: web_port=-1 is out of range; give 0 to 65535",
     )
@@ -118,7 +208,7 @@ webServicePort=-1
 
 @pytest.mark.slow
 def test_faults_are_a_line_each_on_standard_error(tmp_path: Path) -> None:
-    (tmp_path / "broker.conf").write_text("abc=1\ntlsEnabled=true\n")
+    (tmp_path / "broker.conf").write_text("abc=1\nauthorizationProvider=x\n")
     answer = call("broker", "--data-dir", str(tmp_path / "data"), "--config", str(tmp_path / "broker.conf"))
     lines = answer.err.splitlines()
     assert answer.code == 1
@@ -162,10 +252,6 @@ def test_keys_that_belong_together_and_former_names_mean_what_pulsar_means(
         ("configurationStoreServers=other:2181", "are kept where all metadata is"),
         ("metadataStoreUrl=rocksdb:/tmp/x", "names no metadata store that we know"),
         ("allowAutoTopicCreationType=both", "partitioned or non-partitioned is expected"),
-        ("bookkeeper_tlsHostnameVerificationEnabled=true", "there are no bookies"),
-        ("bookkeeper_anything=1", "it is not supported: there are no bookies"),
-        ("brokerClient_operationTimeoutMs=1", "it is not supported"),
-        ("functionsWorkerEnabled=true", "run magnetar standalone"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_its_reason(tmp_path: Path, text: str, words: str) -> None:
@@ -210,7 +296,7 @@ def test_values_are_compared_as_settings(given: str, accepted: str, same: bool) 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("kind", "name"), [("broker", "broker.conf"), ("standalone", "standalone.conf")])
 def test_server_starts_with_pulsars_own_file(tmp_path: Path, kind: str, name: str) -> None:
-    with running(kind, tmp_path, "--config", str(PULSAR / name), "--host", "127.0.0.1") as it:
+    with running(kind, tmp_path, "--config", str(PULSAR / name)) as it:
         client = pulsar.Client(str(it.service_url))
         consumer = client.subscribe("t", "s")
         client.create_producer("t").send(b"x")

@@ -10,6 +10,7 @@ from magnetar.cli.failure import Failure
 from magnetar.cli.servers.config_file import WORKER_KEYS
 from magnetar.cli.servers.security_keys import AUTHORIZATION_KEYS, SECURITY_KEYS, TLS_KEYS, WORKER_CLIENT_KEYS
 from magnetar.cli.servers.server_file import read_server_file
+from magnetar.cli.servers.worker import worker_config
 from magnetar.errors import InvalidConfig
 from magnetar.worker.config import WorkerConfig
 
@@ -79,7 +80,7 @@ def refusal(tmp_path: Path, text: str) -> str:
 def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     config = WorkerConfig(data_dir=tmp_path, **read(tmp_path, FILE))
     elsewhere = {*TLS_KEYS, *SECURITY_KEYS, *AUTHORIZATION_KEYS, *WORKER_CLIENT_KEYS}  # test_security_settings
-    own = set(WORKER_KEYS) - elsewhere - {"sparkRemote"}  # which is refused
+    own = set(WORKER_KEYS) - elsewhere - {"sparkRemote", "useTls"}  # refused; only checked
     assert {line.split(":")[0] for line in FILE.split("\n") if line} == own
     assert config.worker_tls_port == 6761
     assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
@@ -112,13 +113,8 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("workerID: x", "unknown key workerID; did you mean workerId?; known keys stand in docs/cli.md"),
-        ("useTls: true", "useTls: True is refused: only false works here: this side of TLS has no such setting"),
-        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: only 1 works here: packages are"),
-        (
-            "functionRuntimeFactoryConfigs: {logDirectory: /x}",
-            "functionRuntimeFactoryConfigs: {'logDirectory': '/x'} is refused: only logs/ works here: logs are kept",
-        ),
+        ("workerID: x", "unknown key workerID; did you mean workerId?; docs/cli.md lists the known keys"),
+        ("numFunctionPackageReplicas: 3", "numFunctionPackageReplicas: 3 is refused: packages are topics, stored once"),
         ("superUserRoles: 4", "superUserRoles: 4 is refused: a list of words is expected"),
         ("rescheduleTimeoutMs: -1", "rescheduleTimeoutMs: -1 is refused: reschedule_timeout_ms -1 must be positive"),
         (
@@ -137,6 +133,23 @@ def test_what_happens_anyway_may_be_said(tmp_path: Path) -> None:
 )
 def test_wrong_line_is_refused_by_name(tmp_path: Path, line: str, message: str) -> None:
     assert refusal(tmp_path, line).startswith(message)
+
+
+def test_nested_value_without_an_effect_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(tmp_path, "functionRuntimeFactoryConfigs: {logDirectory: /x, jobNamespace: a}") == {}
+    first, second = caplog.messages
+    assert ": functionRuntimeFactoryConfigs.logDirectory=/x has no effect: logs are kept below --data-dir" in first
+    assert ": functionRuntimeFactoryConfigs.jobNamespace=a has no effect: " in second
+
+
+def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
+    path = tmp_path / "functions_worker.yml"
+    path.write_text("useTls: true\n")
+    in_file = read_server_file(str(path), WORKER_KEYS, "worker")
+    urls = {"service_url": "pulsar+ssl://b:6651", "admin_url": "https://b:8443"}
+    assert worker_config(in_file, in_file["worker"] | urls, tmp_path).service_url == "pulsar+ssl://b:6651"
+    with pytest.raises(Failure, match="useTls is true, but the broker's address is 'pulsar://b:6650': use pulsar"):
+        worker_config(in_file, in_file["worker"] | urls | {"service_url": "pulsar://b:6650"}, tmp_path)
 
 
 @pytest.mark.parametrize(

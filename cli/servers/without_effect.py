@@ -1,0 +1,85 @@
+"""Keys of Pulsar in a server's file that have no effect: counted, logged where changed, refused where that matters."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..failure import nearest
+from .promises import broken_promise
+from .pulsar_keys import PREFIXES, as_text, is_same, pulsar_keys, reason_of
+
+_log = logging.getLogger(__name__)
+_SECRET = re.compile(r"^(tokenSecretKey|basicAuthConf|properties)$|(Password|AuthenticationParameters|Params)$")
+"""Names of keys whose values neither errors nor log lines repeat."""
+
+
+class UnknownKey(Exception):
+    """Neither a file of Pulsar nor ours has this key."""
+
+
+def shown(name: str, value: Any) -> str:
+    """Return a value as errors show it, unless it may be a secret."""
+    return "the value" if _SECRET.search(name) else repr(value)
+
+
+class WithoutEffect:
+    """The keys of one file that have no effect."""
+
+    def __init__(self, known: Sequence[str], pulsar: Sequence[str]) -> None:
+        """Begin with none.
+
+        Args:
+            known: names of the keys with an effect, to suggest one for a misspelt key.
+            pulsar: the tables of Pulsar's keys that apply: ``broker``, ``worker``.
+        """
+        self._known = known
+        self._pulsar = pulsar
+        self._lines: list[str] = []
+        self._defaults = 0
+
+    def take(self, name: str, value: Any) -> None:
+        """Note a key without an effect.
+
+        Raises:
+            UnknownKey: Pulsar has no such key.
+            ValueError: the value asks for something that would be missing; says why, and the remedy.
+        """
+        for file in self._pulsar:
+            if self._take_from(file, name, value):
+                return
+        known = [*self._known, *(other for file in self._pulsar for other in pulsar_keys(file))]
+        raise UnknownKey(f"unknown key {name}{nearest(name, known)}; docs/cli.md lists the known keys")
+
+    def _take_from(self, file: str, name: str, value: Any) -> bool:
+        """Note a key of one of Pulsar's files; return False if that file has no such key."""
+        table = pulsar_keys(file)
+        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in table):
+            for part, one in value.items():
+                if as_text(one) and not self._take_from(file, f"{name}.{part}", one):
+                    self._note(f"{name}.{part}", one, file)
+            return True
+        defaults = table.get(name)
+        if defaults is None and not name.startswith(PREFIXES):
+            return False
+        if any(is_same(as_text(value), one) for one in defaults or ()):
+            self._defaults += 1
+        else:
+            self._note(name, value, file)
+        return True
+
+    def _note(self, name: str, value: Any, file: str) -> None:
+        refusal = broken_promise(name, as_text(value))
+        if refusal is not None:
+            raise ValueError(refusal)
+        setting = name if _SECRET.search(name) else f"{name}={as_text(value)}"
+        self._lines.append(f"{setting} has no effect: {reason_of(name, file)}")
+
+    def log(self, path: str) -> None:
+        """Log a line for each key that was changed, and one with the number of the others."""
+        for line in self._lines:
+            _log.warning("--config %s: %s", path, line)
+        if self._defaults:
+            _log.info("--config %s: keys without an effect that have Pulsar's default value: %d", path, self._defaults)
