@@ -16,6 +16,7 @@ from ..security.authorization.settings import NO_AUTHORIZATION, AuthorizationSet
 from ..security.credentials.client_security import ClientSecurity
 from ..security.server_tls_settings import ServerTls
 from ..wire.frames import DEFAULT_MAX_MESSAGE_BYTES, FRAME_PADDING_BYTES
+from .listeners import BindAddress, Listeners, check_listeners
 
 MIB = 1024 * 1024
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 (compared with, not bound to)
@@ -41,7 +42,11 @@ class BrokerConfig:
 
     Attributes:
         data_dir: where storage and metadata lie.
-        host: address to listen on, and to name in lookups. Loopback unless told otherwise.
+        host: address to listen on, and to name in lookups unless another one is advertised. Loopback by default.
+        advertised_address: `advertisedAddress`; the host that lookups name instead.
+        advertised_listeners: `advertisedListeners`, see `listeners`; these come before `advertised_address`.
+        internal_listener: `internalListenerName`; the listener for clients that ask for none. Empty takes the first.
+        bind_addresses: `bindAddresses`; further addresses to listen on, each for a listener.
         broker_port: port of the binary protocol; 0 takes a free one.
         web_port: port of the admin REST; 0 takes a free one.
         broker_tls_port: `brokerServicePortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
@@ -160,6 +165,10 @@ class BrokerConfig:
 
     data_dir: Path = Path("data")
     host: str = "127.0.0.1"
+    advertised_address: str = ""
+    advertised_listeners: Listeners = field(default_factory=dict)
+    internal_listener: str = ""
+    bind_addresses: tuple[BindAddress, ...] = ()
     broker_port: int = 6650
     web_port: int = 8080
     broker_tls_port: int | None = None
@@ -276,6 +285,7 @@ class BrokerConfig:
                     f"{strategy!r} is no strategy for schemas; give one of {', '.join(SCHEMA_STRATEGIES)}"
                 )
         parse_store_url(self.metadata_store_url)
+        check_listeners(self.advertised_listeners, self.internal_listener, self.bind_addresses)
 
     @property
     def max_frame_bytes(self) -> int:
@@ -284,15 +294,24 @@ class BrokerConfig:
 
     @property
     def is_local_address(self) -> bool:
-        """Whether clients elsewhere cannot reach `host`, so that they must stay on the address they came by.
+        """Whether clients elsewhere cannot reach what lookups name, so that they must stay on the address they came by.
 
-        So it is with loopback, and with 0.0.0.0 and ::, which mean all addresses and are none.
+        This holds for loopback, and for 0.0.0.0 and ::, which stand for all addresses; never for advertised listeners.
         """
+        if self.advertised_listeners:
+            return False
+        host = self.advertised_address or self.host
         try:
-            address = ipaddress.ip_address(self.host)
+            address = ipaddress.ip_address(host)
             return address.is_loopback or address.is_unspecified
         except ValueError:
-            return self.host == "localhost"
+            return host == "localhost"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether some socket speaks TLS."""
+        ports = (self.broker_tls_port, self.web_tls_port)
+        return any(port is not None for port in ports) or any(one.has_tls for one in self.bind_addresses)
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (

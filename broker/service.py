@@ -17,7 +17,9 @@ from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..security.authentication.opening import open_authenticator
 from ..tasks import TaskSet, within
 from ..wire.topic_name import TopicName
+from .advertised import Advertised
 from .config import BrokerConfig
+from .listeners import OWN_LISTENER, url_host
 from .policies.authorization import Authorization
 from .policies.rate_limit import SharedRates
 from .schemas.registry import SchemaRegistry
@@ -88,6 +90,7 @@ class BrokerService:
         tasks: what runs beside the connections; it ends with the broker.
         authenticator: who finds out who connects; None takes whoever comes.
         tls: certificates for the listeners with TLS; None without any.
+        advertised: the addresses that the settings name for clients.
         web_port, web_tls_port: where the admin REST answers without TLS and with it, as who serves it says; None does
             not say, or nothing does.
     """
@@ -121,6 +124,7 @@ class BrokerService:
         self.tls_port = config.broker_tls_port
         self.authenticator: Authenticator | None = None
         self.tls: TlsServerContext | None = None
+        self.advertised = Advertised(config)
         self.web_port: int | None = None
         self.web_tls_port: int | None = None
         self._clock = clock
@@ -140,17 +144,33 @@ class BrokerService:
 
     @property
     def broker_url(self) -> str:
-        """Address for clients."""
-        return f"pulsar://{self._host}:{self.port}"
+        """Where it listens for clients."""
+        return f"pulsar://{url_host(self.config.host)}:{self.port}"
 
     @property
     def broker_tls_url(self) -> str:
-        """Address for clients that speak TLS; empty without such a listener."""
-        return "" if self.tls_port is None else f"pulsar+ssl://{self._host}:{self.tls_port}"
+        """Where it listens for clients that speak TLS; empty if it does not."""
+        return "" if self.tls_port is None else f"pulsar+ssl://{url_host(self.config.host)}:{self.tls_port}"
 
     @property
-    def _host(self) -> str:
-        return f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+    def broker_id(self) -> str:
+        """Name of this broker, ``host:port`` of its REST interface."""
+        port = self.config.web_port if self.web_port is None else self.web_port
+        return f"{self.advertised.host or url_host(self.config.host)}:{port}"
+
+    def lookup_urls(self, listener: str) -> tuple[str, str]:
+        """Return the addresses that lookups name, without TLS and with it; empty where there is none.
+
+        Raises:
+            ServiceNotReady: there is no such listener.
+        """
+        plain = self.advertised.url("pulsar", self.port, listener)
+        tls = self.advertised.url("pulsar+ssl", self.tls_port or 0, listener) if self._has_tls(listener) else ""
+        return self.broker_url if plain is None else plain, self.broker_tls_url if tls is None else tls
+
+    def _has_tls(self, listener: str) -> bool:
+        """Whether lookups may name an address with TLS: the broker has such a socket, or a proxy in front of it."""
+        return self.tls_port is not None or bool(listener) or bool(self.config.advertised_listeners)
 
     async def start(self) -> None:
         """Listen.
@@ -165,9 +185,17 @@ class BrokerService:
         self.schemas.start()
         self.namespaces.on_policies = self._note_policies
         self.config = self.namespaces.config  # with what was changed before a restart
-        self.port = await self._listen(self.config.broker_port)
+        host = self.config.host
+        self.port = await self._listen(host, self.config.broker_port)
         if self.config.broker_tls_port is not None and self.tls is not None:
-            self.tls_port = await self._listen_with_tls(self.config.broker_tls_port, self.tls.context)
+            self.tls_port = await self._listen_with_tls(host, self.config.broker_tls_port, self.tls.context)
+        for one in self.config.bind_addresses:
+            if one.scheme == "pulsar":
+                port = await self._listen(one.host, one.port, one.listener)
+                if one.listener == OWN_LISTENER:
+                    self.advertised.own_url = f"pulsar://{url_host(one.host)}:{port}"
+            elif one.scheme == "pulsar+ssl" and self.tls is not None:
+                await self._listen_with_tls(one.host, one.port, self.tls.context, one.listener)
         self.is_started = True
         self._every(self.config.stats_period_s, self._take_rates, "rates")
         self._every(self.config.stats_period_s, self.trim_topics, "trimming")
@@ -188,29 +216,29 @@ class BrokerService:
         """Read keys and certificates, before anybody can connect."""
         config = self.config
         self.authenticator = await asyncio.to_thread(open_authenticator, config.security, self._clock)
-        if config.broker_tls_port is not None or config.web_tls_port is not None:
-            config.tls.check_together("brokerServicePortTls or webServicePortTls")
+        if config.uses_tls:
+            config.tls.check_together("brokerServicePortTls, webServicePortTls or bindAddresses")
             from ..security.server_tls import TlsServerContext  # with it comes ssl
 
             self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self.tasks.keep(self.tls.keep_current, "certificates")
 
-    async def _listen(self, port: int) -> int:
-        """Take clients on a port, and return it, as it may be one that was free."""
+    async def _listen(self, host: str, port: int, listener: str = "") -> int:
+        """Take clients of a listener on a port, and return it, as it may be one that was free."""
         server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), self.config.host, port, backlog=1024
+            lambda: Connection(self, listener), host, port, backlog=1024
         )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
-    async def _listen_with_tls(self, port: int, context: ssl.SSLContext) -> int:
+    async def _listen_with_tls(self, host: str, port: int, context: ssl.SSLContext, listener: str = "") -> int:
         from ..security.tls_listener import TlsListener, bound
         from ..security.tls_reception import TlsReception
 
-        sockets = await bound(self.config.host, port)
-        listener = TlsListener(sockets, context, lambda: TlsReception(Connection(self)), HANDSHAKE_TIMEOUT_S)
-        self._servers.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
+        sockets = await bound(host, port)
+        server = TlsListener(sockets, context, lambda: TlsReception(Connection(self, listener)), HANDSHAKE_TIMEOUT_S)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     def _every(self, period_s: float | Callable[[], float], work: Callable[[], Awaitable[None]], name: str) -> None:
         """Do periodic work, for the first time after a period, which is a function if it may change meanwhile."""
@@ -427,7 +455,7 @@ class BrokerService:
         if not self.namespaces.has_namespace(name.namespace_name):
             raise ServiceNotReady(
                 f"Namespace bundle ({name.namespace_name}/0x00000000_0xffffffff) for topic ({name}) not served by this"
-                f" instance:{self.config.host}:{self.port}. Please redo the lookup."
+                f" instance:{self.broker_id}. Please redo the lookup."
             )
         partitions = self.namespaces.partitions(name.base)
         if partitions and name.partition < 0:

@@ -57,7 +57,7 @@ class AllowedNames:
         return not self.is_loopback and "." not in name
 
 
-def allowed_names(bound: str, configured: Iterable[str] = (), advertised: str = "") -> AllowedNames:
+def allowed_names(bound: str, configured: Iterable[str] = (), *advertised: str) -> AllowedNames:
     """Return the names of a server.
 
     Args:
@@ -69,7 +69,7 @@ def allowed_names(bound: str, configured: Iterable[str] = (), advertised: str = 
         InvalidConfig: a configured name is none.
     """
     added = {host_name(text) for text in configured}
-    own = {_plain(name) for name in (bound, advertised, *_machine_names()) if name not in _ALL_ADDRESSES}
+    own = {_plain(name) for name in (bound, *advertised, *_machine_names()) if name not in _ALL_ADDRESSES}
     return AllowedNames(frozenset(own), frozenset(added), _is_loopback(_plain(bound)))
 
 

@@ -27,8 +27,8 @@ class WorkerConfig:
         admin_url: the broker's REST interface, ``http://host:port``.
         data_dir: packages and logs are kept below; nothing in it is the only copy of anything.
         host: address to listen on.
-        advertised_host: where others reach this worker (`workerHostname`); empty takes `host`, or this machine's name
-            when `host` means all addresses.
+        advertised_host: where others reach this worker (`workerHostname`, ``--advertised-address``); empty takes
+            `host`, or this machine's name when `host` means all addresses.
         worker_port: port of the REST interface without TLS; 0 takes a free one, None listens on none.
         worker_tls_port: `workerPortTls`, with TLS; 0 takes a free one, None listens on none. Other workers and the
             broker ask there.

@@ -133,9 +133,6 @@ def _topics(call: Call) -> Response:
 
 def _lookup(call: Call) -> Response:
     name = call.require_topic_namespace()
-    request = call.request
-    if listener := request.query_params.get("listenerName") or request.headers.get("x-pulsar-listenername"):
-        raise Refused(400, f"the broker has no listener {listener}; leave listenerName out")
     known = call.namespaces.partitions(name.base) or call.broker.has_topic(name)
     if not known and not call.namespaces.auto_topic_creation(name).is_allowed:
         raise Refused(404, f"Topic not found {name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from ...errors import InvalidTopicName
+from ...errors import InvalidTopicName, ServiceNotReady
 from ...web import call as web_call
 from ...web.answers import Refused
 from ...web.call import decoded
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """A tenant, namespace or cluster."""
+LISTENER = "magnetar.listener"
+"""Key in a request's scope: the advertised listener to which the socket belongs."""
 _DOTS = (".", "..")
 """Two names that no metadata store takes."""
 _LONG = re.compile(r"-?[0-9]{1,19}")
@@ -52,7 +54,12 @@ class Call(web_call.Call):
 
     @property
     def host(self) -> str:
-        """Where this request came in, as host:port; the broker's id. What a client reached, it can reach again."""
+        """The broker's id, host:port: as advertised, else where this request came in, so that the client reaches it."""
+        return self.broker.broker_id if self.broker.advertised.host else self._own_host
+
+    @property
+    def _own_host(self) -> str:
+        """Where this request came in, as host:port."""
         host = self.request.headers.get("host")
         if host:
             return host
@@ -60,30 +67,59 @@ class Call(web_call.Call):
         return f"{address}:{port}"
 
     @property
+    def listener(self) -> str:
+        """The advertised listener that the client asks for, or by whose socket it came; empty for none."""
+        asked = self.request.query_params.get("listenerName") or self.request.headers.get("x-pulsar-listenername") or ""
+        return asked.strip() or str(self.request.scope.get(LISTENER, ""))
+
+    @property
     def broker_url(self) -> str:
         """Where clients reach the binary protocol: this request's host if the broker listens on all addresses."""
-        return self._reachable(self.broker.broker_url, f"pulsar://{{}}:{self.broker.port}")
+        return self._lookup_urls[0]
 
     @property
     def broker_tls_url(self) -> str:
         """Where they reach it with TLS; empty if they do not."""
+        return self._lookup_urls[1]
+
+    @property
+    def _lookup_urls(self) -> tuple[str, str]:
         broker = self.broker
-        return self._reachable(broker.broker_tls_url, f"pulsar+ssl://{{}}:{broker.tls_port}")
+        try:
+            url, tls_url = broker.lookup_urls(self.listener)
+        except ServiceNotReady as error:
+            raise Refused(400, str(error)) from error
+        if self.listener or broker.advertised.host:
+            return url, tls_url
+        tls_url = self._reachable(tls_url, f"pulsar+ssl://{{}}:{broker.tls_port}")
+        return self._reachable(url, f"pulsar://{{}}:{broker.port}"), tls_url
 
     @property
     def web_url(self) -> str:
         """Where this REST interface is reached without TLS, as far as it is known."""
-        return self._web_url("http", self.broker.web_port)
+        return self._advertised_web("http", self.broker.web_port)
 
     @property
     def web_tls_url(self) -> str:
         """Where it is reached with TLS; empty if it is not."""
-        return self._web_url("https", self.broker.web_tls_port) if self.broker.web_tls_port is not None else ""
+        return self._advertised_web("https", self.broker.web_tls_port) if self._has_web_tls else ""
+
+    @property
+    def _has_web_tls(self) -> bool:
+        urls = self.broker.config.advertised_listeners.values()
+        return self.broker.web_tls_port is not None or any("https" in one for one in urls)
+
+    def _advertised_web(self, scheme: str, port: int | None) -> str:
+        """Return the advertised address of a scheme, of the listener if it has one; else where this request came in."""
+        advertised = self.broker.advertised
+        listener = self.listener if self.listener in self.broker.config.advertised_listeners else ""
+        found = (listener and advertised.url(scheme, 0, listener)) or advertised.url(scheme, port or 0)
+        return found or self._web_url(scheme, port)
 
     def _web_url(self, scheme: str, port: int | None) -> str:
         """Return the address by which this request came, or its host with the port of the other scheme."""
         if self.request.scope["scheme"] == scheme or port is None:
-            return f"{scheme}://{self.host}"
+            return f"{scheme}://{self._own_host}"
         return f"{scheme}://{self._host_name}:{port}"
 
     def _reachable(self, url: str, pattern: str) -> str:
@@ -92,8 +128,8 @@ class Call(web_call.Call):
     @property
     def _host_name(self) -> str:
         """The host of this request without its port."""
-        host, _, port = self.host.rpartition(":")
-        return host if host and port.isdecimal() else self.host
+        host, _, port = self._own_host.rpartition(":")
+        return host if host and port.isdecimal() else self._own_host
 
     def number(self, name: str) -> int:
         """Return a numeric path parameter; anything else is no such path, as in Pulsar."""

@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
     """The broker's end of one TCP connection.
 
     Attributes:
+        listener: the advertised listener to which the socket belongs; empty for none.
         producers: those that may send, by producer id.
         consumers: those that may receive, by consumer id.
         topic_watches: the lists of topics that the peer watches.
@@ -88,8 +89,9 @@ class Connection(asyncio.Protocol):
         is_held: whether nothing is taken because credentials are being looked at.
     """
 
-    def __init__(self, broker: ServicePort):
+    def __init__(self, broker: ServicePort, listener: str = ""):
         self.broker = broker
+        self.listener = listener
         self.config = broker.config
         self.loop = asyncio.get_running_loop()
         self.producers: Registry[Producer] = Registry()

@@ -72,17 +72,18 @@ def _tell_partitions(connection: Connection, request_id: int, partitions: int) -
 def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
     """Answer LOOKUP: this broker owns every topic of a namespace that exists."""
     _known_name(connection, command.topic)
+    listener = command.advertised_listener_name.strip() or connection.listener
+    url, tls_url = connection.broker.lookup_urls(listener)
     answer = pb.CommandLookupTopicResponse(
-        brokerServiceUrl=connection.broker.broker_url,
+        brokerServiceUrl=url or None,
         response="Connect",
         request_id=command.request_id,
         authoritative=True,
+        brokerServiceUrlTls=tls_url or None,
         # A client that came through a tunnel or a container's port cannot reach a loopback address by itself, and
-        # 0.0.0.0 is no address at all: it is told to stay on the one that it used.
-        proxy_through_service_url=connection.config.is_local_address,
+        # 0.0.0.0 is not an address of the broker: the client stays on the address that it used.
+        proxy_through_service_url=not listener and connection.config.is_local_address,
     )
-    if connection.broker.broker_tls_url:
-        answer.brokerServiceUrlTls = connection.broker.broker_tls_url
     connection.reply(answer)
 
 

@@ -28,13 +28,8 @@ class ServicePort(BrokerPort, Protocol):
     authorization: Authorization | None
     """Who may do what; None while everybody may do everything."""
 
-    @property
-    def broker_url(self) -> str:
-        """Address for clients."""
-
-    @property
-    def broker_tls_url(self) -> str:
-        """Address for clients that speak TLS; empty without such a listener."""
+    def lookup_urls(self, listener: str) -> tuple[str, str]:
+        """Return the addresses that lookups name, without TLS and with it."""
 
     def connection_made(self, connection: Connection) -> None:
         """Note a connection."""

@@ -26,6 +26,11 @@ class BrokerPort(Protocol):
     """The broker, as its topics see it; see `broker.service.BrokerService`."""
 
     config: BrokerConfig
+
+    @property
+    def broker_id(self) -> str:
+        """Name of this broker, ``host:port`` of its REST interface."""
+
     storage: Storage
     namespaces: Namespaces
     schemas: SchemaRegistry

@@ -98,7 +98,7 @@ def topic_stats(
             "lastCompactionFailedTimestamp": topic.compaction.failed_ms,
             "lastCompactionDurationTimeInMills": topic.compaction.duration_ms,
         },
-        "ownerBroker": f"{topic.broker.config.host}:{topic.broker.config.web_port}",
+        "ownerBroker": topic.broker.broker_id,
     }
     if topic.producers.epoch is not None:
         stats["topicEpoch"] = topic.producers.epoch

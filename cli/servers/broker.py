@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .config_file import BROKER_KEYS, allowed_hosts_option
+from .config_file import BROKER_KEYS, advertised_address_option, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
 from .exposure import check_exposure, host_in_file, insecure_option, is_guarded, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run
@@ -40,6 +40,7 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--host", help="Address to listen on (default: 127.0.0.1)."),
         insecure_option,
+        advertised_address_option("advertised_address"),
         allowed_hosts_option,
         click.option("--web-port", type=int, help="Port of the REST interface (default: 8080, 0: a free one)."),
         click.option("--broker-port", type=int, help="Port of the binary protocol (default: 6650, 0: a free one)."),
@@ -61,8 +62,8 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
 
     namespace = in_file["worker"].get("functions_namespace", "public/functions")
     locks_topic = f"persistent://{namespace}/instances"
-    fields = ("host", "broker_port", "web_port", "allowed_hosts")
-    given = {field: flags[field] for field in fields if flags[field] is not None}
+    fields = ("host", "advertised_address", "broker_port", "web_port", "allowed_hosts")
+    given = {field: flags[field] for field in fields if flags.get(field) is not None}
     if "host" in in_file["broker"] and "host" not in given:
         is_open = flags["insecure"] or is_guarded(in_file["security"], in_file["authorization"])
         given["host"] = host_in_file(in_file["broker"]["host"], is_open=is_open)
@@ -75,6 +76,12 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
         client_security=ClientSecurity(**in_file["client"]),
     )
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
+
+
+def check_hosts(config: BrokerConfig, *, is_open: bool) -> None:
+    """Refuse addresses to listen on that other machines may reach, unless that is allowed."""
+    for host in dict.fromkeys((config.host, *(one.host for one in config.bind_addresses))):
+        check_exposure(host, is_open)
 
 
 def open_directory(
@@ -90,6 +97,8 @@ def open_directory(
     """
     check_port(config.host, config.broker_port, "--broker-port")
     check_port(config.host, config.web_port, "--web-port")
+    for one in config.bind_addresses:
+        check_port(one.host, one.port, f"bindAddresses {one}")
     for port, name in ((config.broker_tls_port, "brokerServicePortTls"), (config.web_tls_port, "webServicePortTls")):
         if port is not None:
             check_port(config.host, port, name)
@@ -110,7 +119,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
     in_file = read_server_file(config_file, BROKER_KEYS, "broker")
     config, storage_config = broker_configs({**flags, "insecure": insecure}, in_file)
     guarded = is_guarded(in_file["security"], in_file["authorization"])
-    check_exposure(config.host, insecure or guarded)
+    check_hosts(config, is_open=insecure or guarded)
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 

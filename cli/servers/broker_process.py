@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from ...broker.admin.app import AdminApp
+from ...broker.admin.call import LISTENER
 from ...broker.admin.forwarded_identity import Vouch
 from ...broker.config import BrokerConfig
 from ...broker.policies.namespaces import Namespaces
@@ -37,11 +40,21 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 (compared with, not bound to)
 
 
+def of_listener(app: ASGIApp, listener: str) -> ASGIApp:
+    """Return an application for a socket of an advertised listener, whose requests are marked with its name."""
+
+    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, LISTENER: listener}, receive, send)
+
+    return marked
+
+
 class BrokerProcess:
     """A broker in this process.
 
     Attributes:
         broker_url: where the binary protocol is spoken.
+        worker_broker_url: the same for standalone's own worker, which does not depend on advertised addresses.
         web_url: where the REST interface answers.
         broker_tls_url: the same as `broker_url` with TLS; empty without such a listener.
         web_tls_url: the same as `web_url`.
@@ -59,6 +72,7 @@ class BrokerProcess:
             forward_key: which the worker that it supervises has, too; see `ServerSecurity`.
         """
         self.broker_url = ""
+        self.worker_broker_url = ""
         self.web_url = ""
         self.broker_tls_url = ""
         self.web_tls_url = ""
@@ -125,6 +139,7 @@ class BrokerProcess:
         opened.push_async_callback(app.close)
         await self._serve_web(service, AuthenticatedRequests(app, service.authenticator))
         self.broker_url, self.broker_tls_url = service.broker_url, service.broker_tls_url
+        self.worker_broker_url = service.advertised.own_url or service.broker_url
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
 
@@ -138,7 +153,7 @@ class BrokerProcess:
 
     async def _serve_web(self, service: BrokerService, app: AuthenticatedRequests) -> None:
         config = self._config
-        names = allowed_names(config.host, config.allowed_hosts)
+        names = allowed_names(config.host, config.allowed_hosts, *service.advertised.hosts)
         web, port = await serve(app, config.host, config.web_port, names)
         self._opened.push_async_callback(web.stop)
         service.web_port = port
@@ -149,6 +164,11 @@ class BrokerProcess:
             self._opened.push_async_callback(web.stop)
             service.web_tls_port = port
             self.web_tls_url = f"https://{reachable(config.host)}:{port}"
+        for one in config.bind_addresses:
+            if one.scheme in ("http", "https"):
+                context = service.tls.context if one.has_tls and service.tls is not None else None
+                web, _ = await serve(of_listener(app, one.listener), one.host, one.port, names, tls=context)
+                self._opened.push_async_callback(web.stop)
 
     async def stop(self) -> None:
         """Stop what was started, in reverse: requests first, then connections, then what was written is closed."""

@@ -5,11 +5,27 @@ What else Pulsar's files hold is in `pulsar_keys`; `server_file` reads both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
+from ...broker.listeners import check_host
+from ...errors import InvalidConfig
 from ..failure import Failure
 from .config_key import Key
-from .config_values import host_names, no_spark_remote, one_of, process_users, store_url, texts, words
+from .config_values import (
+    advertised_host,
+    bind_addresses,
+    host_names,
+    listeners,
+    no_spark_remote,
+    one_of,
+    process_users,
+    store_url,
+    texts,
+    words,
+)
 from .config_values import mebibytes as _mebibytes
 from .config_values import number as _number
 from .config_values import scaled as _scaled
@@ -39,6 +55,27 @@ def _read_users(ctx: click.Context, parameter: click.Parameter, value: str | Non
         raise Failure(f"--process-users {value!r} is refused: {error}") from error
 
 
+def _read_host(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return check_host("--advertised-address", value)
+    except InvalidConfig as error:
+        raise Failure(str(error)) from error
+
+
+def advertised_address_option(field: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option of the address that others are told, for a field of a server's settings."""
+    return click.option(
+        "-a",
+        "--advertised-address",
+        field,
+        metavar="HOST",
+        callback=_read_host,
+        help="Host that clients and other servers are told, if it is not the one to listen on (NAT, containers, TLS).",
+    )
+
+
 process_users_option = click.option(
     "--process-users",
     metavar="TENANT=USER[,…]",
@@ -60,6 +97,10 @@ BY_TLS_ONLY = "brokerClientTlsEnabled"
 
 BROKER_KEYS: dict[str, Key] = {
     "bindAddress": Key("broker", "host", _text),
+    "advertisedAddress": Key("broker", "advertised_address", advertised_host),
+    "advertisedListeners": Key("broker", "advertised_listeners", listeners),
+    "internalListenerName": Key("broker", "internal_listener", _text),
+    "bindAddresses": Key("broker", "bind_addresses", bind_addresses),
     "brokerServicePort": Key("broker", "broker_port", _whole),
     "webServicePort": Key("broker", "web_port", _whole),
     "brokerServicePortTls": Key("broker", "broker_tls_port", _whole),
@@ -174,7 +215,8 @@ STATE_KEYS: dict[str, Key] = {
 
 WORKER_KEYS: dict[str, Key] = {
     "workerId": Key("worker", "worker_id", _text),
-    "workerHostname": Key("worker", "host", _text),
+    "bindAddress": Key("worker", "host", _text),
+    "workerHostname": Key("worker", "advertised_host", advertised_host),
     "workerPort": Key("worker", "worker_port", _whole),
     "workerPortTls": Key("worker", "worker_tls_port", _whole),
     "tlsEnabled": Key("worker", "", _truth),
@@ -216,6 +258,7 @@ WORKER_KEYS: dict[str, Key] = {
 
 ELSEWHERE = (
     "host",
+    "advertised_host",
     "allowed_hosts",
     "service_url",
     "admin_url",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ...broker.listeners import BindAddress, Listeners, check_host, read_bind_addresses, read_listeners
 from ...errors import InvalidConfig
 from ...web.same_site import host_name
 
@@ -97,6 +98,25 @@ def host_names(value: Any) -> tuple[str, ...]:
         return tuple(host_name(name) for name in given)
     except InvalidConfig as error:
         raise ValueError(str(error)) from error
+
+
+def advertised_host(value: Any) -> str:
+    """Return the name or address of a host that others are told."""
+    return check_host("host", text(value))
+
+
+def listeners(value: Any) -> Listeners:
+    """Return the addresses of advertised listeners."""
+    return read_listeners(_joined(value))
+
+
+def bind_addresses(value: Any) -> tuple[BindAddress, ...]:
+    """Return further addresses to listen on."""
+    return read_bind_addresses(_joined(value))
+
+
+def _joined(value: Any) -> str:
+    return ",".join(words(value))
 
 
 def texts(value: Any) -> tuple[str, ...]:

@@ -75,7 +75,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
      r"|dispatcherDispatchMessagesInSubscriptionThread", _THREADS),
     (r"http.*|maxConcurrentHttpRequests|maxHttpServerConnections|disableHttpDebugMethods", _WEB),
     (r"(ha|webServiceHa)Proxy.*|webService(TrustX|LogDetailed).*", "addresses are those of the connections"),
-    (r"advertised.*|internalListenerName|bindAddresses", "clients are told the address that they reach"),
     (r".*Throttling.*|maxPublishRate.*|subscribeRate.*|dispatchRateLimiter.*|preciseTopicPublish.*",
      "rates are limited for topics, subscriptions and consumers only"),
     (r"(d|isD)elayedDelivery.*", "delayed delivery has no such setting"),

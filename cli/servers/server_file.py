@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...broker.listeners import check_listeners
 from ...errors import InvalidConfig
 from ...security.credentials.client_security import ClientSecurity
 from ...wire.printable import one_line
@@ -24,6 +25,8 @@ _YAML = (".yml", ".yaml", ".json")
 _PROPERTIES = (".conf", ".properties")
 _FIRST_LINE = re.compile(r"^[ \t]*[\w.]+[ \t]*=", re.MULTILINE)
 _RECORDS = ("broker", "storage", "worker", "state", "tls", "security", "authorization", "client")
+_CHECKED_TOGETHER = ("internal_listener", "bind_addresses")
+"""Fields that are right or wrong only beside others."""
 _TLS_PORTS = "brokerServicePortTls or webServicePortTls"
 _CONFIGURATION_STORES = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 
@@ -110,6 +113,8 @@ def _is_properties(path: str, text: str) -> bool:
 
 def _check_alone(key: Key, setting: Any) -> None:
     """Check a setting's range, so that it is reported with the file's other faults; raises InvalidConfig."""
+    if key.field in _CHECKED_TOGETHER:
+        return
     if key.record == "broker":
         from ...broker.config import BrokerConfig
 
@@ -148,6 +153,14 @@ def _combine(content: Mapping[str, Any], broker: dict[str, Any]) -> list[str]:
     servers = content.get("zookeeperServers")
     if servers and "metadata_store_url" not in broker:
         broker["metadata_store_url"] = store_url(servers)
+    try:
+        check_listeners(
+            broker.get("advertised_listeners", {}),
+            broker.get("internal_listener", ""),
+            broker.get("bind_addresses", ()),
+        )
+    except InvalidConfig as error:
+        faults.append(str(error))
     timeout = content.get("zooKeeperOperationTimeoutSeconds")
     if timeout is not None and whole(timeout) > 0:
         broker["metadata_timeout_s"] = float(timeout)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...broker.listeners import OWN_LISTENER, BindAddress
 from ...security.local_token import ADDRESSES_FILE, TOKEN_FILE
-from .broker import broker_configs, broker_options, open_directory
+from .broker import broker_configs, broker_options, check_hosts, open_directory
 from .config_file import STANDALONE_KEYS, process_users_option
 from .data_directory import DataDirectory
-from .exposure import check_exposure, is_guarded, tell_exposure
+from .exposure import LOOPBACK, is_guarded, tell_exposure
 from .isolation import isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run, until_stopped
 from .local_token import close_with_token, write_addresses, write_token
@@ -25,6 +26,7 @@ from .supervisor import Addresses, Child, ChildSpec
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.storage.config import StorageConfig
 
 WORKER_FOLDER = "worker"
 STATE_FOLDER = "state"
@@ -59,8 +61,8 @@ def standalone(
     log_to_stderr("broker")
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     token = close_with_token(in_file) if flags["local_token"] else None
-    config, storage_config = broker_configs(flags, in_file)
-    guarded = checked_exposure(config.host, in_file, is_insecure=flags["insecure"])
+    config, storage_config = own_broker_configs(flags, in_file, has_worker=not no_functions_worker)
+    guarded = checked_exposure(config, in_file, is_insecure=flags["insecure"])
     has_state = not (no_functions_worker or no_stream_storage)
     port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
     if process_users:
@@ -89,7 +91,7 @@ def standalone(
             for child in children:  # they import their modules while the data is recovered here
                 await child.spawn()
             await process.start(worker.url if worker else None)
-            urls.update(service_url=process.broker_url, admin_url=process.web_url)
+            urls.update(service_url=process.worker_broker_url, admin_url=process.web_url)
             addresses: Addresses = process.addresses
             if state is not None:
                 await until_stopped(stop, state.ready())
@@ -156,10 +158,21 @@ def ports_of(
     return port, state_port
 
 
-def checked_exposure(host: str, in_file: Settings, *, is_insecure: bool) -> bool:
+def own_broker_configs(
+    flags: dict[str, Any], in_file: Settings, *, has_worker: bool
+) -> tuple[BrokerConfig, StorageConfig]:
+    """Return the broker's settings, with a socket for its own worker, which may not reach the advertised addresses."""
+    config, storage_config = broker_configs(flags, in_file)
+    if has_worker and (config.advertised_address or config.advertised_listeners):
+        own = BindAddress(OWN_LISTENER, "pulsar", LOOPBACK, 0)
+        config = dataclasses.replace(config, bind_addresses=(*config.bind_addresses, own))
+    return config, storage_config
+
+
+def checked_exposure(config: BrokerConfig, in_file: Settings, *, is_insecure: bool) -> bool:
     """Return whether who connects is asked who they are; refuse an address that others reach if not."""
     guarded = is_guarded(in_file["security"], in_file["authorization"])
-    check_exposure(host, is_insecure or guarded)
+    check_hosts(config, is_open=is_insecure or guarded)
     return guarded
 
 

@@ -15,9 +15,9 @@ import click
 
 from ..failure import Failure
 from ..settings import current
-from .config_file import WORKER_KEYS, allowed_hosts_option, process_users_option
+from .config_file import WORKER_KEYS, advertised_address_option, allowed_hosts_option, process_users_option
 from .data_directory import DataDirectory
-from .exposure import check_exposure, insecure_option, is_guarded, tell_exposure
+from .exposure import LOOPBACK, check_exposure, insecure_option, is_guarded, is_loopback, tell_exposure
 from .isolation import check_reach, isolated_users
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, port_failure, run, until_stopped
 from .server_file import Settings, read_server_file
@@ -60,6 +60,20 @@ def worker_config(in_file: Settings, values: dict[str, Any], data_dir: Path) -> 
     )
 
 
+def settled_hosts(in_file: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a worker listens and what it tells others.
+
+    ``workerHostname`` is both, unless a flag or ``bindAddress`` says where to listen. A loopback name, such as the one
+    in Pulsar's file, is not advertised by a worker that listens elsewhere.
+    """
+    named = in_file.get("advertised_host", "")
+    host = flags.get("host") or in_file.get("host") or named or LOOPBACK
+    advertised = flags.get("advertised_host") or named
+    if advertised == named and named and is_loopback(named) and not is_loopback(host):
+        advertised = ""
+    return {"host": host, "advertised_host": advertised}
+
+
 def check_ports(host: str, values: Mapping[str, Any]) -> None:
     """Make sure that the ports of a worker's settings can be listened on."""
     if "worker_tls_port" in values:
@@ -88,7 +102,8 @@ def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     help="Port of its REST interface (default: 6750, or none beside workerPortTls; 0: a free one).",
 )
 @click.option("--worker-id", help="Unique in the cluster (default: host-port).")
-@click.option("--host", help="Address to listen on and to tell others (default: 127.0.0.1).")
+@click.option("--host", help="Address to listen on (default: workerHostname in the file, or 127.0.0.1).")
+@advertised_address_option("advertised_host")
 @insecure_option
 @allowed_hosts_option
 @click.option("--service-url", metavar="URL", help="The broker; else as before the group.")
@@ -124,8 +139,9 @@ def worker(
     in_file = read_server_file(config_file, WORKER_KEYS, "worker")
     values |= in_file["worker"]
     guarded = is_guarded(in_file["security"], in_file["authorization"])
-    values |= {name: value for name, value in flags.items() if value is not None}
-    host = values.get("host", "127.0.0.1")
+    given = {name: value for name, value in flags.items() if value is not None}
+    values |= given | settled_hosts(in_file["worker"], given)
+    host = values["host"]
     if not is_supervised:  # else standalone has looked
         check_exposure(host, insecure or guarded)
     check_ports(host, values)

@@ -59,7 +59,7 @@ class Cluster:
         self.credentials = ClientCredentials(config.security, config.authentication)
         introduction = Introduction(client_version, self.credentials, service.is_tls, config.connection_timeout_s)
         self._pool = ConnectionPool(introduction, config)
-        self._lookup = Lookup(service, self._pool, config.max_redirects)
+        self._lookup = Lookup(service, self._pool, config.max_redirects, config.listener_name)
         self.is_ended = False
 
     # -- topics ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ class ClientConfig:
         backoff_initial_ms: first wait before a retry; doubles with each retry.
         backoff_max_ms: longest wait before a retry.
         max_redirects: how many times a lookup may be redirected to another broker.
+        listener_name: advertised listener of the brokers to connect to (`advertisedListeners`); empty for the default one.
         description: added to the client version that brokers show.
         memory_limit_bytes: limit of pending messages of all producers together; 0 means no limit beside those of each
             producer. At the limit, ``block_if_queue_full`` of each producer decides.
@@ -44,6 +45,7 @@ class ClientConfig:
     backoff_initial_ms: int = 100
     backoff_max_ms: int = 60_000
     max_redirects: int = 20
+    listener_name: str = ""
     description: str = ""
     memory_limit_bytes: int = 0
     stats_interval_s: float = 0.0
@@ -64,6 +66,7 @@ class ClientConfig:
         check_least("backoff_initial_ms", self.backoff_initial_ms, 1)
         check_least("backoff_max_ms", self.backoff_max_ms, self.backoff_initial_ms)
         check_least("max_redirects", self.max_redirects, 0)
+        check_text("listener_name", self.listener_name, TEXT_BYTES_MAX)
         check_text("description", self.description, TEXT_BYTES_MAX)
         check_least("memory_limit_bytes", self.memory_limit_bytes, 0)
         check_least("stats_interval_s", self.stats_interval_s, 0)

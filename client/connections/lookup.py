@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import ConnectionLost, MagnetarError, ProtocolError
+from ...errors import ConnectionLost, MagnetarError, NotAllowed, ProtocolError, ServiceNotReady
 from ...wire import pulsar_api_pb2 as pb
 from ...wire.topic_name import TopicName
 from ..schemas.schema import SchemaInfo
@@ -14,11 +14,12 @@ from .service_url import Address, HostPort, ServiceUrl, parse_service_url
 class Lookup:
     """Asks the service URL, whose hosts are tried in turn when one does not answer."""
 
-    def __init__(self, service: ServiceUrl, pool: ConnectionPool, max_redirects: int):
+    def __init__(self, service: ServiceUrl, pool: ConnectionPool, max_redirects: int, listener_name: str = ""):
         self._hosts = service.hosts
         self._is_tls = service.is_tls
         self._pool = pool
         self._max_redirects = max_redirects
+        self._listener_name = listener_name
         self._current = 0
 
     async def service(self) -> Connection:
@@ -78,19 +79,39 @@ class Lookup:
         """Return the broker that owns a topic, following redirects.
 
         Cancellation: safe.
+
+        Raises:
+            NotAllowed: the broker has no listener of the client's ``listener_name``.
         """
         connection = await self.service()
         service = connection.address.physical
         authoritative = False
         for _ in range(self._max_redirects + 1):
-            command = pb.CommandLookupTopic(topic=topic.text, authoritative=authoritative)
-            answer: pb.CommandLookupTopicResponse = await connection.request(f"lookup of {topic}", command)
+            command = pb.CommandLookupTopic(
+                topic=topic.text,
+                authoritative=authoritative,
+                advertised_listener_name=self._listener_name or None,
+            )
+            answer = await self._ask(connection, command)
             address = _address(answer, service, self._is_tls)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
                 return address
             authoritative = answer.authoritative
             connection = await self._pool.connection(address)
         raise ConnectionLost(f"lookup of {topic} was redirected more than {self._max_redirects} times")
+
+    async def _ask(self, connection: Connection, command: pb.CommandLookupTopic) -> pb.CommandLookupTopicResponse:
+        try:
+            answer: pb.CommandLookupTopicResponse = await connection.request(f"lookup of {command.topic}", command)
+        except ServiceNotReady as error:
+            if f"the broker do not have {self._listener_name} listener" not in str(error):
+                raise
+            # Brokers answer as if trying again could help.
+            raise NotAllowed(
+                f"listener_name {self._listener_name!r} is not a listener of the broker at"
+                f" {connection.address.physical}: use one of its advertisedListeners"
+            ) from error
+        return answer
 
 
 def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:

@@ -17,6 +17,7 @@ from magnetar.worker.config import WorkerConfig
 FILE = """
 workerId: w7
 workerHostname: 127.0.0.1
+bindAddress: 0.0.0.0
 workerPort: 6760
 webServiceAllowedHosts: [functions.example.com, worker]
 pulsarServiceUrl: pulsar://broker:6650
@@ -83,7 +84,8 @@ def test_every_key_sets_what_it_names(tmp_path: Path) -> None:
     own = set(WORKER_KEYS) - elsewhere - {"sparkRemote", "useTls"}  # refused; only checked
     assert {line.split(":")[0] for line in FILE.split("\n") if line} == own
     assert config.worker_tls_port == 6761
-    assert (config.worker_id, config.host, config.worker_port) == ("w7", "127.0.0.1", 6760)
+    assert (config.worker_id, config.advertised_host, config.worker_port) == ("w7", "127.0.0.1", 6760)
+    assert config.host == "0.0.0.0"
     assert config.secrets_provider == "vault.Vault"
     assert config.secrets_config == {"path": "/run/secrets", "retries": 3}
     assert config.process_users == {"acme": "fn-acme", "*": "fn-others"}

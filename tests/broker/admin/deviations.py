@@ -191,7 +191,7 @@ DEVIATIONS: dict[str, dict[int, Deviation]] = {
         55: Deviation(400, "'nope' is no strategy for schemas", _NOT_FORGOTTEN),
     },
     "lookup": {
-        8: Deviation(400, "the broker has no listener nope", _BETTER_THAN_500),
+        8: Deviation(400, "the broker do not have nope listener", _BETTER_THAN_500),
         11: Deviation(404, "no such path", _BETTER_THAN_500),
         12: Deviation(412, "Topic name is not valid", _BETTER_THAN_500),
         15: Deviation(404, "no such path", "names with a cluster in them, from before Pulsar 2, are not served"),

@@ -1,0 +1,67 @@
+"""The addresses that a broker tells clients, as far as its settings name them."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from ..errors import ServiceNotReady
+from .config import BrokerConfig
+from .listeners import OWN_LISTENER, url_host
+
+
+class Advertised:
+    """What lookups return.
+
+    Attributes:
+        own_url: address of standalone's own worker; empty without such a socket.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._listeners = config.advertised_listeners
+        self._internal = config.internal_listener or next(iter(config.advertised_listeners), "")
+        self._address = config.advertised_address
+        self.own_url = ""
+
+    @property
+    def host(self) -> str:
+        """The host of the broker's id; empty if the settings name none."""
+        if self._address:
+            return url_host(self._address)
+        urls = self._listeners.get(self._internal, {})
+        url = urlsplit(urls.get("pulsar") or urls.get("pulsar+ssl") or next(iter(urls.values()), ""))
+        return url_host(url.hostname or "")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts under which clients reach the broker, without brackets."""
+        urls = [url for one in self._listeners.values() for url in one.values()]
+        hosts = [self._address, *(urlsplit(url).hostname or "" for url in urls)]
+        return tuple(dict.fromkeys(host for host in hosts if host))
+
+    def url(self, scheme: str, port: int, listener: str = "") -> str | None:
+        """Return the address of a scheme, ``scheme://host:port``.
+
+        Args:
+            scheme: such as ``pulsar``.
+            port: the one that the broker listens on.
+            listener: that the client asks for or came by; empty for the internal one.
+
+        Returns:
+            Empty if the listener has no address of this scheme; None if the settings do not say.
+
+        Raises:
+            ServiceNotReady: there is no such listener.
+        """
+        if listener == OWN_LISTENER and self.own_url:
+            return self.own_url if scheme == "pulsar" else ""
+        if listener:
+            if listener not in self._listeners:
+                raise ServiceNotReady(
+                    f"the broker do not have {listener} listener"
+                )  # Pulsar's words: clients look for them
+            return self._listeners[listener].get(scheme, "")
+        names = (self._internal, *self._listeners)
+        found = next((self._listeners[name][scheme] for name in names if scheme in self._listeners.get(name, {})), None)
+        if found is None and self._address:
+            return f"{scheme}://{url_host(self._address)}:{port}"
+        return found
