@@ -71,7 +71,11 @@ _NO_OFFLINE = refusing(
     not_supported("the backlog of a topic that is offline", "GET …/stats loads the topic and says what its backlog is")
 )
 _NO_PACKAGES = refusing(
-    not_supported("a package of its own", "send the code with functions create; workers keep it in topics")
+    Refused(
+        503,
+        "Package Management Service is not enabled in the broker: packages are kept by functions workers, and none is"
+        " running; start magnetar worker, or magnetar standalone without --no-functions-worker",
+    )
 )
 _NO_REST_MESSAGES = refusing(not_supported("publishing over HTTP", "use a Pulsar client, or magnetar produce"))
 
@@ -95,8 +99,8 @@ ROUTES: Routes = (
     ("POST", "/admin/v2/brokers/shutdown", _NO_SHUTDOWN),
     ("GET", f"{NAMESPACE}/scanOffloadedLedgers", _NO_OFFLOAD),
     ("GET", f"{TOPIC}/backlog", _NO_OFFLINE),
-    ("GET", _PACKAGES, lambda _: as_json([])),
-    ("GET", f"{_PACKAGES}/{{package}}", lambda _: as_json([])),
+    ("GET", _PACKAGES, _NO_PACKAGES),
+    ("GET", f"{_PACKAGES}/{{package}}", _NO_PACKAGES),
     *((verb, f"{_PACKAGES}/{{package}}/{{version}}", _NO_PACKAGES) for verb in ("GET", "POST", "DELETE")),
     *((verb, f"{_PACKAGES}/{{package}}/{{version}}/metadata", _NO_PACKAGES) for verb in ("GET", "PUT")),
     ("POST", "/topics/{domain}/{tenant}/{namespace}/{topic}", _NO_REST_MESSAGES),

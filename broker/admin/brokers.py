@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ... import __version__
 from ...errors import InvalidConfig
+from ...metadata.store.url import parse_store_url
 from ...web.answers import Refused, as_json, as_text, not_supported, nothing, refusing
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import MessageMetadata
@@ -24,6 +25,10 @@ from .topics.stats import read_entry
 _B = "/admin/v2/brokers"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 HEALTH_TOPIC = "persistent://pulsar/system/healthcheck"
+_NO_METADATA_SERVICE = (
+    "none: this broker keeps its metadata in SQLite, and Apache Pulsar's functions worker needs ZooKeeper; set"
+    " metadataStoreUrl=zk:host:2181 for the broker, or use magnetar worker"
+)
 HEALTH_TIMEOUT_S = 10.0
 PULSAR_VERSION = "4.0.7"
 VERSION = f"{PULSAR_VERSION}+magnetar.{__version__}"
@@ -71,8 +76,14 @@ def _owned_namespaces(call: Call) -> Response:
 
 
 def _internal_configuration(call: Call) -> Response:
-    config = call.broker.config
-    url = config.metadata_store_url or f"sqlite:{config.data_dir}"
+    """Answer where metadata is kept, as far as another process can reach it.
+
+    Apache Pulsar's functions worker takes whatever is named here for a ZooKeeper ensemble and tries to connect without
+    end. It reads `bookkeeperMetadataServiceUri` first, and logs a value that is not a URI as the reason why it stops.
+    """
+    url = call.broker.config.metadata_store_url
+    if not parse_store_url(url).servers:
+        return as_json({"ledgersRootPath": "/ledgers", "bookkeeperMetadataServiceUri": _NO_METADATA_SERVICE})
     names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
     return as_json({**dict.fromkeys(names, url), "ledgersRootPath": "/ledgers"})
 

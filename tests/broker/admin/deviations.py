@@ -75,7 +75,7 @@ DEVIATIONS: dict[str, dict[int, Deviation]] = {
         32: Deviation(404, "Domain-name d1 or cluster standalone does not exist", _FOLLOWS),
         **_follows("NamespaceIsolationPolicies for cluster standalone does not exist", 38, 39, status=404),
         46: Deviation(404, "Cluster does not exist", _FOLLOWS),
-        64: Deviation(200, '"metadataStoreUrl":"sqlite:', "another metadata store"),
+        64: Deviation(200, '"bookkeeperMetadataServiceUri":"none: ', "no metadata store that others reach"),
         65: Deviation(200, '["allowAutoSubscriptionCreation","allowAutoTopicCreation"', "fewer can be changed"),
         71: Deviation(412, "'abc' is refused: a whole number is expected", "Pulsar takes it, and fails later"),
         72: Deviation(412, "'true' is refused: a whole number is expected", "Pulsar takes it, and fails later"),
