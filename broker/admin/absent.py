@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ...web.answers import Refused, as_json, not_supported, refusing
 from .call import Call
+from .forward import NO_PACKAGES
 from .routing import NAMESPACE, TOPIC, Routes
 
 _CLUSTER = "/admin/v2/clusters/{cluster}"
@@ -70,13 +71,7 @@ _NO_OFFLOAD = refusing(not_supported("offloading", "all ledgers are on this mach
 _NO_OFFLINE = refusing(
     not_supported("the backlog of a topic that is offline", "GET …/stats loads the topic and says what its backlog is")
 )
-_NO_PACKAGES = refusing(
-    Refused(
-        503,
-        "Package Management Service is not enabled in the broker: packages are kept by functions workers, and none is"
-        " running; start magnetar worker, or magnetar standalone without --no-functions-worker",
-    )
-)
+_NO_PACKAGES = refusing(Refused(503, NO_PACKAGES))
 _NO_REST_MESSAGES = refusing(not_supported("publishing over HTTP", "use a Pulsar client, or magnetar produce"))
 
 ROUTES: Routes = (

@@ -36,6 +36,10 @@ BEGIN_BYTES = 64 * 1024
 _V2 = ("worker", "worker-stats", "functions")
 _V3 = ("functions", "function", "sources", "source", "sinks", "sink")
 _PREFIXES = (*(f"/admin/v2/{what}" for what in _V2), *(f"/admin/v3/{what}" for what in _V3))
+NO_PACKAGES = (
+    "Package Management Service is not enabled in the broker: packages are kept by Magnetar's functions workers, and"
+    " none is running; start magnetar worker, or magnetar standalone without --no-functions-worker"
+)
 PACKAGES = "/admin/v3/packages/"
 """Paths of packages; they belong to a worker where there is one."""
 _HOP_BY_HOP = frozenset(
@@ -157,12 +161,20 @@ class Forwarder:
                 503, f"the functions worker at {url} does not answer ({reason}); try again shortly"
             ) from error
         try:
+            if _lacks_packages(scope, response):
+                raise Refused(503, NO_PACKAGES)
             await _stream_answer(response, receive, send)
         except httpx.HTTPError as error:
             # The head is already out: a connection that ends early, as it does on return, is the only way to say so.
             log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
         finally:
             await response.aclose()
+
+
+def _lacks_packages(scope: Scope, response: httpx.Response) -> bool:
+    """Whether a worker has no packages: Apache Pulsar's answers these paths with a page of its web server."""
+    is_page = response.headers.get("content-type", "").startswith("text/html")
+    return is_page and response.status_code == 404 and scope["path"].startswith(PACKAGES)
 
 
 async def _stream_answer(response: httpx.Response, receive: Receive, send: Send) -> None:

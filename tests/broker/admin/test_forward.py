@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 from magnetar.broker.admin.app import AdminApp
-from magnetar.broker.admin.forward import NOT_ENABLED, NOT_READY, forwards
+from magnetar.broker.admin.forward import NO_PACKAGES, NOT_ENABLED, NOT_READY, forwards
 from magnetar.web.serve import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.broker.admin.conftest import RunningBroker
@@ -36,6 +36,12 @@ class FakeWorker:
         body = await request.body()
         self.seen.append((request.method, request.scope["raw_path"], dict(request.headers), body))
         return JSONResponse({"reason": "seen"}, 418, headers={"X-Worker": "w-1"})
+
+    async def jetty_page(self, request: Request) -> Response:
+        return HTMLResponse("<title>Error 404 Not Found</title>", 404)
+
+    async def absent(self, request: Request) -> Response:
+        return JSONResponse({"reason": "no such package"}, 404)
 
     async def redirect(self, request: Request) -> Response:
         await request.body()
@@ -68,6 +74,8 @@ async def worker(broker: RunningBroker) -> AsyncIterator[FakeWorker]:
             Route(f"{FUNCTION}/logs", fake.logs),
             Route(f"{FUNCTION}/download", fake.download),
             Route(f"{FUNCTION}/elsewhere", fake.redirect, methods=["POST"]),
+            Route("/admin/v3/packages/function/jetty/{rest:path}", fake.jetty_page),
+            Route("/admin/v3/packages/function/ours/{rest:path}", fake.absent),
             Route("/{path:path}", fake.echo, methods=["GET", "PUT", "POST", "DELETE"]),
         ]
     )
@@ -75,6 +83,15 @@ async def worker(broker: RunningBroker) -> AsyncIterator[FakeWorker]:
     broker.worker_url = fake.url = f"http://127.0.0.1:{port}"
     yield fake
     await server.stop()
+
+
+async def test_packages_of_apache_pulsars_worker_are_refused_with_the_reason(
+    broker: RunningBroker, worker: FakeWorker
+) -> None:
+    answer = await broker.http.get("/admin/v3/packages/function/jetty/n/p")
+    assert (answer.status_code, answer.json()) == (503, {"reason": NO_PACKAGES})
+    answer = await broker.http.get("/admin/v3/packages/function/ours/n/p")
+    assert (answer.status_code, answer.json()) == (404, {"reason": "no such package"})
 
 
 async def test_method_path_query_headers_and_body_arrive_unmodified(broker: RunningBroker, worker: FakeWorker) -> None:
