@@ -38,12 +38,12 @@ class Advertised:
         hosts = [self._address, *(urlsplit(url).hostname or "" for url in urls)]
         return tuple(dict.fromkeys(host for host in hosts if host))
 
-    def url(self, scheme: str, port: int, listener: str = "") -> str | None:
+    def url(self, scheme: str, port: int | None, listener: str = "") -> str | None:
         """Return the address of a scheme, ``scheme://host:port``.
 
         Args:
             scheme: such as ``pulsar``.
-            port: the one that the broker listens on.
+            port: the one that the broker listens on; None for none.
             listener: that the client asks for or came by; empty for the internal one.
 
         Returns:
@@ -56,12 +56,11 @@ class Advertised:
             return self.own_url if scheme == "pulsar" else ""
         if listener:
             if listener not in self._listeners:
-                raise ServiceNotReady(
-                    f"the broker do not have {listener} listener"
-                )  # Pulsar's words: clients look for them
+                # Clients look for these words, which are Pulsar's.
+                raise ServiceNotReady(f"the broker do not have {listener} listener")
             return self._listeners[listener].get(scheme, "")
         names = (self._internal, *self._listeners)
         found = next((self._listeners[name][scheme] for name in names if scheme in self._listeners.get(name, {})), None)
-        if found is None and self._address:
+        if found is None and self._address and port is not None:
             return f"{scheme}://{url_host(self._address)}:{port}"
         return found

@@ -71,6 +71,7 @@ def read_listeners(text: str) -> Listeners:
         name, _, url = (part.strip() for part in entry.partition(":"))
         if not name or not url or url.startswith("//"):
             raise _malformed("advertisedListeners", entry, "it has no listener name")
+        _check_name("advertisedListeners", name)
         scheme, host, port = _address("advertisedListeners", entry, url)
         if port == 0:
             raise _malformed("advertisedListeners", entry, "clients cannot connect to port 0")
@@ -98,6 +99,7 @@ def read_bind_addresses(text: str) -> tuple[BindAddress, ...]:
         match = _BIND.fullmatch(entry)
         if match is None or match[2].startswith("//"):
             raise _malformed("bindAddresses", entry, "it has no listener name")
+        _check_name("bindAddresses", match[1])
         address = BindAddress(match[1], *_address("bindAddresses", entry, match[2]))
         if address.port and any((other.host, other.port) == (address.host, address.port) for other in found):
             raise InvalidConfig(f"bindAddresses: {address.host}:{address.port} is given twice: keep one")
@@ -124,6 +126,11 @@ def check_listeners(listeners: Listeners, internal: str, bound: tuple[BindAddres
 
 def _entries(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def _check_name(setting: str, name: str) -> None:
+    if name == OWN_LISTENER:
+        raise InvalidConfig(f"{setting}: the listener name {name!r} is reserved: use another one")
 
 
 def _address(setting: str, entry: str, url: str) -> tuple[str, str, int]:

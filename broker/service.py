@@ -165,12 +165,8 @@ class BrokerService:
             ServiceNotReady: there is no such listener.
         """
         plain = self.advertised.url("pulsar", self.port, listener)
-        tls = self.advertised.url("pulsar+ssl", self.tls_port or 0, listener) if self._has_tls(listener) else ""
+        tls = self.advertised.url("pulsar+ssl", self.tls_port, listener)
         return self.broker_url if plain is None else plain, self.broker_tls_url if tls is None else tls
-
-    def _has_tls(self, listener: str) -> bool:
-        """Whether lookups may name an address with TLS: the broker has such a socket, or a proxy in front of it."""
-        return self.tls_port is not None or bool(listener) or bool(self.config.advertised_listeners)
 
     async def start(self) -> None:
         """Listen.

@@ -55,7 +55,9 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
         ("blocking", ""),
     ),
     "broker": (
+        ("listeners",),
         ("config", "times", "errors", "schemas"),
+        ("advertised",),
         ("storage",),
         ("policies",),
         ("dispatch",),

@@ -113,7 +113,7 @@ class Call(web_call.Call):
         """Return the advertised address of a scheme, of the listener if it has one; else where this request came in."""
         advertised = self.broker.advertised
         listener = self.listener if self.listener in self.broker.config.advertised_listeners else ""
-        found = (listener and advertised.url(scheme, 0, listener)) or advertised.url(scheme, port or 0)
+        found = (listener and advertised.url(scheme, port, listener)) or advertised.url(scheme, port)
         return found or self._web_url(scheme, port)
 
     def _web_url(self, scheme: str, port: int | None) -> str:

@@ -13,7 +13,7 @@ import click
 
 from .config_file import BROKER_KEYS, advertised_address_option, allowed_hosts_option
 from .data_directory import BROKER_NAMES, DataDirectory
-from .exposure import check_exposure, host_in_file, insecure_option, is_guarded, tell_exposure
+from .exposure import check_exposure, host_in_file, insecure_option, is_guarded, is_loopback, tell_exposure
 from .lifetime import announce, check_port, die_with_parent, importing, log_to_stderr, run
 from .server_file import read_server_file
 
@@ -78,10 +78,12 @@ def broker_configs(flags: dict[str, Any], in_file: dict[str, dict[str, Any]]) ->
     return config, dataclasses.replace(StorageConfig(salvage=flags["salvage"]), **in_file["storage"])
 
 
-def check_hosts(config: BrokerConfig, *, is_open: bool) -> None:
-    """Refuse addresses to listen on that other machines may reach, unless that is allowed."""
-    for host in dict.fromkeys((config.host, *(one.host for one in config.bind_addresses))):
+def check_hosts(config: BrokerConfig, *, is_open: bool) -> str:
+    """Refuse addresses to listen on that other machines may reach, unless that is allowed; return the most open one."""
+    hosts = dict.fromkeys((config.host, *(one.host for one in config.bind_addresses)))
+    for host in hosts:
         check_exposure(host, is_open)
+    return next((host for host in hosts if not is_loopback(host)), config.host)
 
 
 def open_directory(
@@ -119,7 +121,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
     in_file = read_server_file(config_file, BROKER_KEYS, "broker")
     config, storage_config = broker_configs({**flags, "insecure": insecure}, in_file)
     guarded = is_guarded(in_file["security"], in_file["authorization"])
-    check_hosts(config, is_open=insecure or guarded)
+    most_open = check_hosts(config, is_open=insecure or guarded)
     directory = open_directory(config, wipe=wipe_data)
     from .broker_process import BrokerProcess
 
@@ -127,7 +129,7 @@ def broker(config_file: str | None, wipe_data: bool, insecure: bool, ready_file:
         process = BrokerProcess(config, storage_config, directory)
         try:
             await process.start(lambda: None)
-            tell_exposure(config.host, is_guarded=guarded)
+            tell_exposure(most_open, is_guarded=guarded)
             announce({**process.addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:

@@ -204,7 +204,10 @@ def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool
     is_enabled = str(content.get("tlsEnabled", "false")).lower() == "true"
     if not is_enabled:
         worker.pop("worker_tls_port", None)  # functions_worker.yml of Pulsar names the port all the same
-    elif not {"worker_tls_port", "broker_tls_port", "web_tls_port"} & {*worker, *broker}:
+    elif not (
+        {"worker_tls_port", "broker_tls_port", "web_tls_port"} & {*worker, *broker}
+        or any(one.has_tls for one in broker.get("bind_addresses", ()))
+    ):
         return f"tlsEnabled: 'true' needs a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
     if str(content.get("useTls", "false")).lower() == "true":
         worker["uses_tls"] = True  # checked against the address, which a flag may replace

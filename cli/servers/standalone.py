@@ -62,7 +62,7 @@ def standalone(
     in_file = read_server_file(config_file, STANDALONE_KEYS, "broker", "worker")
     token = close_with_token(in_file) if flags["local_token"] else None
     config, storage_config = own_broker_configs(flags, in_file, has_worker=not no_functions_worker)
-    guarded = checked_exposure(config, in_file, is_insecure=flags["insecure"])
+    most_open, guarded = checked_exposure(config, in_file, is_insecure=flags["insecure"])
     has_state = not (no_functions_worker or no_stream_storage)
     port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
     if process_users:
@@ -102,7 +102,7 @@ def standalone(
             if not stop.is_set():
                 if token is not None:
                     write_addresses(directory.path, map(str, process.addresses.values()))
-                tell_exposure(config.host, is_guarded=guarded)
+                tell_exposure(most_open, is_guarded=guarded)
                 announce({**addresses, "pid": os.getpid()}, ready_file)
             await stop.wait()
         finally:
@@ -169,11 +169,10 @@ def own_broker_configs(
     return config, storage_config
 
 
-def checked_exposure(config: BrokerConfig, in_file: Settings, *, is_insecure: bool) -> bool:
-    """Return whether who connects is asked who they are; refuse an address that others reach if not."""
+def checked_exposure(config: BrokerConfig, in_file: Settings, *, is_insecure: bool) -> tuple[str, bool]:
+    """Return the most open address, and whether clients are authenticated; refuse one that others reach if not."""
     guarded = is_guarded(in_file["security"], in_file["authorization"])
-    check_hosts(config, is_open=is_insecure or guarded)
-    return guarded
+    return check_hosts(config, is_open=is_insecure or guarded), guarded
 
 
 def state_host(config: BrokerConfig) -> str:

@@ -53,6 +53,15 @@ async def test_lookup_names_the_listener_that_is_asked_for(tmp_path: Path) -> No
         assert not answer.HasField("brokerServiceUrlTls")
 
 
+async def test_advertised_address_counts_for_schemes_that_no_listener_has(tmp_path: Path) -> None:
+    listeners = read_listeners("a:http://inside:8080")
+    settings: dict[str, Any] = {"advertised_listeners": listeners, "advertised_address": "broker.example.com"}
+    async with running_broker(tmp_path, **settings) as broker:
+        answer = await lookup(broker.port)
+        assert answer.brokerServiceUrl == f"pulsar://broker.example.com:{broker.port}"
+        assert not answer.HasField("brokerServiceUrlTls")  # the broker has no such port
+
+
 async def test_first_listener_is_internal_by_default(tmp_path: Path) -> None:
     async with running_broker(tmp_path, advertised_listeners=LISTENERS) as broker:
         assert (await lookup(broker.port)).brokerServiceUrl == "pulsar://inside:6650"
@@ -152,6 +161,7 @@ def test_listeners_are_read_in_order() -> None:
         ("a:pulsar://h:99999", "port out of range 0-65535"),
         ("a:pulsar://h:x", "is malformed"),
         ("a:pulsar://h:0", "clients cannot connect to port 0"),
+        ("magnetar:pulsar://h:1", "the listener name 'magnetar' is reserved"),
         ("a:pulsar://h:1,a:pulsar://h:2", "listener 'a' has two pulsar:// addresses: keep one"),
         ("a:pulsar://h:1,b:pulsar://h:1", "h:1 is the address of 'a' and of 'b'"),
     ],
