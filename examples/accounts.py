@@ -2,7 +2,7 @@
 
 magnetar functions create --py examples/accounts.py --classname accounts.Accounts \
     --inputs payments --output receipts --retain-ordering
-magnetar produce payments -s '' -m '{"account": "ada", "amount": 50}'
+magnetar produce payments -m '{"account": "ada", "amount": 50}'
 magnetar functions querystate --name Accounts --key ada
 """
 

@@ -1,7 +1,7 @@
 """Counts words over all messages in the function's state, as Pulsar's documentation shows it.
 
 magnetar functions create --py examples/word_totals.py --classname word_totals.WordCount --inputs sentences
-magnetar produce sentences -s '' -m 'to be or not to be'
+magnetar produce sentences -m 'to be or not to be'
 magnetar functions querystate --name WordCount --key be
 """
 

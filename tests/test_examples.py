@@ -58,7 +58,7 @@ def test_package_of_two_modules_imports_the_other(shell: Shell, tmp_path: Path) 
             archive.write(EXAMPLES / "orders" / module, module)
     shell.deploy("orders", package, "invoice.total")
     assert shell.through("orders", '{"apple": 3, "pear": 1}') == ['{"total": 1.65}']
-    shell("produce", "orders-in", "-s", "", "-m", '{"melon": 1}')
+    shell("produce", "orders-in", "-m", '{"melon": 1}')
 
     def shown_error() -> bool:
         status = shell("functions", "status", "--name", "orders").json()["instances"][0]["status"]
@@ -111,7 +111,7 @@ def test_word_totals_are_shown_by_querystate(shell: Shell, runtime: str) -> None
     name = f"totals-{runtime}"
     shell("functions", "create", "--py", str(EXAMPLES / "word_totals.py"), "--classname", "word_totals.WordCount",
           "--name", name, "--inputs", f"{name}-in", "--runtime", runtime)  # fmt: skip
-    shell("produce", f"{name}-in", "-s", "", "-m", "to be or not to be", "-m", "that is the question")
+    shell("produce", f"{name}-in", "-m", "to be or not to be", "-m", "that is the question")
 
     def counted() -> bool:
         status = shell("functions", "status", "--name", name).json()["instances"][0]["status"]

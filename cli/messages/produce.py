@@ -41,11 +41,16 @@ def read_properties(pairs: tuple[str, ...]) -> dict[str, str]:
     return dict(tuple(pair.split("=", 1)) for pair in pairs)  # type: ignore[misc]
 
 
-def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: str) -> list[bytes]:
-    """Return what is to be sent, once; the file ``-`` is standard input.
+def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: str | None) -> list[bytes]:
+    """Return the payloads of one round; the file ``-`` is standard input.
+
+    Args:
+        messages: values of -m; each is one payload unless there is a separator.
+        files: each file's content is one payload.
+        separator: regular expression that splits `messages`; None or empty for no splitting.
 
     Raises:
-        Failure: nothing to send, a file is unreadable or named twice, or the separator is no regular expression.
+        Failure: there is nothing to send, a file is unreadable or named twice, or the separator is invalid.
     """
     if files.count("-") > 1:
         raise Failure("--files - is standard input, which can be read once; leave the second one out")
@@ -56,7 +61,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
             for part in (re.split(separator, text) if separator else [text])
         ]
     except re.error as exc:
-        raise Failure(f"--separator {separator!r} is no regular expression: {exc}") from exc
+        raise Failure(f"--separator {separator!r} is not a valid regular expression: {exc}") from exc
     for name in files:
         try:
             found.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
@@ -69,7 +74,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
 
 @click.command()
 @click.argument("topic")
-@click.option("-m", "--messages", multiple=True, help="A message, split at the separator; repeatable.")
+@click.option("-m", "--messages", multiple=True, help="A message; repeatable.")
 @click.option(
     "-f",
     "--files",
@@ -83,7 +88,7 @@ def read_payloads(messages: tuple[str, ...], files: tuple[str, ...], separator: 
     help="A file of which each line is a message, - for standard input; a line ends with LF or CR LF.",
 )
 @click.option(
-    "-s", "--separator", default=",", show_default=True, help="Regular expression that splits -m; '' for none."
+    "-s", "--separator", help="Regular expression that splits each -m into several messages (default: no splitting)."
 )
 @click.option(
     "-n",

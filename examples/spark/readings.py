@@ -2,7 +2,7 @@
 
     magnetar functions create --runtime spark --py examples/spark/readings.py --classname readings.to_fahrenheit \
         --inputs celsius --output fahrenheit --subs-position Earliest --name fahrenheit
-    magnetar produce celsius -s '' -m '{"sensor": "roof", "celsius": 21.5}' -n 10000
+    magnetar produce celsius -m '{"sensor": "roof", "celsius": 21.5}' -n 10000
     magnetar functions trigger --name fahrenheit
 
 Each `trigger` works off the messages that have come since the last one and returns when the outputs are stored. With

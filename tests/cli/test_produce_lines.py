@@ -85,6 +85,12 @@ def test_groups_keep_the_bounds_of_an_entry(monkeypatch: pytest.MonkeyPatch) -> 
     assert groups == [[b"a", b"b", b"c"], [b"d"], [b"x" * 20], [b"e" * 5, b"f" * 5], [b"g" * 5, b"", b""]]
 
 
+def test_messages_are_split_only_where_a_separator_is_given(produce: Sent) -> None:
+    assert produce("-m", '{"a":1,"b":2}', "-m", "one, two") == 0
+    assert produce("-m", "a,b", "-s", ",") == 0
+    assert produce.received(4) == [b'{"a":1,"b":2}', b"one, two", b"a", b"b"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("-k", "key", "-p", "a=b"), ("-db",), ("-r", "1000000")], ids=" ".join)
 def test_lines_arrive_as_they_are(

@@ -101,7 +101,7 @@ def put(server: Server, state: object) -> Answer:
 
 @pytest.mark.slow
 def test_querystate_shows_what_the_function_wrote(standalone: Server) -> None:
-    cli(standalone, "produce", "memory-in", "-s", "", "-m", "one", "-m", "two").ok()
+    cli(standalone, "produce", "memory-in", "-m", "one", "-m", "two").ok()
     wait_for(lambda: query(standalone, "last").out.count("two") == 1, "the last message in state", timeout_s=60)
     last = query(standalone, "last").ok().json()
     assert (last["key"], last["stringValue"]) == ("last", "two")

@@ -62,7 +62,7 @@ class Counter:
     def send(self, count: int) -> None:
         texts = [f"m{self._sent + number}" for number in range(count)]
         self._sent += count
-        self.cli("produce", f"{self.name}-in", "-s", "", *(one for text in texts for one in ("-m", text))).ok()
+        self.cli("produce", f"{self.name}-in", *(one for text in texts for one in ("-m", text))).ok()
 
     def state(self, key: str = "messages") -> Any:
         answer = self.functions("querystate", "--key", key)
