@@ -191,7 +191,7 @@ class FunctionLoadError(MagnetarError):
 
 
 class StateUnavailable(MagnetarError):
-    """A function asked for state or a secret, and this cluster keeps none."""
+    """A function used its state, and there is no state store; unless the function handles it, its instance stops."""
 
 
 class StateStoreUnavailable(MagnetarError):

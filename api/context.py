@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from .message_id import FunctionMessageId
     from .output_message import OutputMessage
 
-_NO_STATE = (
-    "{}: this worker knows no state store; run `magnetar standalone` or `magnetar state-store`, and give workers its"
-    " address as stateStorageServiceUrl: bk://host:port"
+NO_STATE_STORE = (
+    "there is no state store: set stateStorageServiceUrl in the worker's configuration, or give localrun"
+    " --state-storage-service-url, to the address of a `magnetar state-store`, as bk://host:port"
 )
 
 
@@ -252,6 +252,7 @@ class Context(MetricsContext, ABC):
         raise _not_here("admin")
 
     # State. These are what a function without a state store has; an instance with one puts the real methods in place.
+    # StateUnavailable, unless the function handles it, stops the instance: every message would fail for it.
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter; one that is not there counts from 0.
@@ -266,7 +267,7 @@ class Context(MetricsContext, ABC):
             StateRefused: the key is known to hold what is no counter, or the sum does not fit into 64 bits.
             StateUnavailable: there is no state store.
         """
-        raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
+        raise StateUnavailable(f"counter {key!r}: {NO_STATE_STORE}")
 
     def get_counter(self, key: str) -> int:
         """Return a counter, 0 if it is not there; what this function did to it so far is included.
@@ -276,11 +277,11 @@ class Context(MetricsContext, ABC):
             StateStoreFailed: the state store cannot read its database.
             StateUnavailable: there is no state store.
         """
-        raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
+        raise StateUnavailable(f"counter {key!r}: {NO_STATE_STORE}")
 
     def del_counter(self, key: str) -> None:
         """Delete a counter, if it is there; see `delete_state`."""
-        raise StateUnavailable(_NO_STATE.format(f"counter {key!r}"))
+        raise StateUnavailable(f"counter {key!r}: {NO_STATE_STORE}")
 
     def put_state(self, key: str, value: str | bytes) -> None:
         """Store a value under a key, for all instances of the function; text is stored as UTF-8.
@@ -297,7 +298,7 @@ class Context(MetricsContext, ABC):
             StateRefused: key or value are beyond their limits.
             StateUnavailable: there is no state store.
         """
-        raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))
+        raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")
 
     def get_state(self, key: str) -> bytes | None:
         """Return the value under a key, None if there is none; what this function changed so far is included.
@@ -308,7 +309,7 @@ class Context(MetricsContext, ABC):
             StateStoreFailed: the state store cannot read its database.
             StateUnavailable: there is no state store.
         """
-        raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))
+        raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")
 
     def delete_state(self, key: str) -> None:
         """Delete a value or counter, if it is there.
@@ -316,4 +317,4 @@ class Context(MetricsContext, ABC):
         Raises:
             StateUnavailable: there is no state store.
         """
-        raise StateUnavailable(_NO_STATE.format(f"state {key!r}"))
+        raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")

@@ -91,6 +91,8 @@ class BrokerService:
         authenticator: who finds out who connects; None takes whoever comes.
         tls: certificates for the listeners with TLS; None without any.
         advertised: the addresses that the settings name for clients.
+        state_store_url: returns the address of the state store that runs beside this broker, None while that store is
+            starting; None: there is no such store.
         web_port, web_tls_port: where the admin REST answers without TLS and with it, as who serves it says; None does
             not say, or nothing does.
     """
@@ -125,6 +127,7 @@ class BrokerService:
         self.authenticator: Authenticator | None = None
         self.tls: TlsServerContext | None = None
         self.advertised = Advertised(config)
+        self.state_store_url: Callable[[], str | None] | None = None
         self.web_port: int | None = None
         self.web_tls_port: int | None = None
         self._clock = clock

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..api.serde import SerDe
 from ..client.consumers.received import ReceivedEntry
+from ..errors import StateUnavailable
 from ..state.values import Reading
 from ..tasks import TaskSet, awaited_elsewhere
 from .batch_call import BatchCall, Blame, Failure, decode
@@ -146,6 +147,8 @@ class AsyncCall(BatchCall):
                     self._encode_one(call, returned)
             if call.state is not None and self.session is not None:
                 _merge(call.state, self.session)
+        except StateUnavailable:
+            raise  # every message would fail for it
         except Exception as raised:  # noqa: BLE001  whatever user code raises concerns its message only
             error: Exception = raised
             if limit.expired():

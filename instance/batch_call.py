@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from ..api.context import Context
 from ..api.serde import BatchSerDe, SerDe, takes_batches
+from ..errors import StateUnavailable
 from .state.session import StateSession
 from .unit import Unit
 
@@ -222,6 +223,8 @@ def _collect(
     while True:
         try:
             collected.extend(results)
+        except StateUnavailable:
+            raise  # every message would fail for it
         except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
             failures.append(Failure(len(collected), error, blame))
             collected.append(None)

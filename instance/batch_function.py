@@ -7,7 +7,7 @@ from typing import Any
 
 from ..api.context import Context
 from ..api.serde import SerDe
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, StateUnavailable
 from .batch_call import BatchCall, Blame, Failure, Place
 
 
@@ -93,6 +93,8 @@ class BatchFunctionCall(BatchCall):
         try:
             returned = self._function(part) if self._context is None else self._function(part, self._context)
             items = _items_of(returned, count)
+        except StateUnavailable:
+            raise  # every message would fail for it
         except Exception as error:  # noqa: BLE001  whatever user code raises concerns the messages of its call
             if self.session is not None:
                 self.session.undo()

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ..api.serde import SerDe
+from ..errors import StateUnavailable
 from .batch_call import BatchCall, Blame, Failure, Results, decode
 
 CHUNK = 100  # outputs that are taken at once where all are gathered
@@ -53,6 +54,8 @@ class RunningCall:
         try:
             yielded.extend(islice(self._iterator, count))
             self.is_over = len(yielded) < count
+        except StateUnavailable:
+            raise  # every message would fail for it
         except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
             self.fail(error)
         failures: list[Failure] = []

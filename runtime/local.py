@@ -52,6 +52,7 @@ class LocalRun:
         service_url: of the broker.
         admin_url: of the broker's REST interface.
         state_url: of the state store; empty for none.
+        state_call: where the source shows that the code uses its state; empty where it does not.
         first_instance: the number of the first instance.
         secrets_provider: class that finds secrets; empty for the usual one.
         secrets_config: what it is told, as JSON; empty for nothing.
@@ -63,6 +64,7 @@ class LocalRun:
     service_url: str
     admin_url: str
     state_url: str = ""
+    state_call: str = ""
     first_instance: int = 0
     secrets_provider: str = ""
     secrets_config: str = ""

@@ -10,6 +10,9 @@ TOKEN_FILE = "token"  # noqa: S105 (a name)
 ADDRESSES_FILE = "token.addresses"
 """Beside it: the addresses that take it, one a line. Whoever listens elsewhere on this machine is not shown it."""
 
+STATE_KEY_FILE = "state.key"
+"""Beside them: the key with which tokens of the state store are made."""
+
 
 def local_token_of(data_dir: Path, urls: Iterable[str]) -> dict[str, str]:
     """Return the settings that show the token of a data directory, where there is one; nothing for other machines.

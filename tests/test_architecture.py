@@ -143,6 +143,8 @@ INSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
             "global_flags",
             "suggestions",
             "reload",
+            "reach",
+            "local_surroundings",
         ),
         ("main",),
         ("topics",),

@@ -195,7 +195,7 @@ class Parts:
         urls = PackageUrls(
             self.packages, elsewhere, self.package_index, config.function_url_patterns, config.connector_url_patterns
         )
-        self._intake = PackageIntake(self.packages, self.code_check, urls)
+        self._intake = PackageIntake(self.packages, self.code_check, urls, has_state=bool(config.state_url))
         self.package_cleanup = PackageCleanup(
             self.packages,
             admin,

@@ -32,6 +32,7 @@ from ..web.serve import serve
 from .admission import check_id, check_namespace, check_tls
 from .assembly import Connections, Parts, make_runtime_manager
 from .cluster.broker_admin import BrokerAdmin
+from .cluster.state_discovery import announced_state_store
 from .config import WorkerConfig
 from .functions.owners import Owners
 from .rest.app import ReadinessGate
@@ -112,6 +113,7 @@ class WorkerService:
         admin, http, client, _ = connections
         config = self.config
         await self._reach("--admin-url", config.admin_url, lambda: admin.has_tenant("public"))
+        self.config = config = await self._with_state_store()
         await admin.ensure_namespace(config.functions_namespace, config.cluster)
         for local in config.topics:
             await admin.ensure_topic(config.topic(local))
@@ -164,6 +166,22 @@ class WorkerService:
         client = await stack.enter_async_context(AsyncClient(config.service_url, settings, admin_url=config.admin_url))
         elsewhere = await stack.enter_async_context(pool(httpx.Timeout(10.0)))
         return owners, Connections(admin, http, client, elsewhere)
+
+    async def _with_state_store(self) -> WorkerConfig:
+        """Return the settings with the state store beside the broker, where they name none.
+
+        A store of a broker that asks for credentials wants a token from each worker, which is made with its key.
+        """
+        config = self.config
+        is_secured = config.security.enabled or bool(config.client_security.auth_plugin)
+        if config.state_url or (is_secured and not config.state_key_file):
+            return config
+        credentials = ClientCredentials(config.client_security)
+        found = await asyncio.to_thread(announced_state_store, config.admin_url, credentials)
+        if found is None:
+            return config
+        _log.info("using the state store %s, which the broker announces", found.url)
+        return replace(config, state_url=found.url)
 
     async def _serve(self, gate: ReadinessGate) -> tuple[int, int]:
         """Open the REST ports and return their numbers, without and with TLS; 0 for none."""

@@ -85,7 +85,15 @@ def _internal_configuration(call: Call) -> Response:
     if not parse_store_url(url).servers:
         return as_json({"ledgersRootPath": "/ledgers", "bookkeeperMetadataServiceUri": _NO_METADATA_SERVICE})
     names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
-    return as_json({**dict.fromkeys(names, url), "ledgersRootPath": "/ledgers"})
+    found: dict[str, object] = {**dict.fromkeys(names, url), "ledgersRootPath": "/ledgers"}
+    if call.broker.state_store_url is not None:
+        if (state_url := call.state_store_url) is None:
+            raise Refused(503, "the state store is starting: try again in a moment")
+        # Pulsar answers without the broker's address; `localrun` compares it with the one that it was given.
+        found |= {"stateStorageServiceUrl": state_url, "brokerServiceUrl": call.broker_url}
+        if call.broker_tls_url:
+            found["brokerServiceUrlTls"] = call.broker_tls_url
+    return as_json(found)
 
 
 def _runtime_configuration(call: Call) -> Response:

@@ -116,6 +116,15 @@ class Call(web_call.Call):
         found = (listener and advertised.url(scheme, port, listener)) or advertised.url(scheme, port)
         return found or self._web_url(scheme, port)
 
+    @property
+    def state_store_url(self) -> str | None:
+        """Where the state store beside the broker is reached; None while it is starting."""
+        assert self.broker.state_store_url is not None
+        url = self.broker.state_store_url()
+        if url is None or self.broker.config.security.enabled:  # then it listens on loopback only
+            return url
+        return self._reachable(url, f"bk://{{}}:{url.rpartition(':')[2]}")
+
     def _web_url(self, scheme: str, port: int | None) -> str:
         """Return the address by which this request came, or its host with the port of the other scheme."""
         if self.request.scope["scheme"] == scheme or port is None:

@@ -94,13 +94,14 @@ def _add_local_run(group: click.Group, kind: Kind) -> None:
     @local_run_options
     @click.pass_context
     def localrun(ctx: click.Context, /, **given: Any) -> None:
+        from ..local_surroundings import connected
         from .local import local_connector  # with it come the libraries of a worker
 
         surroundings = take_surroundings(given, current(ctx))
         local = local_connector(kind.name, kind.config(given, is_new=True), surroundings)
         details = local.details
         what = f"{kind.name} {details.tenant}/{details.namespace}/{details.name}"
-        run_in_foreground(local, what, surroundings.metrics_port)
+        run_in_foreground(connected(local), what, surroundings.metrics_port)
 
 
 def _add_lists(group: click.Group, kind: Kind) -> None:

@@ -13,6 +13,7 @@ from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.components import SINK, SOURCE
 from ...worker.functions.package_check import check_package
 from ...worker.functions.package_intake import check_code
+from ...worker.functions.state_calls import find_state_call
 from ..failure import Failure
 from ..functions.functions import REMOTE_PREFIXES
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
@@ -43,6 +44,7 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
     component.check(config)
     is_installed = bool(component.built_in(config))
     code = _code_of(config, kind, is_installed=is_installed)
+    state_call = ""
     if code:
         with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
             package = unpacked(Path(code), Path(directory))
@@ -50,10 +52,11 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
                 check_package(package, config.transform_function_class_name or "")
             else:
                 config = replace(config, class_name=check_code(package, config))
+                state_call = find_state_call(package, config.class_name or "")
     return LocalRun(
         details=component.to_details(config), package=Path(code) if code else None, service_url=around.service_url,
-        admin_url=around.admin_url, state_url=around.state_url, secrets_provider=around.secrets_provider,
-        secrets_config=around.secrets_config, security=around.security,
+        admin_url=around.admin_url, state_url=around.state_url, state_call=state_call, security=around.security,
+        secrets_provider=around.secrets_provider, secrets_config=around.secrets_config,
     )  # fmt: skip
 
 

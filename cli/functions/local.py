@@ -14,6 +14,7 @@ from ...config.rules import check, with_defaults
 from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.code_check import check_once
 from ...worker.functions.package_intake import check_code, question_of
+from ...worker.functions.state_calls import find_state_call
 from ..failure import Failure
 from ..local_run import Surroundings
 from .functions import REMOTE_PREFIXES
@@ -42,7 +43,8 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
         config = replace(config, class_name=check_code(package, config))
         local = LocalRun(
             details=to_details(config), package=code, service_url=around.service_url, admin_url=around.admin_url,
-            state_url=around.state_url, first_instance=first_instance, secrets_provider=around.secrets_provider,
+            state_url=around.state_url, state_call=find_state_call(package, config.class_name or ""),
+            first_instance=first_instance, secrets_provider=around.secrets_provider,
             secrets_config=around.secrets_config, security=around.security,
         )  # fmt: skip
         if not local.is_direct:  # which loads it here at once, and ends with the reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from ..config_flags import QuietOption
 from ..failure import Failure
 from ..local_run import local_run_options, run_in_foreground, take_surroundings
+from ..reach import check_reachable
 from ..reload import run_reloading
 from ..settings import current
 from .target import function_options, target_options
@@ -47,6 +49,7 @@ def localrun(
     With one instance (and not --runtime process) it runs in this process: what it prints goes to the terminal, and
     breakpoint() stops there.
     """
+    from ..local_surroundings import connected
     from .functions import prepare  # has this command in its group
     from .local import code_of, local_function  # with it come the libraries of a worker
 
@@ -63,7 +66,7 @@ def localrun(
         local = local_function(prepared(), surroundings, instance_id_offset)
         details = local.details
         what = f"function {details.tenant}/{details.namespace}/{details.name}"
-        return run_in_foreground(local, what, surroundings.metrics_port)
+        return run_in_foreground(connected(local), what, surroundings.metrics_port)
 
     if not reloads:
         return run()
@@ -71,4 +74,5 @@ def localrun(
     missing = next((path for path in watched if not path.exists()), None)
     if missing is not None:
         raise Failure(f"there is no {missing} to watch")
+    asyncio.run(check_reachable(surroundings.service_url, "--broker-service-url"))
     return run_reloading(run, watched)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import AuthenticationError, ConnectionLost
 from ..failure import Failure
+from ..reach import check_reachable
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
 
     config = settings.client_config(operation_timeout_s=OPERATION_TIMEOUT_S)
     service_url = settings.service_url
+    await check_reachable(service_url)
     try:
         async with AsyncClient(service_url, config, admin_url=settings.admin_url) as client:
             await client.connect(CONNECT_WITHIN_S)

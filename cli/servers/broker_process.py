@@ -32,6 +32,7 @@ GC_THRESHOLDS = (50_000, 20, 50)
 in no cycle: with Python's 700 a quarter of the loop's time for unbatched publishing went into looking at them."""
 
 WorkerUrl = Callable[[], str | None]
+StateStoreUrl = Callable[[], str | None]
 log = logging.getLogger(__name__)
 
 
@@ -95,12 +96,13 @@ class BrokerProcess:
             found["webServiceUrlTls"] = self.web_tls_url
         return found
 
-    async def start(self, supervised_worker: WorkerUrl | None) -> None:
+    async def start(self, supervised_worker: WorkerUrl | None, state_store_url: StateStoreUrl | None = None) -> None:
         """Recover the data, then listen: on the binary protocol's port first, on the web port when that serves.
 
         Args:
             supervised_worker: where functions requests go while no worker takes part in the election; None for a
                 broker that runs without functions.
+            state_store_url: of the state store beside this broker, which is announced; None if there is none.
 
         Raises:
             StorageError: the data cannot be read, or the metadata store does not answer.
@@ -119,6 +121,7 @@ class BrokerProcess:
         namespaces = Namespaces(store, config)
         await namespaces.start()
         service = BrokerService(config, storage, namespaces, time.time)
+        service.state_store_url = state_store_url
 
         by_tls = config.asks_by_tls_only or bool(config.client_security.tls_trust_certs_file)
 

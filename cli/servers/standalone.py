@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...broker.listeners import OWN_LISTENER, BindAddress
-from ...security.local_token import ADDRESSES_FILE, TOKEN_FILE
+from ...security.local_token import ADDRESSES_FILE, STATE_KEY_FILE, TOKEN_FILE
 from .broker import broker_configs, broker_options, check_hosts, open_directory
 from .config_file import STANDALONE_KEYS, process_users_option
 from .data_directory import DataDirectory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 WORKER_FOLDER = "worker"
 STATE_FOLDER = "state"
-STATE_KEY = "state.key"
 DEFAULT_WORKER_PORT = 6750
 FORWARD_KEY_BYTES = 32
 
@@ -90,7 +89,7 @@ def standalone(
         try:
             for child in children:  # they import their modules while the data is recovered here
                 await child.spawn()
-            await process.start(worker.url if worker else None)
+            await process.start(worker.url if worker else None, state.url if state else None)
             urls.update(service_url=process.worker_broker_url, admin_url=process.web_url)
             addresses: Addresses = process.addresses
             if state is not None:
@@ -115,7 +114,7 @@ def standalone(
 
 def open_own_directory(config: BrokerConfig, *, wipe: bool, is_isolated: bool, token: str | None) -> DataDirectory:
     """Lock the data directory, empty it if asked to, and write the token for its owner, if there is one."""
-    more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY, TOKEN_FILE, ADDRESSES_FILE)
+    more = (WORKER_FOLDER, STATE_FOLDER, STATE_KEY_FILE, TOKEN_FILE, ADDRESSES_FILE)
     directory = open_directory(config, wipe=wipe, more_names=more, way_to=WORKER_FOLDER if is_isolated else "")
     if token is not None:
         write_token(directory.path, token)
@@ -129,7 +128,7 @@ def state_key_of(config: BrokerConfig, in_file: Settings, directory: DataDirecto
         return given
     from ...state.access import TableKey
 
-    file = directory.path / STATE_KEY
+    file = directory.path / STATE_KEY_FILE
     TableKey.made_at(file)
     return str(file)
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ...api.connector import Position, SinkContext, SourceContext
+from ...api.context import NO_STATE_STORE
 from ...errors import StateUnavailable
 from ...wire.functions_pb2 import EFFECTIVELY_ONCE
 from ..identity import table_of
@@ -13,11 +14,6 @@ from ..spec import InstanceSpec
 from ..state.session import StateSession
 from ..stats import InstanceStats
 from .pauses import Pauses
-
-_NO_STATE = (
-    "no state store is known; give workers its address as stateStorageServiceUrl: bk://host:port, and localrun as"
-    " --state-storage-service-url"
-)
 
 
 class InstanceContext(SourceContext, SinkContext):
@@ -54,14 +50,14 @@ class InstanceContext(SourceContext, SinkContext):
         return self._secrets.get(name)
 
     def get_state(self, key: str) -> bytes | None:  # noqa: D102
-        return self._table().get_state(key)
+        return self._table(key).get_state(key)
 
     def put_state(self, key: str, value: str | bytes) -> None:  # noqa: D102
-        self._table().put_state(key, value)
+        self._table(key).put_state(key, value)
 
-    def _table(self) -> StateSession:
+    def _table(self, key: str) -> StateSession:
         if self.state is None:
-            raise StateUnavailable(_NO_STATE)
+            raise StateUnavailable(f"state {key!r}: {NO_STATE_STORE}")
         return self.state
 
     def is_stopping(self) -> bool:  # noqa: D102

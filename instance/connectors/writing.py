@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...api.connector import Batching, Record, RecordRefused, Sink
-from ...errors import MagnetarError
+from ...errors import MagnetarError, StateUnavailable
 from ...tasks import Backoff
 from ..acks.dead_letters import text_of
 from ..acks.retries import FIRST_RETRY_S, LONGEST_RETRY_S, pause_s
@@ -158,7 +158,7 @@ class RecordWriter:
                 self._refused(left, index, error, refusals, outcome)
                 del left[:written]  # before the refused one, which alone may be gone already
                 continue
-            except (Unwanted, OpenFailed):
+            except (Unwanted, OpenFailed, StateUnavailable):
                 raise  # it says nothing about a record
             except AWAY as error:  # at most once; else the session goes on
                 outcome.lost += [(position, error) for position in positions]

@@ -21,6 +21,7 @@ from .code_check import CodeCheck
 from .connector_check import check_batching, connector_class
 from .package_check import check_package
 from .package_urls import PackageUrls
+from .state_calls import refuse_state_calls
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -32,7 +33,8 @@ _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 class PackageIntake:
     """Packages as requests bring them and records name them."""
 
-    def __init__(self, packages: PackageStore, code: CodeCheck, urls: PackageUrls) -> None:
+    def __init__(self, packages: PackageStore, code: CodeCheck, urls: PackageUrls, *, has_state: bool) -> None:
+        self._has_state = has_state
         self._packages = packages
         self._code = code
         self._urls = urls
@@ -65,7 +67,14 @@ class PackageIntake:
             RequestRefused: 400, its name is none of a package.
         """
         name = _file_name(file_name, config)
-        place, class_name = await self._packages.unpack(upload, name, lambda place: (place, check_code(place, config)))
+
+        def check(place: Path) -> tuple[Path, str]:
+            class_name = check_code(place, config)
+            if not self._has_state and config.runtime_env != SPARK:
+                refuse_state_calls(place, class_name)
+            return place, class_name
+
+        place, class_name = await self._packages.unpack(upload, name, check)
         await self._examine(place, class_name, config)
         await deadline.ask(lambda: self._packages.keep(upload, name))
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)

@@ -1,0 +1,127 @@
+"""Functions that use their state: found in the source, and refused or stopped where there is no state store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from magnetar.errors import PackageError
+from magnetar.worker.functions.state_calls import find_state_call, refuse_state_calls
+
+from tests.support.eventually import eventually
+
+from .conftest import Cluster
+
+DIRECT = "def process(text, context):\n    context.incr_counter('n', 1)\n"
+HELPER = """
+def process(text, ctx):
+    return count(ctx, text)
+
+def count(context, text):
+    if text:
+        context.put_state(text, text)
+"""
+METHODS = """
+class F:
+    def process(self, text, context):
+        return self.count(text, to=context)
+
+    def count(self, text, to):
+        to.del_counter(text)
+"""
+KEPT = """
+class F:
+    def count(self):
+        return self.context.get_counter("n")
+
+    def process(self, text, context):
+        self.context = context
+        return self.count()
+"""
+SOURCE = """
+class F:
+    def read(self):
+        return self._context.get_state("at")
+
+    def open(self, config, context):
+        self._context = context
+"""
+OTHER_OBJECT = "def process(text, context):\n    return machine.get_state(text)\n"
+UNREACHED = "def process(text, context):\n    return text\n\ndef other(text, context):\n    context.get_state(text)\n"
+HANDLED = """
+def process(text, context):
+    try:
+        context.incr_counter("n", 1)
+    except StateUnavailable:
+        pass
+"""
+HANDLED_AS_ANYTHING = HANDLED.replace("StateUnavailable", "Exception")
+RECURSIVE = "def process(text, context):\n    return process(text, context)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "class_name", "found"),
+    [
+        (DIRECT, "m.process", "incr_counter in line 2 of m.py"),
+        (DIRECT, "m", "incr_counter in line 2 of m.py"),
+        (DIRECT.replace("def", "async def"), "m.process", "incr_counter in line 2 of m.py"),
+        (HELPER, "m.process", "put_state in line 7 of m.py"),
+        (METHODS, "m.F", "del_counter in line 7 of m.py"),
+        (KEPT, "m.F", "get_counter in line 4 of m.py"),
+        (SOURCE, "m.F", "get_state in line 4 of m.py"),
+        (HANDLED_AS_ANYTHING, "m.process", "incr_counter in line 4 of m.py"),
+        (OTHER_OBJECT, "m.process", ""),
+        (UNREACHED, "m.process", ""),
+        (HANDLED, "m.process", ""),
+        (RECURSIVE, "m.process", ""),
+        ("from other import process\n", "m.process", ""),
+    ],
+)
+def test_state_calls_are_found_where_they_are_certain(tmp_path: Path, source: str, class_name: str, found: str) -> None:
+    for package in (tmp_path / "m.py", tmp_path):
+        (tmp_path / "m.py").write_text(source)
+        assert find_state_call(package, class_name) == found
+
+
+def test_the_refusal_names_the_call_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(DIRECT)
+    with pytest.raises(PackageError) as caught:
+        refuse_state_calls(tmp_path / "m.py", "m.process")
+    assert str(caught.value) == (
+        "className m.process calls incr_counter in line 2 of m.py, and there is no state store: set"
+        " stateStorageServiceUrl in the worker's configuration, or give localrun --state-storage-service-url, to the"
+        " address of a `magnetar state-store`, as bk://host:port"
+    )
+
+
+@pytest.mark.slow
+async def test_a_function_with_a_state_call_is_not_created_without_a_state_store(cluster: Cluster) -> None:
+    answer = await cluster.create("counts", DIRECT, inputs=[cluster.topic("in")])
+    assert answer.status_code == 400
+    assert "calls incr_counter in line 2 of counts.py, and there is no state store" in answer.json()["reason"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def process(text, context):\n    getattr(context, 'incr_counter')('n', 1)\n",
+        "async def process(text, context):\n    getattr(context, 'put_state')('n', b'1')\n",
+        "def process(text, context):\n    yield getattr(context, 'get_state')('n')\n",
+    ],
+    ids=["function", "async", "generator"],
+)
+async def test_the_first_state_call_stops_the_instance_without_a_state_store(cluster: Cluster, source: str) -> None:
+    topic = cluster.topic("hidden-in")
+    answer = await cluster.create("hidden", source, inputs=[topic], output=cluster.topic("hidden-out"))
+    assert answer.status_code == 204, answer.text
+    await (await cluster.client.create_producer(topic)).send(b"one")
+
+    async def reason() -> str:
+        status = (await cluster.get("hidden/status"))["instances"][0]["status"]
+        assert status["numUserExceptions"] == 0
+        return str(status["error"])
+
+    text = await eventually(reason, "reason in the status")
+    assert "'n': there is no state store: set stateStorageServiceUrl" in text
+    assert len(text.splitlines()) == 1
