@@ -24,6 +24,7 @@ from .table import (
     INTEGER,
     NUMBER,
     OBJECT,
+    SIZE_BYTES,
     SWITCH,
     TEXT,
     TEXT_MAP,
@@ -175,11 +176,16 @@ class Resources:
         "cpu", NUMBER, "Cores per instance; 1 is no limit.", flags="--cpu", default=DEFAULT_CPU, record="cpu"
     )
     ram: int | None = option(
-        "ram", INTEGER, "Bytes of memory per instance.", flags="--ram", default=DEFAULT_RAM_BYTES, record="ram"
+        "ram",
+        SIZE_BYTES,
+        "Memory per instance, in bytes or such as 512M.",
+        flags="--ram",
+        default=DEFAULT_RAM_BYTES,
+        record="ram",
     )
     disk: int | None = option(
         "disk",
-        INTEGER,
+        SIZE_BYTES,
         "Bytes of disk per instance; there is no limit, so any other value is refused.",
         flags="--disk",
         default=DEFAULT_DISK_BYTES,

@@ -18,6 +18,7 @@ from types import UnionType
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import InvalidConfig
+from .sizes import EXPECTED, parse_size
 
 Json = Mapping[str, Any]
 _C = TypeVar("_C")
@@ -124,6 +125,12 @@ def _parse_duration_ms(text: str) -> int:
     return int(number) * unit
 
 
+def _parse_size(text: str) -> int:
+    if (size := parse_size(text)) < 0:
+        raise ValueError(f"expected {EXPECTED}")
+    return size
+
+
 def _parse_choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -162,6 +169,8 @@ SWITCH = Kind(_read_flag, _parse_flag, is_switch=True)
 INTEGER = Kind(_read_integer, _parse_number(int, "a whole number"), "N", load=_or_none)
 DURATION_MS = INTEGER._replace(parse=_parse_duration_ms, metavar="DURATION")
 """Milliseconds; a flag takes units too."""
+SIZE_BYTES = INTEGER._replace(parse=_parse_size, metavar="SIZE")
+"""Bytes; a flag takes units too."""
 NUMBER = Kind(lambda name, value: float(_read_number(name, value)), _parse_number(float, "a number"), "N")
 OBJECT = Kind(
     read_object,

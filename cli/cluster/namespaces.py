@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ...config.sizes import MIB
 from ..failure import Group
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
@@ -196,13 +197,12 @@ def set_retention(rest: Admin, namespace: str, time_: str, size: str) -> str:
 
 
 def parse_megabytes(text: str) -> int:
-    """Return the whole megabytes of a text such as ``500M`` or ``10G``; a bare number counts megabytes.
+    """Return the whole megabytes of a size; a bare number counts megabytes, -1 is no limit.
 
     Raises:
-        click.BadParameter: no such text.
+        click.BadParameter: it is not a size, or not a whole number of megabytes.
     """
-    factors = {"m": 1, "g": 1024, "t": 1024 * 1024}
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].isalpha() else (text, "m")
-    if unit not in factors or not number.lstrip("-").isdigit():
-        raise click.BadParameter(f"size {text!r} must be a number with M, G or T, such as 500M, or -1")
-    return int(number) * factors[unit]
+    size = parse_bytes(text, bare_unit=MIB, smallest=-1)
+    if size > 0 and size % MIB:
+        raise click.BadParameter(f"size {text!r} must be whole megabytes, such as 500M or 10G")
+    return size // MIB if size > 0 else size

@@ -12,7 +12,7 @@ from ...web.deployments import ROLLBACK_PARAMETER
 from ..config_flags import Flags
 from ..failure import Failure, Group
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
-from ..functions.versions import versions_table
+from ..functions.versions import roll_back, to_version_option, versions_table
 from ..functions.waiting import rollback_option, take_wait, wait_options, wait_until_up
 from ..instance_logs import log_options, print_log
 from ..local_run import local_run_options, run_in_foreground, take_surroundings
@@ -157,13 +157,11 @@ def _add_control(group: click.Group, kind: Kind) -> None:
 
     @rest_command(group, has_output=False, help=f"Deploy an earlier version of a {name} again, as a new version.")
     @kind.names
-    @click.option("--to-version", type=click.IntRange(min=0), required=True, help=f"One that `{name}s versions` lists.")
+    @to_version_option(f"{name}s versions")
     @wait_options
-    def rollback(rest: Admin, /, to_version: int, **given: Any) -> str:
+    def rollback(rest: Admin, /, to_version: int | None, **given: Any) -> str:
         wait = take_wait(given)
-        path = kind.path(**given)
-        wait_until_up(rest, path, rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version), wait)
-        return f"Rolled back to version {to_version} successfully"
+        return roll_back(rest, kind.path(**given), to_version, wait)
 
     @rest_command(group, has_output=False, help=f"Print what a {name}'s instances logged.")
     @kind.instances

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from ...wire.printable import summary
+from ..failure import Failure
 from ..output import Table
 from ..rest import Admin, Record, rest_command
 from .target import find_target, target_options
-from .waiting import take_wait, wait_options, wait_until_up
+from .waiting import Wait, take_wait, wait_options, wait_until_up
 
 _STATES = {"deployed": "deployed", "onTrial": "on trial", "rolledBack": "rolled back", "replaced": "replaced"}
 
@@ -47,21 +49,64 @@ def versions(rest: Admin, /, **target: str | None) -> Record:
     return Record(rest.get(f"{find_target(**target).path}/versions"), versions_table)
 
 
-@rest_command(None, has_output=False, epilog="\b\nmagnetar functions rollback --name exclamation --to-version 3")
+def to_version_option(versions: str) -> Callable[..., Any]:
+    """Return the option --to-version; ``versions`` is the command that lists them."""
+    return click.option(
+        "--to-version", type=click.IntRange(min=0),
+        help=f"One that `{versions}` lists (default: the one before the version that runs).",
+    )  # fmt: skip
+
+
+def previous_version(found: Sequence[Mapping[str, Any]]) -> int:
+    """Return the version to roll back to by default: the one before the code that runs.
+
+    Versions that did not come up do not count. After a rollback it is the one before the version that was restored, so
+    rolling back again goes further back instead of to where it began.
+
+    Args:
+        found: all versions that are kept, the newest first.
+
+    Raises:
+        Failure: there is no earlier version.
+    """
+    restored = {one["version"]: one["restoredVersion"] for one in found}
+
+    def origin(version: int) -> int:
+        while (earlier := restored.get(version)) is not None:
+            version = earlier
+        return version
+
+    running = origin(found[0]["version"])
+    for one in found[1:]:
+        version = int(one["version"])
+        if version < running and one["state"] != "rolledBack" and origin(version) != running:
+            return version
+    raise Failure("there is no earlier version to roll back to: deploy one with `update`, or give --to-version")
+
+
+def roll_back(rest: Admin, path: str, to_version: int | None, wait: Wait, **params: Any) -> str:
+    """Deploy an earlier version of a function, source or sink again, by default the previous one, and say so."""
+    if to_version is None:
+        to_version = previous_version(rest.get(f"{path}/versions"))
+    version = rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version, **params)
+    wait_until_up(rest, path, version, wait)
+    return f"Rolled back to version {to_version} successfully"
+
+
+@rest_command(None, has_output=False, epilog="\b\nmagnetar functions rollback --name exclamation")
 @target_options
-@click.option("--to-version", type=click.IntRange(min=0), required=True, help="One that `functions versions` lists.")
+@to_version_option("functions versions")
 @click.option(
     "--with-state", is_flag=True, help="Go back to its state, too, as `functions update --keep-state` kept it."
 )
 @wait_options
-def rollback(rest: Admin, /, to_version: int, with_state: bool, **flags: Any) -> str:
+def rollback(rest: Admin, /, to_version: int | None, with_state: bool, **flags: Any) -> str:
     """Deploy an earlier version of a function again: its code and its settings, as a new version.
+
+    Without --to-version it is the version before the one that runs.
 
     Cursors stay as they are, and so does the state without --with-state. With it the keys are those of the moment when
     that version was replaced, if its state was kept then; `functions versions` shows of which it is.
     """
     wait = take_wait(flags)
-    path = find_target(**flags).path
-    version = rest.deploy("POST", f"{path}/rollback", None, toVersion=to_version, withState=with_state or None)
-    wait_until_up(rest, path, version, wait)
-    return f"Rolled back to version {to_version} successfully"
+    return roll_back(rest, find_target(**flags).path, to_version, wait, withState=with_state or None)

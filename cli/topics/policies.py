@@ -5,8 +5,11 @@ Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from ...config.sizes import EXPECTED, parse_size
 from ..failure import Failure
 from ..rest import Admin, Call, Setting, Subject, rest_command
 from .subscriptions import topic_argument, topic_path
@@ -40,21 +43,29 @@ def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> s
     return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
 
 
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+class Size(click.ParamType):
+    """A number of bytes, with a unit or without; -1 where a policy has it for no limit."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        return value if isinstance(value, int) else parse_bytes(value, smallest=-1)
 
 
-def parse_bytes(text: str) -> int:
-    """Return a number of bytes given as Pulsar's commands take it: 100000, 10M, 16G.
+def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:
+    """Return the bytes of a size, see `parse_size`.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: it is not a size, or smaller than the smallest.
     """
-    number, unit = (text[:-1], text[-1].upper()) if text and text[-1].isalpha() else (text, "")
-    if not (number.isascii() and number.isdigit()) or unit not in _UNITS:
-        raise click.BadParameter(
-            f"size {text!r} must be a whole number of bytes, or one with K, M, G or T, such as 10M"
-        )
-    return int(number) * _UNITS[unit]
+    try:
+        size = parse_size(text, bare_unit)
+    except ValueError:
+        size = None
+    if size is None or size < smallest:
+        raise click.BadParameter(f"size {text!r} must be {EXPECTED}")
+    return size
 
 
 threshold_option = click.option(

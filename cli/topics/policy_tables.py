@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from .policies import on_or_off
+from .policies import Size, on_or_off
 from .policy_commands import Flags, Policy, number_of, option
 from .policy_values import (
     delayed,
@@ -37,7 +37,15 @@ def _dispatch_flags() -> Flags:
         option(
             "-md", "--msg-dispatch-rate", "msg", type=int, default=-1, help="Messages in a period, -1 for no limit."
         ),
-        option("-bd", "--byte-dispatch-rate", "byte", type=int, default=-1, help="Bytes in a period, -1 for no limit."),
+        option(
+            "-bd",
+            "--byte-dispatch-rate",
+            "byte",
+            type=Size(),
+            default=-1,
+            metavar="SIZE",
+            help="Bytes in a period, -1 for no limit.",
+        ),
         option("-dt", "--dispatch-rate-period", "period", type=int, default=1, help="Seconds of a period."),
         option("-rp", "--relative-to-publish-rate", "relative", is_flag=True, help="On top of what is published."),
     ]
@@ -105,7 +113,13 @@ def common_policies() -> Iterator[Policy]:
                 "-m", "--msg-publish-rate", "msg", type=int, default=-1, help="Messages in a second, -1 for no limit."
             ),
             option(
-                "-b", "--byte-publish-rate", "byte", type=int, default=-1, help="Bytes in a second, -1 for no limit."
+                "-b",
+                "--byte-publish-rate",
+                "byte",
+                type=Size(),
+                default=-1,
+                metavar="SIZE",
+                help="Bytes in a second, -1 for no limit.",
             ),
         ],
         lambda msg, byte: {"publishThrottlingRateInMsg": msg, "publishThrottlingRateInByte": byte},

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...config.sizes import MIB
 from ..failure import Failure
 from .policies import on_or_off, parse_bytes
 from .subscriptions import parse_duration
-
-MIB = 1024 * 1024
 
 
 def number(value: int) -> int:
@@ -38,7 +37,7 @@ def dispatch_rate(msg: int, byte: int, period: int, relative: bool) -> dict[str,
 
 def retention(time: str, size: str) -> dict[str, int]:
     """Return a retention policy; sizes are whole megabytes."""
-    bytes_ = -1 if size == "-1" else parse_bytes(size)
+    bytes_ = parse_bytes(size, smallest=-1)
     return {
         "retentionTimeInMinutes": -1 if time == "-1" else -(-parse_duration(time) // 60),
         "retentionSizeInMB": bytes_ if bytes_ < 0 else bytes_ // MIB,
@@ -48,7 +47,7 @@ def retention(time: str, size: str) -> dict[str, int]:
 def quota(limit: str | None, limit_time: str | None, policy: str) -> dict[str, Any]:
     """Return a backlog quota."""
     return {
-        "limitSize": -1 if limit in (None, "-1") else parse_bytes(limit),
+        "limitSize": -1 if limit is None else parse_bytes(limit, smallest=-1),
         "limitTime": -1 if limit_time is None else seconds(limit_time),
         "policy": policy,
     }

@@ -137,3 +137,52 @@ def test_connectors_have_versions_and_a_way_back(magnetar: Magnetar, rest: FakeR
     assert (back.code, "version 3 was stored, but does not run: no disk" in back.err) == (1, True)
     assert magnetar(kind, "rollback", "--name", "c", "--to-version", "1", "--no-wait").code == 0
     assert rest.last.query == {"toVersion": "1"}
+
+
+def versions(*found: tuple[int, str, int | None]) -> list[dict[str, Any]]:
+    """The versions of a function, the newest first, by number, state and the version that each restored."""
+    return [{"version": number, "state": state, "restoredVersion": restored} for number, state, restored in found]
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (versions((2, "deployed", None), (0, "replaced", None)), 0),
+        (versions((3, "onTrial", None), (2, "replaced", None), (1, "replaced", None)), 2),
+        (versions((3, "deployed", None), (2, "rolledBack", None), (1, "replaced", None)), 1),
+        # rolled back twice: the second time goes on to the one before
+        (versions((4, "deployed", 2), (3, "replaced", None), (2, "replaced", None), (1, "replaced", None)), 1),
+        # updated after a rollback: what was restored is the version before
+        (versions((5, "deployed", None), (4, "replaced", 2), (3, "replaced", None), (2, "replaced", None)), 4),
+        # the version that was restored is not kept any more
+        (versions((9, "deployed", 5), (8, "replaced", None), (4, "replaced", None)), 4),
+    ],
+)
+@pytest.mark.parametrize("kind", ["functions", "sources", "sinks"])
+def test_a_rollback_without_a_version_takes_the_one_before(
+    magnetar: Magnetar, rest: FakeRest, kind: str, found: list[dict[str, Any]], wanted: int
+) -> None:
+    path = f"/admin/v3/{kind}/public/default/f"
+    rest.answer(f"GET {path}/versions", found)
+    rest.answers[f"POST {path}/rollback"] = (204, b"", {VERSION_HEADER: "10"})
+    back = magnetar(kind, "rollback", "--name", "f", "--no-wait")
+    assert (back.code, back.out) == (0, f"Rolled back to version {wanted} successfully\n"), back.err
+    assert rest.last.query == {"toVersion": str(wanted)}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        versions((0, "deployed", None)),
+        versions((2, "deployed", 0), (1, "rolledBack", None), (0, "replaced", None)),
+    ],
+)
+def test_a_rollback_without_an_earlier_version_is_refused(
+    magnetar: Magnetar, rest: FakeRest, found: list[dict[str, Any]]
+) -> None:
+    rest.answer(f"GET {FUNCTION}/versions", found)
+    back = magnetar("functions", "rollback", "--name", "f")
+    assert (back.code, back.err) == (
+        1, "magnetar: there is no earlier version to roll back to: deploy one with `update`, or give --to-version\n"
+    )  # fmt: skip
+    assert rest.last.method == "GET"

@@ -44,11 +44,11 @@ def test_flags_replace_fields_of_the_file(magnetar: Magnetar, rest: FakeRest, co
     file.write_text(
         f"className: exclaim.process\npy: {code}\ninputs: [a]\nparallelism: 3\nresources: {{cpu: 2, ram: 5}}\n"
     )
-    assert magnetar("functions", "create", "--function-config-file", str(file), "--ram", "7", "-i", "b").code == 0
+    assert magnetar("functions", "create", "--function-config-file", str(file), "--ram", "64MB", "-i", "b").code == 0
     config = rest.last.config()
     assert config["parallelism"] == 3
     assert config["inputs"] == ["b"]
-    assert config["resources"] == {"cpu": 2, "ram": 7}
+    assert config["resources"] == {"cpu": 2, "ram": 64 * 2**20}
 
 
 def test_old_spellings_work_and_are_not_shown(magnetar: Magnetar, rest: FakeRest, code: str) -> None:

@@ -86,6 +86,8 @@ def test_compaction_threshold_of_a_namespace_takes_sizes(magnetar: Magnetar, res
         ("0", b"0"),
         ("100000", b"100000"),
         ("2k", b"2048"),
+        ("64MiB", b"67108864"),
+        ("64mb", b"67108864"),
         ("1G", b"1073741824"),
         ("3T", b"3298534883328"),
     ):
@@ -97,7 +99,7 @@ def test_compaction_threshold_of_a_namespace_takes_sizes(magnetar: Magnetar, res
     for size in ("-1", "1.5M", "M", "10X", ""):
         failed = magnetar("namespaces", "set-compaction-threshold", "a/b", f"--threshold={size}")
         assert failed.code != 0
-        assert f"size {size!r} must be a whole number of bytes, or one with K, M, G or T, such as 10M" in failed.err
+        assert f"size {size!r} must be a whole number of bytes, or one with K, M, G or T, such as 64M" in failed.err
 
 
 def test_subscription_starts_at_a_message_id(magnetar: Magnetar, rest: FakeRest) -> None:
@@ -173,7 +175,7 @@ def test_peek_splits_a_batch_and_stops_at_the_end(magnetar: Magnetar, rest: Fake
         (("namespaces", "create", "a/b"), "PUT", "/admin/v2/namespaces/a/b", None),
         (("namespaces", "delete", "a/b"), "DELETE", "/admin/v2/namespaces/a/b", None),
         (
-            ("namespaces", "set-retention", "a/b", "-t", "3h", "-s", "1G"), "POST",
+            ("namespaces", "set-retention", "a/b", "-t", "3h", "-s", "1GB"), "POST",
             "/admin/v2/namespaces/a/b/retention",
             {"retentionTimeInMinutes": 180, "retentionSizeInMB": 1024},
         ),
