@@ -178,10 +178,17 @@ def _content(answer: Answer) -> Any:
 
 
 class Record(NamedTuple):
-    """A JSON value to show, on a terminal as the table that ``table`` makes of it."""
+    """A JSON value to show, on a terminal as the table that ``table`` makes of it.
+
+    Attributes:
+        value: the JSON.
+        table: makes a table of it; None prints the JSON.
+        empty: what to say on a terminal in place of a table without rows.
+    """
 
     value: Any
     table: Callable[[Any], Table] | None = None
+    empty: str = ""
 
 
 def as_fields(value: Any) -> Record:
@@ -203,9 +210,15 @@ class Line(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Names to show, one a line."""
+    """Names to show, one a line.
+
+    Attributes:
+        names: to show.
+        empty: what to say on standard error if there are none; programs get an empty list or output.
+    """
 
     names: Sequence[str]
+    empty: str = "nothing to list"
 
 
 Shown: TypeAlias = str | Record | Setting | Line | Names | None
@@ -250,6 +263,7 @@ class Call(NamedTuple):
         help: one line.
         done: what to say instead of showing the answer, with the subject's texts in braces.
         show: makes of the answer what is shown.
+        empty: what to say if that is a list of no names, with the subject's texts in braces.
         flags: query parameters of the same names, sent if they are set.
         hidden: whether the help of the group leaves it out.
         refusals: what to say instead of a refusal that has the text of the key in it.
@@ -261,6 +275,7 @@ class Call(NamedTuple):
     help: str
     done: str = ""
     show: Callable[[Any], Shown] = Record
+    empty: str = ""
     flags: Sequence[click.Option] = ()
     hidden: bool = False
     refusals: Mapping[str, str] = MappingProxyType({})
@@ -303,7 +318,12 @@ class Subject(NamedTuple):
                     if text in failure.message:
                         raise Failure(said, failure.status) from None
                 raise
-            return call.done.format(**self.texts(**given)) if call.done else call.show(answer)
+            if call.done:
+                return call.done.format(**self.texts(**given))
+            shown = call.show(answer)
+            if isinstance(shown, Names) and call.empty:
+                return shown._replace(empty=call.empty.format(**self.texts(**given)))
+            return shown
 
         function: Any = run
         function.__click_params__ = [*reversed(call.flags)]
@@ -319,8 +339,11 @@ def _show(ctx: click.Context, shown: Shown) -> None:
             pass
         case str():
             show_done(ctx, shown)
-        case Record(value, table) if table is not None and wants_table(ctx):
-            print_table(table(value))
+        case Record(value, table, empty) if table is not None and wants_table(ctx):
+            if not value and empty:
+                click.echo(empty, err=True)
+            else:
+                print_table(table(value))
         case Record(value):
             print_json(value)
         case Setting(value):
@@ -333,6 +356,8 @@ def _show(ctx: click.Context, shown: Shown) -> None:
                 click.echo(text)
         case Names(names) if is_json:
             print_json(list(names))
+        case Names(names, empty) if not names:
+            click.echo(printable(empty), err=True)
         case Names(names):
             for name in names:
                 click.echo(printable(name) if sys.stdout.isatty() else name)

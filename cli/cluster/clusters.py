@@ -23,7 +23,9 @@ def path_of(cluster: str) -> str:
     return f"/admin/v2/clusters/{segment(cluster)}"
 
 
-Subject(lambda: "/admin/v2/clusters").commands(clusters, Call("list", "GET", "", "List the clusters.", show=Names))
+Subject(lambda: "/admin/v2/clusters").commands(
+    clusters, Call("list", "GET", "", "List the clusters.", show=Names, empty="no clusters")
+)
 Subject(path_of, [cluster_argument]).commands(
     clusters,
     Call("get", "GET", "", "Show a cluster's addresses.", show=as_fields),
@@ -64,7 +66,7 @@ def brokers() -> None:
 @click.argument("cluster", default="")
 def list_brokers(rest: Admin, cluster: str) -> Names:
     """List the brokers."""
-    return Names(rest.get(f"/admin/v2/brokers/{cluster}".rstrip("/")))
+    return Names(rest.get(f"/admin/v2/brokers/{cluster}".rstrip("/")), "no brokers")
 
 
 Subject(lambda: "/admin/v2/brokers/configuration").commands(

@@ -45,9 +45,15 @@ def _getter(name: str, policy: str) -> Call:
 
 Subject(
     lambda tenant: f"/admin/v2/namespaces/{segment(tenant)}", [click.argument("tenant", default="public")]
-).commands(namespaces, Call("list", "GET", "", "List the namespaces of a tenant.", show=Names))
+).commands(
+    namespaces,
+    Call("list", "GET", "", "List the namespaces of a tenant.", show=Names, empty="no namespaces in {tenant}"),
+)
 Subject(lambda namespace: f"/admin/v2/persistent/{namespace_path(namespace)}", [namespace_argument]).commands(
-    namespaces, Call("topics", "GET", "", "List the persistent topics of a namespace.", show=Names)
+    namespaces,
+    Call(
+        "topics", "GET", "", "List the persistent topics of a namespace.", show=Names, empty="no topics in {namespace}"
+    ),
 )
 Subject(path_of, [namespace_argument]).commands(
     namespaces,

@@ -23,7 +23,9 @@ def path_of(tenant: str) -> str:
     return f"/admin/v2/tenants/{segment(tenant)}"
 
 
-Subject(lambda: "/admin/v2/tenants").commands(tenants, Call("list", "GET", "", "List the tenants.", show=Names))
+Subject(lambda: "/admin/v2/tenants").commands(
+    tenants, Call("list", "GET", "", "List the tenants.", show=Names, empty="no tenants")
+)
 Subject(path_of, [tenant_argument]).commands(
     tenants,
     Call("get", "GET", "", "Show a tenant's roles and clusters.", show=as_fields),

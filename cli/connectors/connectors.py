@@ -111,11 +111,12 @@ def _add_lists(group: click.Group, kind: Kind) -> None:
     @click.option("--tenant", default=DEFAULT_TENANT, show_default=True)
     @click.option("--namespace", default=DEFAULT_NAMESPACE, show_default=True)
     def list_all(rest: Admin, /, tenant: str, namespace: str) -> Names:
-        return Names(sorted(rest.get(f"{base}/{segment(tenant)}/{segment(namespace)}")))
+        names = sorted(rest.get(f"{base}/{segment(tenant)}/{segment(namespace)}"))
+        return Names(names, f"no {name}s in {tenant}/{namespace}")
 
     @rest_command(group, f"available-{name}s", help=f"List the {name}s that are installed.")
     def list_available(rest: Admin, /) -> Record:
-        return Record(rest.get(f"{base}/builtin{name}s"), available_table)
+        return Record(rest.get(f"{base}/builtin{name}s"), available_table, f"no {name}s are installed")
 
     @rest_command(group, "config-definition", help=f"Show the fields of an installed {name}.")
     @click.argument("connector", metavar="NAME")

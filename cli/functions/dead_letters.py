@@ -62,7 +62,7 @@ def list_letters(rest: Admin, /, limit: int, **target: str | None) -> Record:
     """List the letters of a function that were not replayed, the oldest first."""
     letters = _find(rest, target)
     found = asyncio.run(read(letters, limit))
-    return Record(found, letters_table)
+    return Record(found, letters_table, f"no dead letters of {letters.function}")
 
 
 @rest_command(dead_letters)

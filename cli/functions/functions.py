@@ -145,12 +145,13 @@ def _path(config: dict[str, Any]) -> str:
 def list_functions(rest: Admin, /, tenant: str, namespace: str) -> Names | Record:
     """List the functions of a namespace: on a terminal with their states, else their names."""
     path = f"/admin/v3/functions/{segment(tenant)}/{segment(namespace)}"
+    none = f"no functions in {tenant}/{namespace}"
     if not wants_table(click.get_current_context()):
-        return Names(sorted(rest.get(path)))
+        return Names(sorted(rest.get(path)), none)
     found = rest.get(path, states=True)
     if any(isinstance(one, str) for one in found):  # a worker of Apache Pulsar, which tells names alone
-        return Names(sorted(found))
-    return Record(found, list_table)
+        return Names(sorted(found), none)
+    return Record(found, list_table, none)
 
 
 def list_table(found: list[dict[str, Any]]) -> Table:

@@ -21,7 +21,7 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
         rows.append((one["runId"], one["number"], one["stage"], began, took, f"{one['rows']:,}", tasks))
     notes = [f"{one['runId']}: {summary(one['reason'])}" for one in found if one["reason"]]
     columns = ("run", "number", "stage", "began at", "took", "rows", "tasks")
-    return Table(columns, rows, "" if rows else "no runs yet", notes)
+    return Table(columns, rows, "", notes)
 
 
 @rest_command(None)
@@ -32,4 +32,4 @@ def runs(rest: Admin, /, **target: str | None) -> Record:
     They are kept in the state store, over restarts, until the function is deleted. The number is that of the plan: a
     run that finishes what an earlier one has left has the same, and one that found nothing to do has none.
     """
-    return Record(rest.get(f"{find_target(**target).path}/runs"), runs_table)
+    return Record(rest.get(f"{find_target(**target).path}/runs"), runs_table, "no runs yet")

@@ -26,10 +26,19 @@ def test_it_greets(magnetar_function):
     assert f.state["messages"] == 1
 '''
 
-CONFTEST = '''"""Gives tests the fixture `magnetar_function` and pytest the option `--magnetar-service-url`."""
+CONFTEST = '''"""Gives tests the fixture `magnetar_function`, also in one pytest run with other projects."""
 
-pytest_plugins = ["magnetar.testing.pytest_plugin"]
+from magnetar.testing.pytest_plugin import magnetar_function
+
+__all__ = ["magnetar_function"]
 '''
+
+PYTEST_INI = """\
+# Used when pytest runs in this directory: adds the option --magnetar-service-url, to test on a real broker.
+[pytest]
+addopts = -p magnetar.testing.pytest_plugin
+pythonpath = .
+"""
 
 CONFIG = """\
 # What `magnetar functions create` and `localrun` are told; flags given beside it replace its fields.
@@ -69,6 +78,7 @@ FILES = {
     "{module}.py": FUNCTION,
     "test_{module}.py": TEST,
     "conftest.py": CONFTEST,
+    "pytest.ini": PYTEST_INI,
     "function.yaml": CONFIG,
     "README.md": README,
 }

@@ -97,14 +97,14 @@ def list_packages(rest: Admin, /, namespace: str, kind: str) -> Names:
     parts = namespace.split("/")
     if len(parts) != 2:
         raise Failure(f"{namespace!r} is no namespace: give tenant/namespace")
-    return Names(rest.get("/".join((_BASE, *map(segment, (kind, *parts))))))
+    return Names(rest.get("/".join((_BASE, *map(segment, (kind, *parts))))), f"no {kind} packages in {namespace}")
 
 
 @rest_command(packages)
 @click.argument("package", metavar="TYPE://T/N/NAME")
 def list_versions(rest: Admin, /, package: str) -> Names:
     """List the versions of a package."""
-    return Names(rest.get(package_path(package, has_version=False)))
+    return Names(rest.get(package_path(package, has_version=False)), f"no versions of {package}")
 
 
 @rest_command(packages)

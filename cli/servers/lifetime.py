@@ -149,7 +149,10 @@ def port_failure(error: OSError, host: str, port: int, flag: str) -> Failure:
 
 
 class LineFormatter(logging.Formatter):
-    """``2026-11-21 09:34:12.123 INFO  broker: text``; with a traceback for unexpected errors only."""
+    """Lines as ``2026-11-21 09:34:12.123 INFO    broker magnetar.broker.service: text``: process, logger and text.
+
+    Only unexpected errors have a traceback.
+    """
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -159,7 +162,7 @@ class LineFormatter(logging.Formatter):
         """Return the line of one event."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         text = printable(" ".join(record.getMessage().splitlines()))
-        line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process}: {text}"
+        line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {self.process} {printable(record.name)}: {text}"
         if record.exc_info:
             trace = self.formatException(record.exc_info).split("\n")
             line += "".join("\n" + printable(one.expandtabs()) for one in trace)

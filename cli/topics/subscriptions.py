@@ -203,7 +203,7 @@ COMMANDS: tuple[click.Command, ...] = (
         None,
         Call(
             "subscriptions", "GET", "/subscriptions", "List the subscriptions of a topic.",
-            show=lambda names: Names(sorted(names)),
+            show=lambda names: Names(sorted(names)), empty="no subscriptions on {topic}",
         ),
     ),
     *Subject(subscription_path, [topic_argument, subscription_option]).commands(

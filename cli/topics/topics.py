@@ -220,10 +220,12 @@ Subject(
 ).commands(
     topics,
     Call(
-        "list", "GET", "", "List the topics of a namespace, partitions one by one.", show=Names, flags=[SYSTEM_FLAG]
+        "list", "GET", "", "List the topics of a namespace, partitions one by one.", show=Names,
+        flags=[SYSTEM_FLAG], empty="no topics in {namespace}"
     ),
     Call(
-        "list-partitioned-topics", "GET", "/partitioned", "List the partitioned topics of a namespace.", show=Names
+        "list-partitioned-topics", "GET", "/partitioned", "List the partitioned topics of a namespace.", show=Names,
+        empty="no partitioned topics in {namespace}"
     ),
 )  # fmt: skip
 

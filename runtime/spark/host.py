@@ -278,7 +278,7 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
     setproctitle.setproctitle("magnetar spark host")
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s spark host: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s spark host %(name)s: %(message)s")
     commands = socket.socket(fileno=descriptor)
     commands.set_inheritable(False)
     code = 0

@@ -319,3 +319,44 @@ def test_bytes_of_a_file_are_checked_too() -> None:
     assert as_message(b"7\n", "INT8") == b"\x07"
     with pytest.raises(click.ClickException, match="is no value of --schema-type STRING"):
         as_message(b"\xff", "STRING")
+
+
+@pytest.mark.parametrize(
+    ("call", "path", "said"),
+    [
+        ("functions list", "/admin/v3/functions/public/default", "no functions in public/default"),
+        ("sources list --tenant a", "/admin/v3/sources/a/default", "no sources in a/default"),
+        ("sinks list", "/admin/v3/sinks/public/default", "no sinks in public/default"),
+        ("topics list a/b", "/admin/v2/persistent/a/b", "no topics in a/b"),
+        ("topics list-partitioned-topics a/b", "/admin/v2/persistent/a/b/partitioned", "no partitioned topics in a/b"),
+        ("topics subscriptions t", "/admin/v2/persistent/public/default/t/subscriptions", "no subscriptions on t"),
+        ("subscriptions list t", "/admin/v2/persistent/public/default/t/subscriptions", "no subscriptions on t"),
+        ("namespaces list a", "/admin/v2/namespaces/a", "no namespaces in a"),
+        ("namespaces topics a/b", "/admin/v2/persistent/a/b", "no topics in a/b"),
+        ("tenants list", "/admin/v2/tenants", "no tenants"),
+        ("clusters list", "/admin/v2/clusters", "no clusters"),
+        ("brokers list", "/admin/v2/brokers", "no brokers"),
+        ("packages list a/b --type sink", "/admin/v3/packages/sink/a/b", "no sink packages in a/b"),
+        ("packages list-versions sink://a/b/c", "/admin/v3/packages/sink/a/b/c", "no versions of sink://a/b/c"),
+    ],
+)
+def test_an_empty_list_says_so_on_standard_error(
+    magnetar: Magnetar, rest: FakeRest, call: str, path: str, said: str
+) -> None:
+    rest.answer(f"GET {path}", [])
+    result = magnetar(*call.split())
+    assert (result.code, result.out, result.err) == (0, "", f"{said}\n")
+    result = magnetar(*call.split(), "-o", "json")
+    assert (result.code, result.out, result.err) == (0, "[]\n", "")
+
+
+def test_an_empty_table_says_so(magnetar: Magnetar, rest: FakeRest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_commands, "wants_table", lambda _: True)
+    monkeypatch.setattr("magnetar.cli.rest.wants_table", lambda _: True)
+    rest.answer(f"GET {FUNCTIONS}", [])
+    rest.answer(f"GET {FUNCTIONS}/f/runs", [])
+    rest.answer("GET /admin/v3/sinks/builtinsinks", [])
+    assert magnetar("functions", "list").err == "no functions in public/default\n"
+    assert magnetar("functions", "runs", "--name", "f").err == "no runs yet\n"
+    result = magnetar("sinks", "available-sinks")
+    assert (result.out, result.err) == ("", "no sinks are installed\n")

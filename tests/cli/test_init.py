@@ -26,6 +26,37 @@ def test_the_test_of_a_new_project_passes(tmp_path: Path, monkeypatch: pytest.Mo
     assert "1 passed" in ran.stdout
 
 
+@pytest.mark.slow
+def test_two_projects_are_tested_in_one_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("word-count", "greeter"):
+        assert main(["init", name]) == 0
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["prepend", "importlib"])
+def test_a_project_takes_the_options_of_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "word-count"]) == 0
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ran = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", f"--import-mode={mode}",
+            "--magnetar-service-url", "pulsar://127.0.0.1:1",
+        ],
+        cwd=tmp_path / "word-count", env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 test collected" in ran.stdout
+
+
 def test_the_config_of_a_new_project_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from magnetar.cli.config_flags import read_config_file
     from magnetar.cli.functions.local import local_function

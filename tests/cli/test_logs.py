@@ -28,6 +28,11 @@ def test_a_line_of_the_log_is_one_line_without_control_characters() -> None:
     assert "\\x1b[2Jb\\x07 forged line \\u202e\\x9b1m\\ud800\\x00\\ttab failed: caf\u00e9 \u65e5\u672c" in line
 
 
+def test_a_line_of_the_log_names_process_and_logger() -> None:
+    assert logged(logging.INFO, "ready").rstrip("\n").endswith("INFO    broker any: ready")
+    assert logged(logging.WARNING, "late").rstrip("\n").endswith("WARNING broker any: late")
+
+
 def test_a_traceback_keeps_its_lines_and_nothing_else() -> None:
     try:
         raise ValueError(HOSTILE)
