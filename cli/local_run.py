@@ -67,7 +67,7 @@ def local_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--state-storage-service-url", "--stateStorageServiceUrl", "state_storage_service_url", cls=QuietOption,
             metavar="URL",
-            help="State store, bk://host:port or bk+ssl://host:port; without one a source keeps no position.",
+            help="State store, bk://host:port or bk+ssl://host:port; by default the one that the broker announces.",
         ),
         click.option(
             "--broker-service-url", "--brokerServiceUrl", "broker_service_url", cls=QuietOption, metavar="URL",

@@ -70,6 +70,7 @@ class PublishRequest:
         options: its properties.
         callback: the user's, called with result and message.
         message: what the user published; the callback's second argument.
+        subscription: which keeps what is sent to the topic, and is created with its producer; None for no such.
     """
 
     topic: str
@@ -78,6 +79,7 @@ class PublishRequest:
     options: MessageOptions = field(default_factory=MessageOptions)
     callback: Callable[[Any, Any], None] | None = None
     message: Any = None
+    subscription: str | None = None
 
 
 class Callbacks:

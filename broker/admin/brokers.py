@@ -82,10 +82,12 @@ def _internal_configuration(call: Call) -> Response:
     end. It reads `bookkeeperMetadataServiceUri` first, and logs a value that is not a URI as the reason why it stops.
     """
     url = call.broker.config.metadata_store_url
-    if not parse_store_url(url).servers:
-        return as_json({"ledgersRootPath": "/ledgers", "bookkeeperMetadataServiceUri": _NO_METADATA_SERVICE})
-    names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
-    found: dict[str, object] = {**dict.fromkeys(names, url), "ledgersRootPath": "/ledgers"}
+    found: dict[str, object] = {"ledgersRootPath": "/ledgers"}
+    if parse_store_url(url).servers:
+        names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
+        found |= dict.fromkeys(names, url)
+    else:
+        found["bookkeeperMetadataServiceUri"] = _NO_METADATA_SERVICE
     if call.broker.state_store_url is not None:
         if (state_url := call.state_store_url) is None:
             raise Refused(503, "the state store is starting: try again in a moment")

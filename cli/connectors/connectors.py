@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from ...config.connector_config import SINK_FLAGS, SOURCE_FLAGS
 from ...web.deployments import ROLLBACK_PARAMETER
+from ...wire.topic_name import parse_topic_name
 from ..config_flags import Flags
 from ..failure import Failure, Group
+from ..functions.dead_letters import Writer, dead_letter_commands
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
 from ..functions.versions import roll_back, to_version_option, versions_table
 from ..functions.waiting import rollback_option, take_wait, wait_options, wait_until_up
@@ -43,6 +46,8 @@ def _make_group(name: str, flags: Flags) -> click.Group:
     _add_local_run(group, kind)
     _add_lists(group, kind)
     _add_control(group, kind)
+    if name == "sink":
+        _add_dead_letters(group, kind)
     return group
 
 
@@ -102,6 +107,27 @@ def _add_local_run(group: click.Group, kind: Kind) -> None:
         details = local.details
         what = f"{kind.name} {details.tenant}/{details.namespace}/{details.name}"
         run_in_foreground(connected(local), what, surroundings.metrics_port)
+
+
+def _add_dead_letters(group: click.Group, kind: Kind) -> None:
+    def full_name(tenant: str | None, namespace: str | None, name: str | None) -> str:
+        return f"{tenant or DEFAULT_TENANT}/{namespace or DEFAULT_NAMESPACE}/{name}"
+
+    def topics(rest: Admin, **target: str | None) -> Sequence[str]:
+        """Return the topic of the config, or else that of each input."""
+        config = rest.get(kind.path(**target)) or {}
+        if topic := config.get("deadLetterTopic"):
+            return (topic,)
+        specs: dict[str, Any] = config.get("inputSpecs") or {}
+        if any((spec or {}).get("isRegexPattern") for spec in specs.values()) or config.get("topicsPattern"):
+            raise Failure(
+                f"{kind.name} {target['name']} reads topics by a pattern, and each has a dead-letter topic of its own:"
+                f" look at those by `consume TOPIC-{target['name']}-DLQ`, or set --dead-letter-topic"
+            )
+        inputs = sorted({*specs, *(config.get("inputs") or ())})
+        return [f"{parse_topic_name(topic).base.text}-{target['name']}-DLQ" for topic in inputs]
+
+    group.add_command(dead_letter_commands(Writer(kind.name, kind.names, full_name, topics)))
 
 
 def _add_lists(group: click.Group, kind: Kind) -> None:

@@ -1,39 +1,144 @@
-"""``magnetar functions dead-letters``: messages that a function has given up, and the way back."""
+"""Commands ``dead-letters`` of functions and sinks: messages that were given up, and the way back."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import click
 
 from ...errors import ConsumerBusy
 from ...wire.printable import summary
+from ...wire.topic_name import parse_topic_name
 from ..failure import Failure, Group
 from ..output import Table
 from ..rest import Admin, Line, Record, rest_command
 from ..settings import current
-from .letters import Letters, read, replay
+from .letters import Letters, Replayed, read, replay
 from .target import find_target, target_options
 
 DEFAULT_LIMIT = 100
+_ALL = 1_000_000
 
 
-@click.group("dead-letters", cls=Group)
-def dead_letters() -> None:
-    """Look at the messages that a function has given up, and send them back.
+class Writer(NamedTuple):
+    """Functions or sinks, as these commands know them.
 
-    They are in the topic of --dead-letter-topic, on a subscription that keeps them until they are replayed.
+    Attributes:
+        kind: ``function`` or ``sink``.
+        options: give a command the flags that name one.
+        full_name: returns ``tenant/namespace/name`` of what the flags name; raises Failure.
+        topics: returns its dead-letter topics; raises Failure if it has none, or does not exist.
     """
 
+    kind: str
+    options: Callable[[Callable[..., Any]], Callable[..., Any]]
+    full_name: Callable[..., str]
+    topics: Callable[..., Sequence[str]]
 
-def _find(rest: Admin, target: dict[str, str | None]) -> Letters:
-    """Return where the letters of a function are.
 
-    Raises:
-        Failure: there is no such function, or it has no dead-letter topic.
-    """
+def dead_letter_commands(writer: Writer) -> click.Group:
+    """Return the commands ``list``, ``show`` and ``replay``."""
+    group = Group(
+        "dead-letters",
+        help=f"""Look at the messages that a {writer.kind} has given up, and send them back.
+
+        They are in its dead-letter topic, on a subscription that keeps them until they are replayed.""",
+    )
+
+    def find(rest: Admin, target: dict[str, str | None]) -> list[Letters]:
+        """Return where the letters are; a topic that nothing was sent to yet is left out, and not created."""
+        cluster, name = current(click.get_current_context()), writer.full_name(**target)
+        return [Letters(cluster, topic, name) for topic in writer.topics(rest, **target) if _exists(rest, topic)]
+
+    async def read_all(found: Sequence[Letters], limit: int) -> list[dict[str, Any]]:
+        read_ones: list[dict[str, Any]] = []
+        for letters in found:
+            if len(read_ones) < limit:
+                read_ones += await read(letters, limit - len(read_ones))
+        return read_ones
+
+    @rest_command(group, "list", help=f"List the letters of a {writer.kind} that were not replayed, the oldest first.")
+    @writer.options
+    @click.option(
+        "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, help="Show the oldest N at most."
+    )
+    def list_letters(rest: Admin, /, limit: int, **target: str | None) -> Record:
+        found = asyncio.run(read_all(find(rest, target), limit))
+        return Record(found, letters_table, f"no dead letters of {writer.full_name(**target)}")
+
+    @rest_command(group)
+    @writer.options
+    @click.argument("letter_id", metavar="ID")
+    def show(rest: Admin, /, letter_id: str, **target: str | None) -> Record:
+        """Show the letter with an ID that `list` names: content, origin, exception and traceback."""
+        for one in asyncio.run(read_all(find(rest, target), _ALL)):
+            if one["id"] == letter_id:
+                return Record(one)
+        raise Failure(
+            f"there is no letter {letter_id!r}; `{writer.kind}s dead-letters list` shows those that are there"
+        )
+
+    example = f"\b\nmagnetar {writer.kind}s dead-letters replay --name {_EXAMPLES[writer.kind]} --dry-run"
+
+    @rest_command(group, "replay", epilog=example)
+    @writer.options
+    @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
+    @click.option("--to", metavar="TOPIC", help="Send them there, instead of to the topics that they came from.")
+    @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+    def replay_letters(
+        rest: Admin, /, letter_ids: tuple[str, ...], to: str | None, dry_run: bool, **target: str | None
+    ) -> Line:
+        """Send letters back as the messages that they were: those with the given IDs, or all.
+
+        Each leaves the list when its message is stored. If the connection breaks in between, one may be sent twice.
+        """
+        done = asyncio.run(_replay_all(find(rest, target), letter_ids, to, is_dry_run=dry_run))
+        verb = "would be replayed" if dry_run else "replayed"
+        if done.missing:
+            were = "would be" if dry_run else "were"
+            missing = ", ".join(done.missing)
+            raise Failure(f"{len(done.sent)} letters {were} replayed; there is no letter {missing}")
+        text = f"{len(done.sent)} letters {verb}"
+        if done.without_topic:
+            text += f"; {len(done.without_topic)} do not say where they came from and stay: give --to TOPIC"
+        return Line(text, {"replayed": done.sent, "withoutTopic": done.without_topic, "dryRun": dry_run})
+
+    return group
+
+
+_EXAMPLES = {"function": "exclamation", "sink": "archive"}
+
+
+async def _replay_all(found: Sequence[Letters], ids: Sequence[str], to: str | None, *, is_dry_run: bool) -> Replayed:
+    """Replay letters of several topics; raises Failure if another consumer holds them."""
+    whole = Replayed(missing=sorted(set(ids)))
+    for letters in found:
+        if ids and not whole.missing:
+            break
+        try:
+            done = await replay(letters, whole.missing, to, is_dry_run=is_dry_run)
+        except ConsumerBusy as error:
+            raise Failure(f"another consumer holds the letters alone: {error}") from error
+        whole.sent += done.sent
+        whole.without_topic += done.without_topic
+        whole.missing = done.missing
+    return whole
+
+
+def _exists(rest: Admin, topic: str) -> bool:
+    try:
+        rest.get(f"/admin/v2/{parse_topic_name(topic).rest_path}/subscriptions")
+    except Failure as failure:
+        if failure.status == 404:
+            return False
+        raise
+    return True
+
+
+def _function_topics(rest: Admin, **target: str | None) -> Sequence[str]:
     found = find_target(**target)
     topic = (rest.get(found.path) or {}).get("deadLetterTopic")
     if not topic:
@@ -41,7 +146,12 @@ def _find(rest: Admin, target: dict[str, str | None]) -> Letters:
             f"function {found.name} has no dead-letter topic; give it one: functions update --name {found.name}"
             " --max-message-retries N --dead-letter-topic TOPIC"
         )
-    return Letters(current(click.get_current_context()), topic, f"{found.tenant}/{found.namespace}/{found.name}")
+    return (topic,)
+
+
+def _function_name(**target: str | None) -> str:
+    found = find_target(**target)
+    return f"{found.tenant}/{found.namespace}/{found.name}"
 
 
 def letters_table(found: list[dict[str, Any]]) -> Table:
@@ -53,54 +163,4 @@ def letters_table(found: list[dict[str, Any]]) -> Table:
     return Table(("id", "given up at", "topic", "message", "tries", "exception"), rows)
 
 
-@rest_command(dead_letters, "list")
-@target_options
-@click.option(
-    "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, help="Show the oldest N at most."
-)
-def list_letters(rest: Admin, /, limit: int, **target: str | None) -> Record:
-    """List the letters of a function that were not replayed, the oldest first."""
-    letters = _find(rest, target)
-    found = asyncio.run(read(letters, limit))
-    return Record(found, letters_table, f"no dead letters of {letters.function}")
-
-
-@rest_command(dead_letters)
-@target_options
-@click.argument("letter_id", metavar="ID")
-def show(rest: Admin, /, letter_id: str, **target: str | None) -> Record:
-    """Show the letter with an ID that `list` names: content, origin, exception and traceback."""
-    letters = _find(rest, target)
-    for one in asyncio.run(read(letters, 1_000_000)):
-        if one["id"] == letter_id:
-            return Record(one)
-    raise Failure(f"there is no letter {letter_id!r}; `functions dead-letters list` shows those that are there")
-
-
-@rest_command(dead_letters, "replay", epilog="\b\nmagnetar functions dead-letters replay --name exclamation --dry-run")
-@target_options
-@click.argument("letter_ids", nargs=-1, metavar="[ID]...")
-@click.option("--to", metavar="TOPIC", help="Send them there, instead of to the topics that they came from.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
-def replay_letters(
-    rest: Admin, /, letter_ids: tuple[str, ...], to: str | None, dry_run: bool, **target: str | None
-) -> Line:
-    """Send letters back as the messages that they were: those with the given IDs, or all.
-
-    Each leaves the list when its message is stored. If the connection breaks in between, one may be sent twice.
-    """
-    letters = _find(rest, target)
-    try:
-        done = asyncio.run(replay(letters, letter_ids, to, is_dry_run=dry_run))
-    except ConsumerBusy as error:
-        raise Failure(f"somebody else holds the letters alone: {error}") from error
-    if done.missing:
-        raise Failure(
-            f"{len(done.sent)} letters {'would be' if dry_run else 'were'} replayed; there is no letter"
-            f" {', '.join(done.missing)}"
-        )
-    verb = "would be replayed" if dry_run else "replayed"
-    text = f"{len(done.sent)} letters {verb}"
-    if done.without_topic:
-        text += f"; {len(done.without_topic)} do not say where they came from and stay: give --to TOPIC"
-    return Line(text, {"replayed": done.sent, "withoutTopic": done.without_topic, "dryRun": dry_run})
+dead_letters = dead_letter_commands(Writer("function", target_options, _function_name, _function_topics))

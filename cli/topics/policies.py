@@ -43,7 +43,7 @@ def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> s
     return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """A number of bytes, with a unit or without; -1 where a policy has it for no limit."""
 
     name = "size"

@@ -16,7 +16,7 @@ from ...client.outgoing_message import NO_VALUE, Base64Key
 from ...errors import InvalidTopicName
 from ...wire.batch import encode_attributes, header_text
 from ...wire.bulk import varint
-from ...wire.function_letters import EXCEPTION
+from ...wire.function_letters import EXCEPTION, FUNCTION, LETTERS_SUFFIX
 from ...wire.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from ...wire.topic_name import parse_topic_name
 from ..output_headers import message_id_of
@@ -80,14 +80,16 @@ class DeadLetters:
     ``EXCEPTION`` is the reason.
     """
 
-    def __init__(self, topic: str, name: str, subscription: str) -> None:
+    def __init__(self, topic: str, name: str, subscription: str, function: str = "") -> None:
         """Prepare.
 
         Args:
             topic: where all of them go; if empty, each goes to its own topic's ``<topic>-<name>-DLQ``.
             name: of the sink or function.
             subscription: of its inputs.
+            function: ``tenant/namespace/name`` of the sink, by which `request` marks its letters and keeps them.
         """
+        self._function = function
         self._topic = topic
         self._name = name
         self._subscription = subscription
@@ -102,9 +104,12 @@ class DeadLetters:
 
     def request(self, entry: ReceivedEntry, index: int, payload: bytes, error: BaseException) -> PublishRequest:
         """Return the letter of a message that was refused for an error, to be sent by itself."""
-        letter = self.letter(entry, index, payload, {EXCEPTION: text_of(error)[:EXCEPTION_CHARS_MAX]})
+        why = {EXCEPTION: text_of(error)[:EXCEPTION_CHARS_MAX]}
+        letter = self.letter(entry, index, payload, why, {FUNCTION: self._function})
         payload, options = letter.options()
-        return PublishRequest(self.topic_of(entry.topic), payload, options=options)
+        topic = self.topic_of(entry.topic)
+        kept = None if topic.startswith("non-persistent://") else self._function + LETTERS_SUFFIX
+        return PublishRequest(topic, payload, options=options, subscription=kept)
 
     def letter(
         self,

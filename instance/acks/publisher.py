@@ -23,6 +23,7 @@ from ...client.config import ProducerConfig
 from ...client.producers.partitioned import PartitionedProducer
 from ...client.producers.producer import Producer
 from ...errors import (
+    AuthorizationError,
     BrokerError,
     ClosedError,
     InvalidConfig,
@@ -168,7 +169,7 @@ class Publisher:
                 task.cancel()  # closes the producer, which has nothing pending
         topic = self._topics[key] = _Topic()
         config = replace(publishing_config(self._core.spec, request.compression), guard=self._core.guard)
-        config = self._core.encryption.writing(config)
+        config = replace(self._core.encryption.writing(config), initial_subscription_name=request.subscription)
         name = f"publish to {request.topic}"
         topic.task = self._tasks.start(self._serve(request.topic, topic, config), name, self._core.failed)
         return topic
@@ -182,8 +183,7 @@ class Publisher:
                 at_hand = await topic.requests.get()
                 try:
                     if producer is None:
-                        opened = await self._core.endpoints.create_producer(name, config)
-                        producer = cast("Producer | PartitionedProducer", opened)
+                        producer = await self._opened(name, config)
                     await producer.ready()
                     future = producer.send_nowait(at_hand[0].payload, **at_hand[0].options)
                 except MagnetarError as error:
@@ -202,6 +202,17 @@ class Publisher:
                 self._finish(topic, *topic.requests.get_nowait(), ClosedError("the instance was stopped"))
             if producer is not None:
                 await _close(producer)
+
+    async def _opened(self, name: str, config: ProducerConfig) -> Producer | PartitionedProducer:
+        """Return a producer; where its role may not subscribe, what it sends is kept as long as the topic does."""
+        create = self._core.endpoints.create_producer
+        try:
+            opened = await create(name, config)
+        except AuthorizationError:
+            if config.initial_subscription_name is None:
+                raise
+            opened = await create(name, replace(config, initial_subscription_name=None))
+        return cast("Producer | PartitionedProducer", opened)
 
     def _answered(
         self, topic: _Topic, request: PublishRequest, ticket: Ticket, future: asyncio.Future[MessageId]

@@ -48,7 +48,9 @@ class LoadedSink:
         self._session: ConnectorSession | None = None
         details = core.spec.details
         subscription = subscription_of(core.spec)
-        self._dead_letters = DeadLetters(details.retryDetails.deadLetterTopic, details.name, subscription)
+        self._dead_letters = DeadLetters(
+            details.retryDetails.deadLetterTopic, details.name, subscription, core.spec.function_name
+        )
 
     def rules(self) -> Rules:
         """Return how records are treated, at least once."""

@@ -31,12 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def run(server: Server, *arguments: str, code: int = 0) -> Any:
+def run(server: Server, *arguments: str, code: int = 0, group: str = "functions") -> Any:
     """Return the JSON of a command, or the line of its error."""
     addresses = ("--admin-url", server.web_url, "--service-url", server.service_url, "-o", "json")
     out, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(errors):
-        ended = main([*addresses, "functions", "dead-letters", *arguments])
+        ended = main([*addresses, group, "dead-letters", *arguments])
     assert ended == code, out.getvalue() + errors.getvalue()
     return json.loads(out.getvalue()) if code == 0 else errors.getvalue().strip()
 
@@ -162,3 +162,66 @@ def test_a_broker_that_takes_its_time_has_no_fewer_letters(server: Server, monke
         monkeypatch.setattr("magnetar.cli.functions.letters.FIRST_S", 1000.0)
         assert run(server, "list", "--name", "slow") == [], "at once"
     client.close()
+
+
+SINK = """
+from magnetar import Sink
+from magnetar.api import RecordRefused
+
+class Picky(Sink):
+    def write(self, record):
+        if record.value.startswith(b"bad"):
+            raise RecordRefused("no " + record.value.decode())
+"""
+
+
+@pytest.mark.parametrize("topic", [None, "sink-letters"])
+def test_letters_of_a_sink_are_listed_shown_and_sent_back(server: Server, tmp_path: Path, topic: str | None) -> None:
+    """They are in the topic of its config, or in one for each input; one without letters is not created."""
+    (tmp_path / "picky.py").write_text(SINK)
+    name = f"picky{'-shared' * (topic is not None)}"
+    inputs = [f"{name}-a", f"{name}-b", f"{name}-c"]
+    flags = ("--dead-letter-topic", topic) if topic else ()
+    code = ("--archive", str(tmp_path / "picky.py"), "--classname", "picky.Picky")
+    addresses = ("--admin-url", server.web_url, "--service-url", server.service_url)
+    assert main([*addresses, "sinks", "create", "--name", name, *code, "--inputs", ",".join(inputs), *flags]) == 0
+    ours = ("--name", name)
+    assert run(server, "list", *ours, group="sinks") == []
+    client = pulsar.Client(server.service_url)
+    for number, one in enumerate(inputs[:2]):
+        producer = client.create_producer(one)
+        producer.send(b"good")
+        producer.send(f"bad {number}".encode(), partition_key="k", properties={"p": "v"})
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        found[:] = run(server, "list", *ours, group="sinks")
+        return len(found) == 2
+
+    wait_for(look, "two letters")
+    first, second = sorted(found, key=lambda one: one["content"])
+    assert (first["content"], first["key"], first["properties"]) == ("bad 0", "k", {"p": "v"})
+    assert first["topic"] == f"persistent://public/default/{inputs[0]}"
+    assert first["exception"] == "no bad 0"
+    assert run(server, "show", *ours, second["id"], group="sinks")["content"] == "bad 1"
+    assert "there is no letter 9:9" in run(server, "replay", *ours, "9:9", "--dry-run", code=1, group="sinks")
+    reader = client.subscribe(f"{name}-out", "t", initial_position=pulsar.InitialPosition.Earliest)
+    done = run(server, "replay", *ours, second["id"], "--to", f"{name}-out", group="sinks")
+    assert done["replayed"] == [second["id"]]
+    assert reader.receive(20_000).data() == b"bad 1"
+    assert [one["id"] for one in run(server, "list", *ours, group="sinks")] == [first["id"]]
+    assert run(server, "replay", *ours, "--to", f"{name}-out", group="sinks")["replayed"] == [first["id"]]
+    assert run(server, "list", *ours, group="sinks") == []
+    client.close()
+
+
+def test_a_sink_without_letters_creates_no_topic(server: Server) -> None:
+    """Looking for letters must not create the topics that would hold them."""
+    addresses = ("--admin-url", server.web_url)
+    config = ("--sink-type", "console", "--inputs", "quiet-in", "--name", "quiet", "--no-wait")
+    assert main([*addresses, "sinks", "create", *config]) == 0
+    assert run(server, "list", "--name", "quiet", group="sinks") == []
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main([*addresses, "-o", "json", "topics", "list", "public/default"]) == 0
+    assert not [topic for topic in json.loads(out.getvalue()) if "DLQ" in topic]

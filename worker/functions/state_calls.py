@@ -89,7 +89,7 @@ class _Search:
         self.seen.add((function.lineno, context))
         for node in _unguarded(function):
             if isinstance(node, ast.Assign) and self._is_context(node.value, context):
-                self.kept |= {target.attr for target in node.targets if _is_of_self(target)}
+                self.kept |= {one.attr for one in node.targets if isinstance(one, ast.Attribute) and _is_of_self(one)}
             elif isinstance(node, ast.Call):
                 self._look_at(node, context, owner)
 
