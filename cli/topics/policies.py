@@ -5,8 +5,6 @@ Pulsar has them twice: as ``topics set-…`` and as ``topicPolicies set-…``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ...config.sizes import EXPECTED, parse_size
@@ -43,14 +41,9 @@ def set_deduplication(rest: Admin, topic: str, enable: bool, disable: bool) -> s
     return f"Deduplication of {topic} is {'on' if is_on else 'off'}"
 
 
-class Size(click.ParamType[int]):
-    """A number of bytes, with a unit or without; -1 where a policy has it for no limit."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        return value if isinstance(value, int) else parse_bytes(value, smallest=-1)
+def bytes_or_no_limit(value: str | int) -> int:
+    """Return the bytes of a size; -1 is no limit. It is the type of an option, whose default may be a number."""
+    return value if isinstance(value, int) else parse_bytes(value, smallest=-1)
 
 
 def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:

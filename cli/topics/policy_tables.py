@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from .policies import Size, on_or_off
+from .policies import bytes_or_no_limit, on_or_off
 from .policy_commands import Flags, Policy, number_of, option
 from .policy_values import (
     delayed,
@@ -41,7 +41,7 @@ def _dispatch_flags() -> Flags:
             "-bd",
             "--byte-dispatch-rate",
             "byte",
-            type=Size(),
+            type=bytes_or_no_limit,
             default=-1,
             metavar="SIZE",
             help="Bytes in a period, -1 for no limit.",
@@ -116,7 +116,7 @@ def common_policies() -> Iterator[Policy]:
                 "-b",
                 "--byte-publish-rate",
                 "byte",
-                type=Size(),
+                type=bytes_or_no_limit,
                 default=-1,
                 metavar="SIZE",
                 help="Bytes in a second, -1 for no limit.",

@@ -224,4 +224,4 @@ def test_a_sink_without_letters_creates_no_topic(server: Server) -> None:
     out = io.StringIO()
     with redirect_stdout(out):
         assert main([*addresses, "-o", "json", "topics", "list", "public/default"]) == 0
-    assert not [topic for topic in json.loads(out.getvalue()) if "DLQ" in topic]
+    assert not [topic for topic in json.loads(out.getvalue()) if topic.endswith("quiet-DLQ")]

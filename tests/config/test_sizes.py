@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 from magnetar.cli.cluster.namespaces import parse_megabytes
-from magnetar.cli.topics.policies import Size
+from magnetar.cli.topics.policies import bytes_or_no_limit
 from magnetar.config.connector_config import SINK_FLAGS, SOURCE_FLAGS
 from magnetar.config.function_config import FUNCTION_FLAGS
 from magnetar.config.sizes import parse_size
@@ -41,9 +41,9 @@ def test_resources_take_units(flags: list[tuple[str, object]], name: str) -> Non
 
 
 def test_rates_take_units_and_no_limit() -> None:
-    assert [Size().convert(text, None, None) for text in ("1MB", "-1", "5")] == [2**20, -1, 5]
+    assert [bytes_or_no_limit(text) for text in ("1MB", "-1", "5")] == [2**20, -1, 5]
     with pytest.raises(click.BadParameter, match="size '-5' must be a whole number of bytes"):
-        Size().convert("-5", None, None)
+        bytes_or_no_limit("-5")
 
 
 def test_a_retention_without_a_unit_counts_megabytes() -> None:
