@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 from magnetar.cli.main import main
 from magnetar.client.client import AsyncClient
+from magnetar.worker.config import WorkerConfig
+from magnetar.worker.service import WorkerService
 
 from tests.cli.test_local_run import local_run
 from tests.support.eventually import eventually
@@ -63,6 +66,75 @@ async def test_a_function_runs_here(
     out = (tmp_path / "out").read_text()
     assert "took hey" in out
     assert re.search(r"instance [78]", out)
+
+
+COUNT = """
+def process(text, context):
+    context.incr_counter("n", 1)
+    return f"{text} {context.get_counter('n')}"
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--parallelism", "2")])
+async def test_state_is_kept_in_the_state_store_of_the_broker(
+    server: Server, client: AsyncClient, topic: str, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    (tmp_path / "code.py").write_text(COUNT)
+    await (await client.create_producer(topic)).send(b"hey")
+    with local_run(server, tmp_path, *flags(topic, "--name", f"counting{len(more)}", *more)):
+        consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
+        assert (await consumer.receive(60)).data == b"hey 1"
+    assert f"using the state store of the broker at {server.web_url}" in (tmp_path / "out").read_text()
+
+
+async def test_another_worker_uses_the_state_store_of_the_broker(server: Server, tmp_path: Path) -> None:
+    config = WorkerConfig(
+        service_url=server.service_url, admin_url=server.web_url, data_dir=tmp_path, worker_port=0,
+        functions_namespace="public/other-functions",
+    )  # fmt: skip
+    service = WorkerService(config)
+    await service.start()
+    try:
+        assert service.config.state_url == server.addresses["stateStorageServiceUrl"]
+    finally:
+        await service.stop()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("functions", "localrun", "--py", "code.py", "--classname", "code.process", "--inputs", "in"),
+        ("functions", "localrun", "--py", "code.py", "--classname", "code.process", "--inputs", "in", "--reload"),
+        ("sinks", "localrun", "--sink-type", "console", "--inputs", "in"),
+        ("sources", "localrun", "--source-type", "generator", "--destination-topic-name", "out"),
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_without_a_broker_it_ends_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    (tmp_path / "code.py").write_text(SHOUT)
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--broker-service-url", "pulsar://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "magnetar: cannot reach pulsar://127.0.0.1:1: start one with `magnetar standalone` or give --broker-service-url"
+        " (cannot connect to 127.0.0.1:1: "
+    )
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["no REST", "REST of another broker"])
+def test_state_without_a_state_store_is_refused(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_there: bool
+) -> None:
+    (tmp_path / "code.py").write_text(COUNT)
+    names = ("--py", str(tmp_path / "code.py"), "--classname", "code.process", "--inputs", "in")
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        address = f"pulsar://127.0.0.1:{broker.getsockname()[1]}"
+        admin_url = server.web_url if is_there else "http://127.0.0.1:1"
+        assert main(["--admin-url", admin_url, "--service-url", address, "functions", "localrun", *names]) == 1
+    assert (
+        "code.process calls incr_counter in line 3 of code.py, and there is no state store" in capsys.readouterr().err
+    )
 
 
 async def test_requirements_are_installed_where_later_runs_find_them(
