@@ -206,6 +206,18 @@ class Connector:
         """
         return f"{type(self).__name__} says nothing of records that come again, which would be there twice"
 
+    def stored_defaults(self, config: Any) -> Mapping[str, Any]:
+        """Return settings to write into the record of a new connector that was created without them.
+
+        A connector whose default changes stores the new one here. A record without the setting is older than the
+        change and keeps the earlier default.
+        """
+        return {}
+
+    def notice(self, config: Any) -> str:
+        """Return one line that create, update and localrun show, such as a warning; empty for none."""
+        return ""
+
     def open(self, config: Any, context: Any) -> Awaitable[None] | None:
         """Connect; called once, before everything else."""
 
@@ -230,6 +242,19 @@ class Source(Connector, ABC):
         JSON of at most 1 MiB.
         """
         return None
+
+    def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
+        """Return where one instance begins after the parallelism has changed; None to begin anew.
+
+        A source whose instances share the work implements this, so that positions move with what is read. Without it
+        each instance continues from the last position of its own number.
+
+        Args:
+            positions: of all instances before the change, by number; None for one that had none.
+            instance_id: number of the new instance.
+            parallelism: how many instances there are now.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not divide positions")
 
 
 class BatchSource(Connector, ABC):

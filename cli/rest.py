@@ -25,7 +25,7 @@ from ..web.client import (
     stream,
     with_query,
 )
-from ..web.deployments import VERSION_HEADER
+from ..web.deployments import NOTICE_HEADER, VERSION_HEADER
 from ..wire.printable import printable
 from .failure import Failure
 from .output import Table, key_value_table, output_option, print_json, print_table, show_done, wants_table
@@ -73,8 +73,13 @@ class Admin:
         return _content(self._send(method, path, Form(parts)))
 
     def deploy(self, method: str, path: str, parts: Parts | None, **params: Any) -> str | None:
-        """Send what deploys a function; returns the version that it became, None if the worker does not tell."""
+        """Send a deployment request and return the new version, or None if the worker does not report it.
+
+        A notice in the answer is printed to standard error.
+        """
         answer = self._send(method, path, None if parts is None else Form(parts), params)
+        if notice := answer.headers.get(NOTICE_HEADER.lower()):
+            click.echo(printable(notice), err=True)
         return answer.headers.get(VERSION_HEADER.lower())
 
     def send_parts_raw(self, method: str, path: str, parts: Parts) -> Answer:

@@ -14,7 +14,6 @@ there twice if the instance is killed between the sync and the acknowledgement.
 from __future__ import annotations
 
 import contextlib
-import csv
 import fcntl
 import itertools
 import json
@@ -32,6 +31,7 @@ from typing import IO, Any, Literal, NoReturn
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .csv_rows import CsvOptions, check_csv, write_csv
 from .libraries import need
 from .lines_to_parquet import write_parquet
 
@@ -44,7 +44,7 @@ _TAIL_BYTES = 1 << 16
 
 
 @dataclass
-class FileSinkConfig:
+class FileSinkConfig(CsvOptions):
     """Where files go, and when one is finished."""
 
     output_directory: str = option("The directory that files are written to; it is made if need be.", aliases=("path",))
@@ -78,6 +78,7 @@ class FileSink(Sink):
             )
         if config.format == "lines" and config.with_metadata:
             raise InvalidConfig("withMetadata needs another format: lines have no place for it")
+        check_csv(config)
 
     def not_effectively_once(self, config: FileSinkConfig) -> str:
         """See `Connector.not_effectively_once`."""
@@ -283,7 +284,10 @@ class FileSink(Sink):
         if final.suffix in (".csv", ".parquet"):
             made = path.with_name(path.name.removesuffix(_OPEN) + _MADE)
             try:
-                (_write_csv if final.suffix == ".csv" else write_parquet)(path, made)
+                if final.suffix == ".csv":
+                    _write_csv(path, made, self._config)
+                else:
+                    write_parquet(path, made)
                 with open(made, "rb") as file:
                     os.fsync(file.fileno())
             except BaseException:
@@ -321,18 +325,11 @@ def _end_of_lines(file: IO[bytes]) -> int:
     return 0
 
 
-def _write_csv(lines: Path, made: Path) -> None:
+def _write_csv(lines: Path, made: Path, options: CsvOptions) -> None:
     """Write the objects of a file of JSON lines as CSV; the columns are all keys, in the order of their appearance."""
     columns: dict[str, None] = {}
     with open(lines, "rb") as file:
         for line in file:
             columns.update(dict.fromkeys(json.loads(line)))
     with open(lines, "rb") as file, open(made, "w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, list(columns))
-        writer.writeheader()
-        for line in file:
-            writer.writerow({name: _cell(value) for name, value in json.loads(line).items()})
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else value
+        write_csv(out, columns, map(json.loads, file), options)

@@ -1,15 +1,28 @@
-"""The source ``file``: lines of files, of a directory or of one file that grows.
+r"""The source ``file``: lines or CSV rows of files, of a directory or of one file that grows.
 
-Two ways of working. By default a file is finished when it is found, as Pulsar's connector has it: it is read to its
-end, plain, gzip or zip, and then deleted, renamed or kept. With ``tail`` files grow: they are followed over rotation,
-by a rename or a cut to nothing, and nothing is ever deleted; what is left of a file that was renamed is read, and a
-compressed copy of one that was read is not read again.
+There are two modes. By default a file is complete when it is found, as in Pulsar's connector. It is read to its end,
+plain, gzip or zip, and then stays. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed,
+once the broker has confirmed all its records. Only the file that was read is removed: one that changed meanwhile, or
+that took its name, is read first. A file with a line or row that could not be sent stays. A source that was created
+without ``keepFile`` before its default became true deletes files as before; update it with ``keepFile`` true to keep
+them.
 
-Position: for each file how far it is read, by inode, with digests of the text at its beginning and right before that
-place. So an inode that another file has now, and a file that was cut and has grown again, are recognised. Of files
-that are kept the `KEPT_MAX` last are remembered so; of older ones only that everything whose status has not changed
-since a time (the ctime) is read. So the position stays small, however many files there are; one of the older ones whose
-owner, mode or name is changed then is read again. A file is deleted or renamed only when its last line is durable.
+With ``tail`` files grow. They are followed over rotation, by rename or by truncation, and nothing is ever deleted. The
+rest of a renamed file is read, and a copy of a file that was read, plain or compressed, is not read again. For that,
+copies of files below 1 KiB are compared with what is left of the original, and may be read up to 30 s late.
+
+A symbolic link and its target are one file, and so are hard links: it is read once. The record properties name the
+first of its names in alphabetical order, one that is not a symbolic link before one that is; all its names are removed
+together. Symbolic links to directories are not followed.
+
+The position says for each file how far it was read, by inode, with digests of the first bytes and of those right before
+that place. So the source recognises an inode that another file has now, and a file that was truncated and has grown
+again. Of files that stay it remembers the last `KEPT_MAX` in this way. Of older ones it remembers only that all files
+whose status has not changed since a time (the ctime) were read, so that the position stays small. One of those whose
+owner, mode or name changes is read again. Positions belong to files: after a change of parallelism each instance
+continues with the files that are its own now.
+
+File names that are not valid UTF-8 appear in properties and keys with escapes such as ``\xe9``.
 """
 
 from __future__ import annotations
@@ -17,18 +30,21 @@ from __future__ import annotations
 import codecs
 import math
 import os
-import re
-import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector import Position, Record, Retry, Source, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .csv_rows import CsvOptions, CsvReader, check_csv, encoded
+from .file_copies import Copies
+from .file_finding import FileFinder, Found, expression
+from .file_removal import delete, identity_of, rename_with
+from .file_settling import Settling
+from .file_shares import ReadBefore, Share, divide, pruned, read_before
 from .file_text import DAMAGED, LINE_BYTES_MAX, FileText, Place, stamp_of
 
 KEPT_MAX = 1000
@@ -44,14 +60,25 @@ _SHORT_S = 0.005
 
 
 @dataclass
-class FileSourceConfig:
+class FileSourceConfig(CsvOptions):
     """Which files are read, and what becomes of them."""
 
     input_directory: str = option("The directory whose files are read, or one file.", aliases=("path",))
+    format: Literal["lines", "csv"] = option(
+        "lines: a record for each line; csv: a JSON object of texts for each row.",
+        default="lines",
+        aliases=("formatType",),
+    )
     recurse: bool = option("Whether directories below it are read too.", default=True)
     tail: bool = option("Whether files grow: they are followed over rotation, and kept.", default=False)
-    keep_file: bool = option("Whether a file stays when it is read; else it is deleted.", default=False)
-    processed_file_suffix: str = option("A file that is read is renamed to its name with this suffix.", default="")
+    keep_file: bool | None = option(
+        "Whether files stay after they were read; false deletes each file once all its lines are stored. The default is"
+        " true, or false with processedFileSuffix.",
+        default=None,
+    )
+    processed_file_suffix: str = option(
+        "Rename files that were read to their name with this suffix; empty for no renaming.", default=""
+    )
     file_filter: str = option("Regular expression of the names of files to read.", default=r"[^.].*")
     path_filter: str = option("Regular expression of the directories, seen from the first, to read.", default="")
     ignore_hidden_files: bool = option("Whether names that begin with a dot are left out.", default=True)
@@ -68,17 +95,30 @@ class FileSourceConfig:
     with_properties: bool = option("Whether records have the properties file and path.", default=True)
     num_workers: int = option("Threads of an instance: one. For more give the source parallelism.", default=1)
     encoding: str = option(
-        "Of the text, which is sent as UTF-8, with U+FFFD for what is none; empty to send the bytes as they are.",
+        "Encoding of the text, which is sent as UTF-8, with U+FFFD for invalid bytes. Empty sends the bytes of lines as"
+        " they are, and reads CSV as UTF-8.",
         default="",
     )
 
 
-class _Found(NamedTuple):
-    """A file as a look has found it."""
+@dataclass(slots=True)
+class _Open:
+    """A file that is being read.
 
-    path: Path
-    key: str
-    status: os.stat_result
+    Attributes:
+        found: as the last look has found it.
+        text: what is in it.
+        csv: makes rows of its lines; None for lines.
+    """
+
+    found: Found
+    text: FileText
+    csv: CsvReader | None = None
+
+    @property
+    def key(self) -> str:
+        """What the file is known by."""
+        return self.found.key
 
 
 class FileSource(Source):
@@ -92,12 +132,15 @@ class FileSource(Source):
             raise InvalidConfig("keepFile and processedFileSuffix exclude each other; give one of them")
         if config.tail and config.processed_file_suffix:
             raise InvalidConfig("tail and processedFileSuffix exclude each other: a file that grows is never finished")
+        if config.tail and config.format == "csv":
+            raise InvalidConfig("tail is for lines: set format to lines, or leave tail out")
         if config.num_workers != 1:
             raise InvalidConfig("numWorkers must be 1: an instance reads by one thread; give parallelism instead")
         if not config.input_directory:
             raise InvalidConfig("inputDirectory must not be empty")
-        _expression("fileFilter", config.file_filter)
-        _expression("pathFilter", config.path_filter)
+        check_csv(config)
+        expression("fileFilter", config.file_filter)
+        expression("pathFilter", config.path_filter)
         if config.encoding:
             try:
                 line_end = "\n".encode(codecs.lookup(config.encoding).name)
@@ -106,9 +149,29 @@ class FileSource(Source):
             if line_end != b"\n":
                 raise InvalidConfig(f"encoding {config.encoding}: its line end is not one byte; convert the files")
 
+    def stored_defaults(self, config: FileSourceConfig) -> dict[str, Any]:
+        """See `Connector.stored_defaults`.
+
+        A record without keepFile is older than the change of its default from false to true and still deletes.
+        """
+        return {} if config.keep_file is not None else {"keepFile": not config.processed_file_suffix}
+
+    def notice(self, config: FileSourceConfig) -> str:
+        """See `Connector.notice`."""
+        if config.tail or config.keep_file or config.processed_file_suffix:
+            return ""
+        return (
+            f"warning: this source deletes the files in {config.input_directory!r} after reading them: set keepFile to"
+            " true to keep them"
+        )
+
     def not_effectively_once(self, config: FileSourceConfig) -> str:
         """See `Connector.not_effectively_once`."""
         return "in which order files are found depends on when it looks, and so do the records behind a position"
+
+    def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
+        """See `Source.divide`."""
+        return divide(positions, Share(instance_id, parallelism))
 
     def open(self, config: FileSourceConfig, context: SourceContext) -> None:
         """See `Connector.open`."""
@@ -116,22 +179,25 @@ class FileSource(Source):
             raise InvalidConfig("tail follows rotation, which one instance alone can: set parallelism to 1")
         self._config = config
         self._log = context.logger
-        self._root = Path(config.input_directory).expanduser()
-        self._file_filter = _expression("fileFilter", config.file_filter)
-        self._path_filter = _expression("pathFilter", config.path_filter)
+        if notice := self.notice(config):
+            self._log.warning("%s", notice)
+        self._finder = FileFinder(Path(config.input_directory).expanduser(), config, self._complain)
         position = context.position or {}
         self._known = {key: Place(*place) for key, place in position.get("files", {}).items()}
-        self._before: int = position.get("before", 0)
-        self._share = (context.instance_id, context.parallelism)
-        self._current: FileText | None = None
-        self._unremoved: set[str] = set()  # read to their ends, and to be removed when that is durable
-        self._unremovable: set[str] = set()
-        self._followed: dict[str, FileText] = {}  # at their ends, the one that was read last at the end
+        self._share = Share(context.instance_id, context.parallelism)
+        self._before = pruned(read_before(position, self._share))
+        suffix, stays = config.processed_file_suffix, bool(config.tail or config.keep_file)
+        finish = None if stays else rename_with(suffix) if suffix else delete
+        self._settling = Settling(finish, self._complain, self._removed, set(position.get("stays", ())))
+        self._copies = Copies(self._known, config.tail)
+        self._current: _Open | None = None
+        self._followed: dict[str, _Open] = {}  # at their ends, the one that was read last at the end
         self._failed: dict[str, int] = {}  # the stamps of files that could not be read
         self._complained: set[str] = set()
         self._looked_s = -math.inf
-        self._queue: list[_Found] = []  # the next one at the end
+        self._queue: list[Found] = []  # the next one at the end
         self._present: dict[str, int] = {}  # files of the last look, with the time of the change of their status
+        self._names: dict[str, str] = {}  # of the same files
         self._undone = math.inf  # the earliest such time of one that is not to be read yet
         self._forget_at = 2 * KEPT_MAX
         self._is_first_look = True
@@ -143,7 +209,7 @@ class FileSource(Source):
             if current is None:
                 time.sleep(_IDLE_S)
                 return None
-            if len(self._unremoved) >= KEPT_MAX:
+            if len(self._settling.pending) >= KEPT_MAX:
                 time.sleep(_SHORT_S)
                 return None
             try:
@@ -151,54 +217,65 @@ class FileSource(Source):
             except DAMAGED as error:
                 self._give_up(current, error)
                 continue
-            if current.is_at_end:
+            is_at_end = current.text.is_at_end
+            if is_at_end:
                 self._leave(current)
-                if not self._config.tail:
-                    remove = partial(self._remove, current.path, current.key)
-                    if records:
-                        self._unremoved.add(current.key)
-                        records[-1].acknowledge = remove
-                    else:  # all of it was durable before the last stop
-                        remove()
+            self._settling.add(current.found, records, identity_of(current.text.status) if is_at_end else None)
             if records:
                 return records
 
     def snapshot(self) -> dict[str, Any]:
         """See `Source.snapshot`."""
-        return {"files": self._known} | ({"before": self._before} if self._before else {})
+        position: dict[str, Any] = {"files": self._known}
+        if stays := self._settling.stays:
+            position["stays"] = sorted(stays)
+        for share, time_ns in self._before:
+            if share == self._share:
+                position["before"] = time_ns
+            else:
+                position.setdefault("inherited", []).append((*share, time_ns))
+        return position
 
     def close(self) -> None:
         """See `Connector.close`."""
-        for text in [getattr(self, "_current", None), *getattr(self, "_followed", {}).values()]:
-            if text is not None:
-                text.close()
+        for one in [getattr(self, "_current", None), *getattr(self, "_followed", {}).values()]:
+            if one is not None:
+                one.text.close()
         self._current, self._followed = None, {}
 
-    def _records(self, current: FileText) -> list[Record]:
-        before = current.offset
-        values: list[Any] = current.lines()
-        if current.too_long:
-            self._log.error("%s: a line of more than %d bytes is left out", current.path, LINE_BYTES_MAX)
-            current.too_long = 0
-        if current.offset != before or current.is_at_end:
-            self._known.pop(current.key, None)  # the newest at the end
-            self._known[current.key] = current.place(is_at_end=current.is_at_end)
-        if encoding := self._config.encoding:
+    def _records(self, current: _Open) -> list[Record]:
+        text, rows = current.text, current.csv
+        before, left_out = text.offset, rows.left_out if rows else 0
+        values: list[Any] = text.lines()
+        if rows is not None:
+            values = list(map(encoded, rows.read(values, is_last=text.is_at_end)))
+            left_out = rows.left_out - left_out
+        elif encoding := self._config.encoding:
             values = [line.decode(encoding, "replace") for line in values]
-        path, is_named = current.path, self._config.with_properties
-        properties = {"file": path.name, "path": str(path)} if is_named else {}
-        key = os.path.relpath(path, self._root) if self._config.key == "path" else None
+        if text.too_long:
+            self._log.error("%s: a line of more than %d bytes is left out", text.path, LINE_BYTES_MAX)
+            left_out += text.too_long
+            text.too_long = 0
+        if left_out and self._settling.is_removing and current.key not in self._settling.stays:
+            self._settling.stays.add(current.key)
+            self._log.error("%s stays, as a part of it could not be sent", text.path)
+        if (text.offset != before or text.is_at_end) and (rows is None or rows.is_between_rows):
+            self._known.pop(current.key, None)  # the newest at the end
+            self._known[current.key] = text.place(is_at_end=text.is_at_end)
+        path, is_named = text.path, self._config.with_properties
+        properties = {"file": _shown(path.name), "path": _shown(path)} if is_named else {}
+        key = _shown(os.path.relpath(path, self._finder.root)) if self._config.key == "path" else None
         return [Record(value, key, properties) for value in values]
 
     # -- the next file --------------------------------------------------------------------------------------------
 
-    def _next(self) -> FileText | None:
+    def _next(self) -> _Open | None:
         """Return the next file that has something to read, or whose end is to be noted; None if there is none."""
-        for key, text in list(self._followed.items()):
-            before = self._known.get(key)
+        for key, followed in list(self._followed.items()):
+            before, text = self._known.get(key), followed.text
             if text.has_more():
                 if before is not None and before.offset and not text.offset:
-                    self._cut(text.path, key, before)
+                    self._cut(text.path, key)
                 self._current = self._followed.pop(key)
                 return self._current
         now_s = time.monotonic()
@@ -209,62 +286,77 @@ class FileSource(Source):
             found = self._queue.pop()
             try:
                 self._current = self._opened(found)
+            except FileNotFoundError:
+                continue  # removed or renamed since the look
             except DAMAGED as error:
-                self._fail(found.path, found.key, found.status, error)
+                self._fail(found, error)
         return self._current
 
-    def _opened(self, found: _Found) -> FileText:
-        """Open a file where it is to be read on."""
+    def _opened(self, found: Found) -> _Open | None:
+        """Open a file where it is to be read on; None if it is left for a later look."""
         is_tail = self._config.tail
         text = FileText(found.path, found.key, found.status, is_complete=not is_tail)
         try:
+            if not text.is_file_of(found.status):
+                text.close()
+                return None  # another file has the name by now; the next look finds it
             place = self._known.get(found.key)
             offset = 0 if place is None else text.find(place)
             if place is not None and offset is None:
-                self._cut(found.path, found.key, place)
+                self._cut(found.path, found.key)
             if not offset and is_tail:
-                offset = self._read_under_another_name(text)
+                offset = self._copies.read_of(text, self._names)
+                if offset is None:
+                    text.close()
+                    return None
+            rows = self._rows_of(text, offset or 0) if self._config.format == "csv" else None
             text.begin(offset or 0)
         except BaseException:
             text.close()
             raise
-        return text
+        return _Open(found, text, rows)
 
-    def _read_under_another_name(self, text: FileText) -> int:
-        """Return how far a text is read already, as another file has it too: this is a copy, maybe a compressed one."""
-        head = text.head()
-        places = [place for key, place in self._known.items() if key != text.key and place.head == head]
-        found = (text.find(place, is_copy=True) for place in places)
-        return next((offset for offset in found if offset is not None), 0)
+    def _rows_of(self, text: FileText, offset: int) -> CsvReader:
+        """Return what reads the rows of a file from an offset on."""
 
-    def _cut(self, path: Path, key: str, place: Place) -> None:
+        def complain(reason: str) -> None:
+            self._log.error("%s: %s", text.path, reason)
+
+        rows = CsvReader(self._config, complain, self._config.encoding)
+        if offset:
+            rows.read_header(text.beginning().splitlines(keepends=True))
+        return rows
+
+    def _cut(self, path: Path, key: str) -> None:
         """Take note that what a file had is not there any more; a copy of it may be."""
         self._log.info("%s was cut, or is another file now, and is read from its beginning", path)
-        del self._known[key]
-        self._known[f"{key}~{place.head}"] = place
+        self._settling.stays.discard(key)
+        self._copies.cut(key)
 
-    def _leave(self, current: FileText) -> None:
+    def _leave(self, current: _Open) -> None:
         """Take leave of a file that is at its end."""
         self._current = None
-        if self._config.tail and not current.is_compressed:
+        if self._config.tail and not current.text.is_compressed:
             self._followed[current.key] = current
             while len(self._followed) > FOLLOWED_MAX:
-                self._followed.pop(next(iter(self._followed))).close()
+                self._followed.pop(next(iter(self._followed))).text.close()
         else:
-            current.close()
+            current.text.close()
         if len(self._known) >= self._forget_at:
             self._forget()
 
-    def _give_up(self, current: FileText, error: Exception) -> None:
+    def _give_up(self, current: _Open, error: Exception) -> None:
         self._current = None
-        self._fail(current.path, current.key, current.status, error)
-        current.close()
+        self._settling.give_up(current.key)
+        self._fail(current.found, error)
+        current.text.close()
 
-    def _fail(self, path: Path, key: str, status: os.stat_result, error: Exception) -> None:
+    def _fail(self, found: Found, error: Exception) -> None:
         """Leave a file out until it changes."""
-        self._failed[key] = stamp_of(status)
-        self._undone = min(self._undone, status.st_ctime_ns)
-        self._complain(f"{path} cannot be read, and is left out until it changes: {type(error).__name__}: {error}")
+        self._failed[found.key] = stamp_of(found.status)
+        self._undone = min(self._undone, found.status.st_ctime_ns)
+        reason = f"{type(error).__name__}: {error}"
+        self._complain(f"{found.path} cannot be read, and is left out until it changes: {reason}")
 
     def _complain(self, text: str) -> None:
         """Log an error, once."""
@@ -272,50 +364,31 @@ class FileSource(Source):
             self._complained.add(text)
             self._log.error("%s", text)
 
-    def _remove(self, path: Path, key: str) -> None:
-        """Do with a file what is to be done once all of it is durable."""
-        self._unremoved.discard(key)
-        if self._config.keep_file:
-            return
-        suffix = self._config.processed_file_suffix
-        try:
-            if suffix:
-                path.rename(path.with_name(path.name + suffix))
-            else:
-                path.unlink()
-        except FileNotFoundError:
-            pass  # somebody was faster
-        except OSError as error:
-            self._complain(f"{path} is read, but cannot be removed: {error.strerror}; it stays, and is not read again")
-            self._unremovable.add(key)
-            if len(self._unremovable) >= KEPT_MAX:
-                count = len(self._unremovable)
-                raise Retry(f"{count} files are read, but cannot be removed: {error.strerror}; set keepFile") from error
-            return
+    def _removed(self, key: str) -> None:
         self._known.pop(key, None)
 
     # -- looking for files ----------------------------------------------------------------------------------------
 
-    def _look(self) -> list[_Found]:
+    def _look(self) -> list[Found]:
         """Return the files that are to be read now, the first at the end: those that were begun, then the others."""
-        files = self._files(self._root)
+        files = self._found()
         self._present = {found.key: found.status.st_ctime_ns for found in files}
+        self._names = {found.key: found.path.name for found in files}
         self._let_go_of_rotated()
         if self._is_first_look and self._config.tail:
             files += self._renamed()
         self._is_first_look = False
         now_ms = time.time() * 1000
-        wanted: list[_Found] = []
-        young: list[_Found] = []
+        wanted: list[Found] = []
+        young: list[Found] = []
         for found in filter(self._is_new, files):
-            if self._config.tail or self._has_right_size_and_age(found.status, now_ms):
-                is_young = (
-                    not self._config.tail and found.status.st_mtime * 1000 > now_ms - self._config.minimum_file_age
-                )
+            age_ms = now_ms - found.status.st_mtime * 1000
+            if self._config.tail or self._has_right_size_and_age(found.status, age_ms):
+                is_young = not self._config.tail and age_ms < self._config.minimum_file_age
                 (young if is_young else wanted).append(found)
         self._undone = min((found.status.st_ctime_ns for found in young), default=math.inf)
         self._failed = {key: stamp for key, stamp in self._failed.items() if key in self._present}
-        by_time = self._config.keep_file  # so that what was read can be told by a time
+        by_time = not self._settling.is_removing  # so that what was read can be described by a time
         wanted.sort(key=lambda one: (one.key not in self._known, by_time and one.status.st_ctime_ns, one.path))
         wanted.reverse()
         self._queue = wanted
@@ -323,66 +396,36 @@ class FileSource(Source):
         self._forget()
         return wanted
 
-    def _remove_finished(self, files: list[_Found]) -> None:
-        """Remove what was read to its end before the last stop, when nobody could remove it any more."""
-        if self._config.tail or self._config.keep_file:
-            return
-        stuck = self._unremoved | self._unremovable
-        for found in files:
-            place = self._known.get(found.key)
-            if place is not None and place.stamp == stamp_of(found.status) and found.key not in stuck:
-                self._remove(found.path, found.key)
-
-    def _files(self, top: Path, *, is_any: bool = False) -> list[_Found]:
-        """Return the files below a directory, or the file itself; with ``is_any`` whatever their names are."""
+    def _found(self) -> list[Found]:
+        """Return the files that there are; none if the only one was renamed, and no other has its name yet."""
         try:
-            root = os.stat(top)
-            if stat.S_ISREG(root.st_mode):
-                return [_Found(top, _key(root, root), root)]
-            with os.scandir(top):
-                pass  # what is below it may be unreadable, but not itself
+            return self._finder.find()
         except OSError as error:
             if self._followed and isinstance(error, FileNotFoundError):
-                return []  # it is being rotated
-            raise Retry(f"{top} cannot be read: {error.strerror}") from error
-        return list(self._walk(top, top, root, is_any=is_any))
+                return []
+            raise Retry(f"{self._finder.root} cannot be read: {error.strerror}") from error
+        finally:
+            self._settling.recover(self._finder.interrupted)
 
-    def _walk(self, top: Path, directory: Path, root: os.stat_result, *, is_any: bool) -> Iterator[_Found]:
-        config, suffix = self._config, self._config.processed_file_suffix
-        inside = os.path.relpath(directory, top)
-        is_read = is_any or not config.path_filter or self._path_filter.fullmatch(inside)
-        try:
-            entries = list(os.scandir(directory))
-        except OSError as error:
-            self._complain(f"{directory} cannot be read, and is left out: {error.strerror}")
+    def _remove_finished(self, files: list[Found]) -> None:
+        """Remove what was read to its end before the last stop, but not removed by then."""
+        if not self._settling.is_removing:
             return
-        for entry in entries:
-            if config.ignore_hidden_files and entry.name.startswith(".") and not is_any:
-                continue
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if config.recurse:
-                        yield from self._walk(top, Path(entry.path), root, is_any=is_any)
-                elif is_read and entry.is_file():
-                    is_named_so = self._file_filter.fullmatch(entry.name)
-                    if is_any or (is_named_so and not (suffix and entry.name.endswith(suffix))):
-                        status = os.stat(entry.path)
-                        yield _Found(Path(entry.path), _key(status, root), status)
-            except FileNotFoundError:
-                continue  # it was there a moment ago
-            except OSError as error:
-                self._complain(f"{entry.path} cannot be read, and is left out: {error.strerror}")
+        for found in files:
+            place = self._known.get(found.key)
+            is_read = place is not None and place.stamp == stamp_of(found.status)
+            if is_read and self._share.has(found.status.st_ino) and found.key not in self._settling.pending:
+                self._settling.remove(found, identity_of(found.status))
 
-    def _is_new(self, found: _Found) -> bool:
+    def _is_new(self, found: Found) -> bool:
         """Return whether there may be something in a file that was not read."""
         status, place = found.status, self._known.get(found.key)
-        number, count = self._share
-        if status.st_ino % count != number or found.key in self._followed:
+        if not self._share.has(status.st_ino) or found.key in self._followed or found.key in self._settling.pending:
             return False
         stamp = stamp_of(status)
         if stamp in (self._failed.get(found.key), None if place is None else place.stamp):
             return False
-        return place is not None or status.st_ctime_ns > self._before
+        return place is not None or not any(one.says_read(status) for one in self._before)
 
     def _has_right_size_and_age(self, status: os.stat_result, age_ms: float) -> bool:
         """Return whether a file may be read, now or when it is old enough."""
@@ -394,52 +437,50 @@ class FileSource(Source):
         )
 
     def _let_go_of_rotated(self) -> None:
-        """Close files that have lost their names, once nobody writes to them any more."""
+        """Close files that have lost their names, once nothing has been written to them for a while."""
         now_s = time.monotonic()
-        for key, text in list(self._followed.items()):
-            if key not in self._present and now_s - text.used_s > ROTATED_S:
-                self._followed.pop(key).close()
+        for key, followed in list(self._followed.items()):
+            if key not in self._present and now_s - followed.text.used_s > ROTATED_S:
+                self._followed.pop(key).text.close()
 
-    def _renamed(self) -> list[_Found]:
+    def _renamed(self) -> list[Found]:
         """Return files that were being read before the last stop, and have names now that are not looked for."""
         lost = self._known.keys() - self._present.keys()
         if not lost:
             return []
-        top = self._root if self._root.is_dir() else self._root.parent
-        found = [one for one in self._files(top, is_any=True) if one.key in lost]
+        found = [one for one in self._finder.find_any() if one.key in lost]
         self._present |= {one.key: one.status.st_ctime_ns for one in found}
+        self._names |= {one.key: one.path.name for one in found}
         return found
 
     def _forget(self) -> None:
-        """Keep the position small: forget files that are gone, and tell old ones that are read by a time."""
-        if not (self._config.tail or self._config.keep_file):
-            self._known = {key: place for key, place in self._known.items() if key in self._present}
+        """Keep the position small: forget files that are gone, and describe old ones that are read by a time."""
+        self._settling.stays &= self._known.keys()
+        if self._settling.is_removing:
+            gone = self._known.keys() - self._present.keys() - self._settling.pending
+            for key in gone:
+                del self._known[key]
             return
-        gone = [key for key in self._known if key not in self._present and key not in self._followed]
+        gone_keys = [key for key in self._known if key not in self._present and key not in self._followed]
         spare = KEPT_MAX // 10 if self._config.tail else 0  # of which copies may be found yet
-        for key in gone[: max(len(gone) - spare, 0)]:
+        for key in gone_keys[: max(len(gone_keys) - spare, 0)]:
             del self._known[key]
         finished = (key for key, place in self._known.items() if place.stamp and key in self._present)
         done = sorted((self._present[key], key) for key in finished)
         undone = min([self._undone, *(self._present[found.key] for found in self._queue)])
+        before_ns = 0
         for changed, key in done[: max(len(done) - KEPT_MAX, 0)]:
             if changed >= undone:
                 break
-            self._before = max(self._before, changed)
+            before_ns = changed
             del self._known[key]
-            if (text := self._followed.pop(key, None)) is not None:
-                text.close()
+            if (followed := self._followed.pop(key, None)) is not None:
+                followed.text.close()
+        if before_ns:
+            self._before = pruned([*self._before, ReadBefore(self._share, before_ns)])
         self._forget_at = len(self._known) + KEPT_MAX
 
 
-def _key(status: os.stat_result, root: os.stat_result) -> str:
-    """Return what a file is known by; the number of a device may be another one after a start of the machine."""
-    same = status.st_dev == root.st_dev
-    return str(status.st_ino) if same else f"{status.st_dev}:{status.st_ino}"
-
-
-def _expression(key: str, text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise InvalidConfig(f"{key} {text!r} is no regular expression: {error}") from None
+def _shown(path: str | Path) -> str:
+    """Return a path as text that is valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

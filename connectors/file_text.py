@@ -53,7 +53,7 @@ class FileText:
     Attributes:
         path: its name when it was found.
         key: what it is known by.
-        status: when it was found.
+        status: of it, before the last read.
         offset: behind the last line that was returned.
         is_compressed: whether it is gzip or zip.
         too_long: how many lines were left out since this was set to 0, as they are longer than `LINE_BYTES_MAX`.
@@ -78,13 +78,17 @@ class FileText:
         self.offset = 0
         self.too_long = 0
         self.used_s = time.monotonic()
-        self._stream, self.is_compressed = _opened(path)
+        self._stream, self._descriptor, self.is_compressed = _opened(path)
         self._is_complete = is_complete or self.is_compressed
         self._rest = b""
         self._skipped = 0  # of a line that is too long, before `_rest`
         self._ahead = b""
         self._error: Exception | None = None  # of what comes behind `_ahead`
         self._head = self._tail = b""
+
+    def is_file_of(self, status: os.stat_result) -> bool:
+        """Return whether the open file is the one that a status was taken of."""
+        return os.path.samestat(os.fstat(self._descriptor), status)
 
     # -- where to begin -------------------------------------------------------------------------------------------
 
@@ -109,10 +113,17 @@ class FileText:
         self._tail = self._at(max(length - TAIL_BYTES, 0), TAIL_BYTES)
         return length
 
-    def head(self) -> str:
-        """Return the digest of its beginning, as places have it; empty if it is too short to be told from others."""
-        head = self._at(0, HEAD_BYTES)
-        return _digest(head) if len(head) == HEAD_BYTES else ""
+    def begins_like(self, place: Place) -> bool:
+        """Return whether its first bytes are those of a text that was read up to a place."""
+        return bool(place.offset) and _digest(self._at(0, min(HEAD_BYTES, place.offset))) == place.head
+
+    def has_length(self, length: int) -> bool:
+        """Return whether the text has so many bytes."""
+        return len(self._at(length - 1, 2)) == 1
+
+    def beginning(self) -> bytes:
+        """Return its first bytes, `READ_BYTES` at most."""
+        return self._at(0, READ_BYTES)
 
     def _at(self, offset: int, count: int) -> bytes:
         self._stream.seek(offset)
@@ -133,6 +144,7 @@ class FileText:
         self._rest, self._skipped = b"", 0
         self.offset = offset
         self._stream.seek(offset)
+        self.status = os.fstat(self._descriptor)
         self._ahead = self._stream.read(READ_BYTES)
 
     def place(self, *, is_at_end: bool) -> Place:
@@ -157,6 +169,7 @@ class FileText:
         if not self._ahead:
             return []
         data, self._ahead = self._ahead, b""
+        self.status = os.fstat(self._descriptor)  # before the read, so that what is written after it makes a difference
         try:
             self._ahead = self._stream.read(READ_BYTES)
         except DAMAGED as error:
@@ -196,7 +209,7 @@ class FileText:
 
     def has_more(self) -> bool:
         """Look whether a plain file that was at its end has more by now; one that was cut begins anew."""
-        descriptor = self._stream.fileno()
+        descriptor = self._descriptor
         status = os.fstat(descriptor)
         end = self.offset + self._skipped + len(self._rest)
         if status.st_size == end:
@@ -219,20 +232,21 @@ def _digest(text: bytes) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _opened(path: Path) -> tuple[IO[bytes], bool]:
+def _opened(path: Path) -> tuple[IO[bytes], int, bool]:
+    """Return what reads the text of a file, the descriptor of the file, and whether it is compressed."""
     stream = open(path, "rb", buffering=0)  # noqa: SIM115  it stays open while it is read
     try:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError("it is no regular file any more")
+            raise OSError("it is not a regular file any more")
         head = os.pread(stream.fileno(), 4, 0)
         if head[:2] == b"\x1f\x8b":
-            return cast(IO[bytes], _Gzip(stream)), True
+            return cast(IO[bytes], _Gzip(stream)), stream.fileno(), True
         if head == b"PK\x03\x04":
-            return cast(IO[bytes], _Zip(stream)), True
+            return cast(IO[bytes], _Zip(stream)), stream.fileno(), True
     except BaseException:
         stream.close()
         raise
-    return stream, False
+    return stream, stream.fileno(), False
 
 
 class _Gzip(gzip.GzipFile):

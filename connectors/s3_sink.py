@@ -11,7 +11,6 @@ objects stay in their place while the sink is not running.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import io
@@ -23,6 +22,7 @@ from typing import Any, Literal
 from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .csv_rows import CsvOptions, check_csv, write_csv
 from .documents import document_of, json_of
 from .libraries import need
 from .rows import RowReader, inferred_schema
@@ -33,7 +33,7 @@ _NUMBER_DIGITS = 19  # of 2^63 - 1, so that names are in the order of their numb
 
 
 @dataclass(kw_only=True)
-class S3SinkConfig(S3Config):
+class S3SinkConfig(CsvOptions, S3Config):
     """What objects look like, and when one is written."""
 
     format: Literal["json", "lines", "csv", "parquet"] = option(
@@ -60,6 +60,7 @@ class S3Sink(Sink):
     def check(self, config: S3SinkConfig) -> None:
         """See `Connector.check`."""
         check_s3(config)
+        check_csv(config)
         if config.format == "parquet" and config.compression != "none":
             raise InvalidConfig("compression is for json, lines and csv; Parquet compresses by itself")
 
@@ -187,21 +188,13 @@ class S3Sink(Sink):
             parquet.write_table(table.take(list(chosen)), out)
             return out.getvalue()
         some = [parts[index] for index in chosen]
-        body = _csv_of(some) if self._config.format == "csv" else b"\n".join([*some, b""])
+        body = _csv_of(some, self._config) if self._config.format == "csv" else b"\n".join([*some, b""])
         return gzip.compress(body, 6, mtime=0) if self._config.compression == "gzip" else body
 
 
-def _csv_of(documents: Sequence[dict[str, Any]]) -> bytes:
+def _csv_of(documents: Sequence[dict[str, Any]], options: CsvOptions) -> bytes:
     """Return objects as CSV; the columns are all keys, in the order of their appearance."""
     columns = dict.fromkeys(key for document in documents for key in document)
     out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, list(columns))
-    writer.writeheader()
-    for document in documents:
-        writer.writerow(
-            {
-                key: json.dumps(one, ensure_ascii=False) if isinstance(one, dict | list) else one
-                for key, one in document.items()
-            }
-        )
+    write_csv(out, columns, documents, options)
     return out.getvalue().encode()

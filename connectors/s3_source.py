@@ -10,26 +10,22 @@ time before that, is never read: for objects of S3 that is one whose upload took
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import csv
 import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from datetime import time as time_of_day
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 from ..api.connector import BatchSource, Record, Retry, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .csv_rows import CsvOptions, CsvReader, check_csv, encoded
 from .libraries import need
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
 
@@ -43,7 +39,7 @@ _SPOOLED_BYTES = 64 << 20
 
 
 @dataclass(kw_only=True)
-class S3SourceConfig(S3Config):
+class S3SourceConfig(CsvOptions, S3Config):
     """Which objects are read, and what a record of them is."""
 
     path: str = option(
@@ -91,6 +87,7 @@ class S3Source(BatchSource):
             check_s3(config)
         else:
             raise InvalidConfig(f"path {config.path!r} must be s3://bucket/prefix or file:///directory")
+        check_csv(config)
 
     def open(self, config: S3SourceConfig, context: SourceContext) -> None:
         """See `Connector.open`."""
@@ -203,9 +200,10 @@ class S3Source(BatchSource):
             log.error("%s went away before it was read", name)
             return
         kind = self._config.format
-        values = (
-            _rows_of_parquet(stream) if kind == "parquet" else _rows_of_csv(stream) if kind == "csv" else _lines(stream)
-        )
+        values: Iterator[bytes] = _rows_of_parquet(stream) if kind == "parquet" else _lines(stream)
+        if kind == "csv":
+            reader = CsvReader(self._config, lambda reason: log.error("%s: %s", name, reason))
+            values = _rows_of_csv(stream, reader)
         number = 0
         try:
             for number, value in enumerate(values, 1):
@@ -213,7 +211,7 @@ class S3Source(BatchSource):
                     log.error("%s: line %d is no JSON, and is left out: %.100r", name, number, value)
                     continue
                 yield Record(value, properties=properties)
-        except (_Broken, gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
+        except (_Broken, gzip.BadGzipFile, EOFError) as error:
             log.error("%s cannot be read behind record %d, and is left there: %s", name, number, error)
 
     def _open(self, name: str) -> IO[bytes]:
@@ -275,11 +273,10 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _rows_of_csv(stream: IO[bytes]) -> Iterator[bytes]:
-    csv.field_size_limit(LINE_BYTES_MAX)
-    with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-        for row in csv.DictReader(text, restkey="more"):
-            yield _encoded(row)
+def _rows_of_csv(stream: IO[bytes], reader: CsvReader) -> Iterator[bytes]:
+    while lines := stream.readlines(BATCH_BYTES):
+        yield from map(encoded, reader.read(lines, is_last=False))
+    yield from map(encoded, reader.read([], is_last=True))
 
 
 def _rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes]:
@@ -290,20 +287,9 @@ def _rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes]:
         with parquet.ParquetFile(stream) as file:
             for batch in file.iter_batches(batch_size=BATCH):
                 for row in batch.to_pylist():
-                    yield _encoded(row)
+                    yield encoded(row)
     except pa.ArrowException as error:
         raise _Broken(" ".join(str(error).split())[:300]) from error
-
-
-def _encoded(row: dict[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_as_json).encode()
-
-
-def _as_json(value: Any) -> Any:
-    """Return what JSON has no type for: times in ISO 8601, bytes in base64, decimal numbers as text."""
-    if isinstance(value, datetime | date | time_of_day):
-        return value.isoformat()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def _raise(error: OSError) -> None:

@@ -14,6 +14,9 @@ from ..errors import DeploymentFailed
 VERSION_HEADER = "X-Magnetar-Function-Version"
 """Of the answer to a creation or update: the version that it deployed."""
 
+NOTICE_HEADER = "X-Magnetar-Notice"
+"""Of the answer to the creation or update of a connector: one line that its user should read."""
+
 ROLLBACK_PARAMETER = "rollbackOnFailure"
 """Query parameter of an update: true has the version before it restored if this one does not come up."""
 

@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ...config.connector_config import ConnectorConfig
 from ...config.rules import with_defaults
 from ...runtime.local import LocalRun, unpacked
+from ...wire.printable import printable
 from ...worker.functions.components import SINK, SOURCE
 from ...worker.functions.package_check import check_package
 from ...worker.functions.package_intake import check_code
@@ -42,6 +45,9 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
         )
     )
     component.check(config)
+    config = component.complete(config, None)
+    if notice := component.notice(config):
+        click.echo(printable(notice), err=True)
     is_installed = bool(component.built_in(config))
     code = _code_of(config, kind, is_installed=is_installed)
     state_call = ""

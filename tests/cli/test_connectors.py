@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from magnetar.web.deployments import NOTICE_HEADER
 
 from .conftest import FakeRest, Magnetar
 
@@ -190,3 +191,12 @@ def test_lists_definitions_and_status_are_shown(magnetar: Magnetar, rest: FakeRe
     rest.answer(f"GET {SINK}/s/logs", b"one\ntwo\n", headers={"Content-Type": "text/plain"})
     assert magnetar("sinks", "logs", "--name", "s", "--tail", "2").code == 0
     assert rest.last.query["tail"] == "2"
+
+
+def test_notice_of_the_worker_is_printed(magnetar: Magnetar, rest: FakeRest) -> None:
+    path = "/admin/v3/sources/public/default/s"
+    rest.answers[f"POST {path}"] = (204, b"", {NOTICE_HEADER: "warning: files are deleted"})
+    result = magnetar(
+        "sources", "create", "--name", "s", "-t", "file", "-o", "lines", "--source-config", "{}", "--no-wait"
+    )
+    assert (result.code, result.err) == (0, "warning: files are deleted\n")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from magnetar.api.connector import Record, Sink, Source
 from magnetar.api.connector_config import option
+from magnetar.config.connector_config import SourceConfig
 from magnetar.config.connector_conversion import IDENTITY
 from magnetar.config.rules import with_defaults
 from magnetar.errors import InvalidConfig
@@ -120,3 +123,37 @@ def test_sink_that_cannot_write_is_refused_before_it_is_given_records() -> None:
 
     with pytest.raises(InvalidConfig, match="Silent has neither write nor write_batch; a sink has one of them"):
         check_connector(Silent(), {}, is_exact=False)
+
+
+def stored(configs: dict[str, object], before: SourceConfig | None = None) -> Mapping[str, Any]:
+    """Return the configs that a file source is stored with."""
+    config = SourceConfig(archive="builtin://file", configs={"inputDirectory": "/in", **configs})
+    completed: SourceConfig = SOURCE.complete(config, before)
+    return completed.configs or {}
+
+
+def test_new_file_source_is_stored_with_keep_file() -> None:
+    assert stored({}) == {"inputDirectory": "/in", "keepFile": True}
+    assert stored({"processedFileSuffix": ".done"})["keepFile"] is False
+    assert stored({"keepFile": False})["keepFile"] is False
+
+
+def test_file_source_without_keep_file_in_its_record_goes_on_deleting_until_it_is_set() -> None:
+    old = SourceConfig(archive="builtin://file", configs={"inputDirectory": "/in"})
+    assert stored({"recurse": False}, old) == {"inputDirectory": "/in", "recurse": False}
+    assert stored({"keepFile": True}, old)["keepFile"] is True
+    assert "deletes the files in '/in'" in SOURCE.notice(old)
+    other = SourceConfig(archive="builtin://generator", configs={})
+    assert stored({}, other)["keepFile"] is True
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_warned"),
+    [
+        ({}, True), ({"keepFile": False}, True), ({"keepFile": True}, False), ({"tail": True}, False),
+        ({"processedFileSuffix": ".x"}, False),
+    ],
+)  # fmt: skip
+def test_only_a_file_source_that_deletes_has_a_notice(configs: dict[str, object], is_warned: bool) -> None:
+    config = SourceConfig(archive="builtin://file", configs={"inputDirectory": "/in", **configs})
+    assert bool(SOURCE.notice(config)) == is_warned

@@ -99,7 +99,7 @@ def test_shown_file_connectors_keep_files_and_take_lines(place: str, tmp_path: P
         connector: Any = find(kind, "file")
         config = read_config(connector.config, json.loads(configs) | {"path": str(tmp_path)})
         if kind == "source":
-            assert config.tail or config.keep_file
+            assert config.tail or connector().stored_defaults(config)["keepFile"]
             continue
         sink = connector()
         sink.open(config, context(name="public/default/file-lines", instance_id=0, parallelism=1))

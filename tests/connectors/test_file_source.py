@@ -8,10 +8,9 @@ import logging
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from magnetar.api.connector import Retry
@@ -20,74 +19,9 @@ from magnetar.connectors import file_source, file_text
 from magnetar.connectors.file_source import KEPT_MAX, FileSource, FileSourceConfig
 from magnetar.errors import InvalidConfig
 
+from tests.connectors.file_reading import Reading, add, files, prepared, put
 
-@pytest.fixture(autouse=True)
-def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No source waits, and each is closed."""
-    monkeypatch.setattr(file_source, "_IDLE_S", 0.0)
-    monkeypatch.setattr(file_source, "_SHORT_S", 0.0)
-    yield
-    while Reading.opened:
-        Reading.opened.pop().close()
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    directory = tmp_path / "in"
-    directory.mkdir()
-    return directory
-
-
-class Reading:
-    """A source at work, with its records acknowledged at once."""
-
-    opened: ClassVar[list[FileSource]] = []
-
-    def __init__(self, path: Path, position: Any = None, **configs: Any) -> None:
-        self.source = FileSource()
-        config = read_config(FileSourceConfig, {"path": str(path), "pollingInterval": 10} | configs)
-        self.source.check(config)
-        context: Any = SimpleNamespace(
-            position=position, instance_id=0, parallelism=1, logger=logging.getLogger("files")
-        )
-        self.source.open(config, context)
-        self.opened.append(self.source)
-
-    def lines(self, *, acknowledges: bool = True) -> list[Any]:
-        """Return all that there is now."""
-        found: list[bytes] = []
-        idle = 0
-        while idle < 2:
-            records = self.source.read()
-            idle = 0 if records else idle + 1
-            if not records:
-                self.source._looked_s = -1e9
-                continue
-            found += [record.value for record in records]
-            for record in records:
-                if acknowledges and record.acknowledge is not None:
-                    record.acknowledge()
-        return found
-
-    def position(self) -> Any:
-        return json.loads(json.dumps(self.source.snapshot()))
-
-    def close(self) -> Any:
-        self.source.close()
-        return self.position()
-
-
-def put(path: Path, count: int, *, text: str = "") -> list[bytes]:
-    lines = [f"{text or path.name} {number}".encode() for number in range(count)]
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return lines
-
-
-def add(path: Path, first: int, last: int) -> list[bytes]:
-    lines = [b"line %d of a log, and more of it" % number for number in range(first, last)]
-    with open(path, "ab") as file:
-        file.write(b"".join(line + b"\n" for line in lines))
-    return lines
+__all__ = ["files", "prepared"]
 
 
 # -- files that are finished -------------------------------------------------------------------------------------------
@@ -246,7 +180,7 @@ def test_text_of_another_encoding(files: Path) -> None:
         ({"numWorkers": 2}, "numWorkers must be 1"),
         ({"keepFile": True, "processedFileSuffix": ".x"}, "keepFile and processedFileSuffix exclude each other"),
         ({"tail": True, "processedFileSuffix": ".x"}, "tail and processedFileSuffix exclude each other"),
-        ({"fileFilter": "("}, "fileFilter '(' is no regular expression"),
+        ({"fileFilter": "("}, "fileFilter '(' is not a regular expression"),
         ({"path": ""}, "inputDirectory must not be empty"),
     ],
 )

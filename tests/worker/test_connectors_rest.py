@@ -8,10 +8,12 @@ import io
 import json
 import re
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from magnetar.web.deployments import NOTICE_HEADER
 
 from tests.support.eventually import eventually
 
@@ -329,3 +331,19 @@ async def test_definitions_are_those_of_pulsar(cluster: Cluster) -> None:
                 assert {"required", "defaultValue", "sensitive", "help"} <= set(field["attributes"])
     every = (await cluster.http.get("/admin/v2/worker/connectors")).json()
     assert {"console", "file", "generator", "http"} <= {one["name"] for one in every}
+
+
+async def test_file_source_keeps_files_by_default_and_says_so_if_it_deletes(cluster: Cluster, tmp_path: Path) -> None:
+    topic = cluster.topic("lines")
+    configs = {"inputDirectory": str(tmp_path)}
+    created = await deploy(cluster, "sources", "kept", archive="builtin://file", topicName=topic, configs=configs)
+    assert (created.status_code, NOTICE_HEADER in created.headers) == (204, False), created.text
+    config = (await cluster.http.get(f"{BASE}/sources/public/default/kept")).json()
+    assert config["configs"] == {**configs, "keepFile": True}
+    again = await cluster.deploy_connector("PUT", "sources", "kept", {"configs": configs})
+    assert again.json() == {"reason": "Update contains no change"}
+    deleting = {**configs, "keepFile": False}
+    changed = await cluster.deploy_connector("PUT", "sources", "kept", {"configs": deleting})
+    assert f"deletes the files in '{tmp_path}'" in changed.headers[NOTICE_HEADER]
+    created = await deploy(cluster, "sources", "gone", archive="builtin://file", topicName=topic, configs=deleting)
+    assert "set keepFile to true" in created.headers[NOTICE_HEADER]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from ...api.connector import Connector
 from ...api.connector_config import HIDDEN, read_config
 from ...api.connector_secrets import hidden, with_kept
 from ...config import connector_conversion as connectors
@@ -32,6 +33,8 @@ class Component:
         type: of its records.
         read: the config that a JSON object describes.
         check: raises InvalidConfig for a config with defaults that breaks a rule.
+        complete: the config to store, from a checked config and, for an update, the config before it.
+        notice: one line to show whoever created or changed a component with a config; empty for none.
         to_details: the record of a config.
         from_details: the config of a record.
         merge: the config after an update.
@@ -45,6 +48,8 @@ class Component:
     type: FunctionDetails.ComponentType
     read: Callable[[Json], Any]
     check: Callable[[Any], None]
+    complete: Callable[[Any, Any], Any]
+    notice: Callable[[Any], str]
     to_details: Callable[[Any], FunctionDetails]
     from_details: Callable[[FunctionDetails], Any]
     merge: Callable[[Any, Any], Any]
@@ -96,6 +101,36 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
         check_connector(
             connector, read_config(connector.config, config.configs or {}, config.secrets), is_exact=is_exact
         )
+
+
+def _complete(config: ConnectorConfig, before: ConnectorConfig | None, *, kind: str) -> ConnectorConfig:
+    """Return a connector's config with the defaults that are stored at creation.
+
+    An update of an older record, which does not have them, keeps the earlier defaults.
+    """
+    name = connectors.built_in(config)
+    if not name:
+        return config
+    connector, given = _installed(config, kind, name)
+    missing = connector.stored_defaults(given)
+    if before is not None and connectors.built_in(before) == name:
+        missing = {key: value for key, value in missing.items() if key in (before.configs or {})}
+    return replace(config, configs={**(config.configs or {}), **missing}) if missing else config
+
+
+def _notice(config: ConnectorConfig, *, kind: str) -> str:
+    """Return what an installed connector has to say about a stored config."""
+    name = connectors.built_in(config)
+    if not name:
+        return ""
+    connector, given = _installed(config, kind, name)
+    return connector.notice(given)
+
+
+def _installed(config: ConnectorConfig, kind: str, name: str) -> tuple[Connector, Any]:
+    """Return an installed connector and its configuration."""
+    connector = find(kind, name)()
+    return connector, read_config(connector.config, config.configs or {}, config.secrets)
 
 
 def _with_secrets_kept(sent: _C, configs: Json, secrets: Json) -> _C:
@@ -157,17 +192,20 @@ def _place(secret: Any) -> Any:
 
 
 FUNCTION = Component(
-    "Function", FunctionDetails.FUNCTION, conversion.read_function_config, _check_function, conversion.to_details,
+    "Function", FunctionDetails.FUNCTION, conversion.read_function_config, _check_function,
+    lambda config, before: config, lambda config: "", conversion.to_details,
     conversion.from_details, _merge_function, _shown_function, lambda config: "",
     "/admin/v3/functions", instance_status,
 )  # fmt: skip
 SOURCE = Component(
-    "Source", FunctionDetails.SOURCE, connectors.read_source_config, _check_source, connectors.to_details,
+    "Source", FunctionDetails.SOURCE, connectors.read_source_config, _check_source,
+    partial(_complete, kind="source"), partial(_notice, kind="source"), connectors.to_details,
     connectors.from_details, _merge, partial(_shown, kind="source"), connectors.built_in,
     "/admin/v3/sources", source_status,
 )  # fmt: skip
 SINK = Component(
-    "Sink", FunctionDetails.SINK, connectors.read_sink_config, _check_sink, connectors.to_details,
+    "Sink", FunctionDetails.SINK, connectors.read_sink_config, _check_sink,
+    partial(_complete, kind="sink"), partial(_notice, kind="sink"), connectors.to_details,
     connectors.from_details, _merge, partial(_shown, kind="sink"), connectors.built_in,
     "/admin/v3/sinks", sink_status,
 )  # fmt: skip

@@ -192,8 +192,7 @@ class Functions:
                 raise RequestRefused(400, self.component.clash(there.functionDetails))
         component = self.component
         try:
-            config = with_defaults(_named(component.read(deployment.config), name))
-            await _check(component, config)
+            config = await _checked(component, with_defaults(_named(component.read(deployment.config), name)), None)
         except InvalidConfig as exc:
             raise RequestRefused(400, str(exc)) from exc
         await self.prerequisites.check_machine(component.to_details(config))
@@ -216,6 +215,11 @@ class Functions:
         await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
 
+    async def notice(self, name: FunctionName) -> str:
+        """Return the line to show about a function that was just created or changed; empty for none."""
+        config = self.component.from_details(self.find(name).functionDetails)
+        return await asyncio.to_thread(self.component.notice, config)
+
     async def update(self, name: FunctionName, deployment: Deployment) -> int:
         """Change a function; what is not sent stays. Returns its new version."""
         return await self._deploy(name, deployment, self._changed_record)
@@ -235,10 +239,9 @@ class Functions:
             await self.state_plan.check_keep(existing)
         try:
             sent = _named(component.read(deployment.config), name)
-            config = component.merge(before, sent)
+            config = await _checked(component, component.merge(before, sent), before)
             has_package = deployment.upload is not None
             unchanged = config == before and not deployment.updates_auth
-            await _check(component, config)
             if unchanged and not has_package:
                 raise InvalidConfig("Update contains no change")
         except InvalidConfig as exc:
@@ -430,12 +433,17 @@ def states_of(metadata: FunctionMetaData) -> dict[int, FunctionState]:
     return {index: metadata.instanceStates.get(index, RUNNING) for index in range(metadata.functionDetails.parallelism)}
 
 
-async def _check(component: Component, config: Any) -> None:
-    """Raise InvalidConfig for a config that breaks a rule."""
+async def _checked(component: Component, config: Any, before: Any) -> Any:
+    """Return the config to store; raises InvalidConfig if it breaks a rule."""
     if component is FUNCTION:
         component.check(config)
-    else:
-        await asyncio.to_thread(component.check, config)  # may import a connector
+        return config
+    return await asyncio.to_thread(_checked_connector, component, config, before)  # may import a connector
+
+
+def _checked_connector(component: Component, config: Any, before: Any) -> Any:
+    component.check(config)
+    return component.complete(config, before)
 
 
 def _named(config: Any, name: FunctionName) -> Any:

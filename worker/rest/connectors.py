@@ -113,7 +113,7 @@ class ConnectorRoutes:
             if upload is not None:
                 await self.packages.discard(upload)
         await self.instances.settle(name, self.functions.find(name))
-        return deployed(version)
+        return deployed(version, await self.functions.notice(name))
 
     async def deregister(self, call: WorkerCall) -> None:
         """Delete a connector."""

@@ -19,8 +19,9 @@ from ...metadata.packages import PackageStore
 from ...web.answers import as_json
 from ...web.authenticated import METHOD
 from ...web.call import Query, takes
-from ...web.deployments import ROLLBACK_PARAMETER, VERSION_HEADER
+from ...web.deployments import NOTICE_HEADER, ROLLBACK_PARAMETER, VERSION_HEADER
 from ...wire.functions_pb2 import RUNNING, STOPPED, FunctionMetaData, FunctionState
+from ...wire.printable import one_line
 from ...wire.strict_json import NotJson, read_json
 from ..cluster.hand_over import REQUEST_ID_HEADER
 from ..functions.components import FUNCTION
@@ -376,9 +377,12 @@ def auth_data(functions: Functions, name: FunctionName) -> dict[str, int]:
     return {} if expires_s is None else {"authDataExpiresMs": int(expires_s * 1000)}
 
 
-def deployed(version: int) -> Response:
-    """Return 204 as Pulsar does, and in a header the version that was deployed."""
-    return Response(status_code=204, headers={VERSION_HEADER: str(version)})
+def deployed(version: int, notice: str = "") -> Response:
+    """Return 204 as Pulsar does, with the deployed version and a notice in headers."""
+    headers = {VERSION_HEADER: str(version)}
+    if notice:
+        headers[NOTICE_HEADER] = one_line(notice).encode("ascii", "backslashreplace").decode()
+    return Response(status_code=204, headers=headers)
 
 
 def deployment_of(form: Form, part: str, title: str) -> Deployment:

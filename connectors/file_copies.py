@@ -1,0 +1,78 @@
+"""Copies of files that grow: a log that was copied and truncated, or renamed and compressed, is not read again.
+
+A copy is recognised by the digest of its first bytes. In files below `HEAD_BYTES` these are few, and another file may
+well begin alike, such as a log with the same first line. So a short copy must also fit what became of the original:
+
+- A compressed file is a copy if the original is gone, or if both have the same length.
+- A plain file is a copy if the original was truncated after it was written.
+- A plain file of the same length and a similar name (``app.log.1`` or ``app-1.log`` beside ``app.log``) may be the
+  copy of an original that is about to be truncated. It is left for a later look until it is `UNDECIDED_S` old, and then
+  is another file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from .file_text import HEAD_BYTES, FileText, Place
+
+UNDECIDED_S = 30.0
+
+
+class Copies:
+    """Compares new files with those that were read; changes the places that are known."""
+
+    def __init__(self, known: dict[str, Place], is_tail: bool) -> None:
+        """Prepare.
+
+        Args:
+            known: places by file; that of a text that was truncated has the file's key, ``~`` and its digest.
+            is_tail: whether files grow.
+        """
+        self._known = known
+        self._is_tail = is_tail
+        self._cut_s: dict[str, float] = {}  # when a truncation was seen, in seconds since 1970
+        self._opened_s = time.time()
+
+    def cut(self, key: str) -> None:
+        """Take note that a file was truncated."""
+        place = self._known.pop(key)
+        if self._is_tail:
+            name = f"{key}~{place.head}"
+            self._known[name] = place
+            self._cut_s[name] = time.time()
+
+    def read_of(self, text: FileText, present: Mapping[str, str]) -> int | None:
+        """Return how far a text was read as that of another file, 0 if it was not; None if that is not decided yet.
+
+        Args:
+            text: of a file that was not read.
+            present: names of the files that are there, by key.
+        """
+        is_undecided = False
+        for key, place in reversed(self._known.items()):
+            if key.partition("~")[0] == text.key or not text.begins_like(place):
+                continue
+            if place.offset < HEAD_BYTES:
+                fits = self._fits(text, key, place, present)
+                is_undecided |= fits is None
+                if not fits:
+                    continue
+            if (offset := text.find(place, is_copy=True)) is not None:
+                return offset
+        return None if is_undecided else 0
+
+    def _fits(self, text: FileText, key: str, place: Place, present: Mapping[str, str]) -> bool | None:
+        """Return whether a short text can be a copy of another; None if that is not decided yet."""
+        if "~" in key:
+            return text.is_compressed or text.status.st_mtime <= self._cut_s.get(key, self._opened_s)
+        if text.is_compressed and key not in present:
+            return True
+        if not text.has_length(place.offset):
+            return False
+        if text.is_compressed:
+            return True
+        stem = present.get(key, "\0").lstrip(".").partition(".")[0]
+        is_recent = time.time() - text.status.st_mtime < UNDECIDED_S
+        return None if is_recent and text.path.name.lstrip(".").startswith(stem) else False

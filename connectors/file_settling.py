@@ -1,0 +1,142 @@
+"""What becomes of files that were read: each is removed once all its records are durable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ..api.connector import Record, Retry
+from .file_finding import Found
+from .file_removal import Finish, Identity, recover, remove
+
+STUCK_MAX = 1000
+"""Files that were read and cannot be removed, after which the source stops reading."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """A file on its way.
+
+    Attributes:
+        found: its names.
+        unsettled: reads whose records are not durable yet.
+        read: the file as it was read to its end; None before.
+    """
+
+    found: Found
+    unsettled: int = 0
+    read: Identity | None = None
+
+
+class Settling:
+    """Counts receipts for each file, and removes files.
+
+    Attributes:
+        pending: keys of files that were read to their ends and have records that are not durable yet.
+        stays: keys of files that were read to their ends and must not be removed.
+    """
+
+    def __init__(
+        self, finish: Finish | None, complain: Callable[[str], None], removed: Callable[[str], None], stays: set[str]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            finish: what becomes of a file; None to leave all as they are.
+            complain: is called with what cannot be removed.
+            removed: is called with the key of each file that was removed.
+            stays: keys of files that must not be removed, of an earlier start.
+        """
+        self.pending: set[str] = set()
+        self.stays = stays
+        self._finish = finish
+        self._complain = complain
+        self._removed = removed
+        self._stuck: set[str] = set()
+        self._on_the_way: dict[str, _Progress] = {}
+
+    @property
+    def is_removing(self) -> bool:
+        """Whether files are deleted or renamed."""
+        return self._finish is not None
+
+    def add(self, found: Found, records: Sequence[Record], read: Identity | None) -> None:
+        """Have a file removed when these and all earlier records of it are durable, if it was read to its end.
+
+        Args:
+            found: the file.
+            records: what the latest read of it returned; the last one gets an `Record.acknowledge`.
+            read: the file, if it was read to its end.
+        """
+        if self._finish is None:
+            return
+        progress = self._on_the_way.setdefault(found.key, _Progress(found))
+        progress.read = read
+        if read is not None:
+            self.pending.add(found.key)
+        if records:
+            progress.unsettled += 1
+            records[-1].acknowledge = partial(self._settled, progress)
+        elif not progress.unsettled:
+            self._end(progress)
+
+    def give_up(self, key: str) -> None:
+        """Forget a file that could not be read to its end."""
+        self._on_the_way.pop(key, None)
+
+    def _settled(self, progress: _Progress) -> None:
+        progress.unsettled -= 1
+        if not progress.unsettled:
+            self._end(progress)
+
+    def _end(self, progress: _Progress) -> None:
+        if progress.read is None:
+            return
+        key = progress.found.key
+        self.pending.discard(key)
+        if self._on_the_way.get(key) is progress:
+            del self._on_the_way[key]
+        self.remove(progress.found, progress.read)
+
+    def remove(self, found: Found, read: Identity) -> None:
+        """Remove all names of a file that was read, unless it must stay or has changed.
+
+        Raises:
+            Retry: too many files could not be removed.
+        """
+        if self._finish is None or found.key in self.stays or found.key in self._stuck:
+            return
+        is_gone = True
+        for path in (*found.others, found.path):  # symbolic links before their target
+            is_gone &= self._remove_name(path, found.key, read, self._finish)
+        if is_gone:
+            self._removed(found.key)
+
+    def _remove_name(self, path: Path, key: str, read: Identity, finish: Finish) -> bool:
+        try:
+            return remove(path, read, finish)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self._complain(f"{path} was read but cannot be removed: {error.strerror}; it stays and is not read again")
+            self._stuck.add(key)
+            if len(self._stuck) >= STUCK_MAX:
+                count = len(self._stuck)
+                raise Retry(f"{count} files cannot be removed: {error.strerror}: set keepFile to true") from error
+            return False
+
+    def recover(self, interrupted: Sequence[Path]) -> None:
+        """Finish removals that a crash has interrupted."""
+        for private in interrupted:
+            try:
+                recover(private, self._finish or _back)
+            except OSError as error:
+                self._complain(f"{private} cannot be removed: {error.strerror}")
+
+
+def _back(private: Path, name: str) -> None:
+    """Give a file that was read its name back: it is to stay now."""
+    os.rename(private, private.with_name(name))

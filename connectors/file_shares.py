@@ -1,0 +1,88 @@
+"""Which instance of the source ``file`` reads which files, and what their positions say about files by time.
+
+A file belongs to the instance whose number is the inode modulo the parallelism. A position holds the files that were
+read, and, where those are too many, a time: all files of the share whose status has not changed since are read. When
+the parallelism changes, files move to other instances, and so do their entries. A time moves with the share for which
+it is true.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..api.connector import Position
+
+
+class Share(NamedTuple):
+    """The files of one instance.
+
+    Attributes:
+        number: of the instance.
+        count: the parallelism.
+    """
+
+    number: int
+    count: int
+
+    def has(self, inode: int) -> bool:
+        """Return whether a file belongs to it."""
+        return inode % self.count == self.number
+
+    def meets(self, other: Share) -> bool:
+        """Return whether a file may belong to both."""
+        common = math.gcd(self.count, other.count)
+        return self.number % common == other.number % common
+
+    def includes(self, other: Share) -> bool:
+        """Return whether all files of the other belong to it too."""
+        return other.count % self.count == 0 and self.has(other.number)
+
+
+class ReadBefore(NamedTuple):
+    """A time, in nanoseconds since 1970, and the share of which all files with an earlier change were read."""
+
+    share: Share
+    time_ns: int
+
+    def covers(self, other: ReadBefore) -> bool:
+        """Return whether the other says nothing more."""
+        return self.time_ns >= other.time_ns and self.share.includes(other.share)
+
+    def says_read(self, status: os.stat_result) -> bool:
+        """Return whether a file was read."""
+        return status.st_ctime_ns <= self.time_ns and self.share.has(status.st_ino)
+
+
+def read_before(position: Any, share: Share) -> list[ReadBefore]:
+    """Return the times in the position of a share."""
+    own = [ReadBefore(share, position["before"])] if position.get("before") else []
+    return own + [ReadBefore(Share(number, count), time_ns) for number, count, time_ns in position.get("inherited", ())]
+
+
+def pruned(times: Iterable[ReadBefore]) -> list[ReadBefore]:
+    """Return times without those that others cover."""
+    kept: list[ReadBefore] = []
+    for time in sorted(set(times), key=lambda one: (one.time_ns, -one.share.count), reverse=True):
+        if not any(other.covers(time) for other in kept):
+            kept.append(time)
+    return kept
+
+
+def divide(positions: Sequence[Position], share: Share) -> dict[str, Any] | None:
+    """Return the position of a share from those of all instances of another parallelism; None if nothing was read."""
+    given = [(Share(number, len(positions)), one) for number, one in enumerate(positions) if one is not None]
+    if not given:
+        return None
+    files = {key: place for _, one in given for key, place in one.get("files", {}).items() if share.has(inode_of(key))}
+    stays = [key for _, one in given for key in one.get("stays", ()) if share.has(inode_of(key))]
+    times = [time for old, one in given for time in read_before(one, old) if time.share.meets(share)]
+    inherited = [(*time.share, time.time_ns) for time in pruned(times)]
+    return {"files": files} | ({"stays": stays} if stays else {}) | ({"inherited": inherited} if inherited else {})
+
+
+def inode_of(key: str) -> int:
+    """Return the inode in the key of a file, or of what a file had before it was cut."""
+    return int(key.partition("~")[0].rpartition(":")[2])
