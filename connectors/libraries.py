@@ -1,13 +1,59 @@
-"""Libraries that a connector needs and that an extra of Magnetar brings."""
+"""Libraries that connectors need beyond Magnetar's own, and the extras that install them.
+
+`LIBRARIES` is the one table of them. Create, update and localrun look libraries up with `missing`, without importing
+them; a connector imports its own with `need`.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 from ..errors import InvalidConfig
 
+
+class Libraries(NamedTuple):
+    """What one connector, or one format of it, needs.
+
+    Attributes:
+        extra: what installs them, as in ``magnetar[kafka]``.
+        modules: the names that are imported, without dots.
+    """
+
+    extra: str
+    modules: tuple[str, ...]
+
+
+LIBRARIES: Mapping[str, Libraries] = {
+    "delta": Libraries("delta", ("deltalake", "pyarrow")),
+    "elasticsearch": Libraries("elasticsearch", ("opensearchpy",)),
+    "file:parquet": Libraries("parquet", ("pyarrow",)),
+    "iceberg": Libraries("iceberg", ("pyiceberg", "pyarrow")),
+    "jdbc": Libraries("jdbc", ("sqlalchemy",)),
+    "jdbc:postgresql": Libraries("jdbc", ("psycopg",)),
+    "jdbc:mysql": Libraries("jdbc", ("pymysql",)),
+    "jdbc-poll": Libraries("jdbc", ("sqlalchemy",)),
+    "jdbc-poll:postgresql": Libraries("jdbc", ("psycopg",)),
+    "jdbc-poll:mysql": Libraries("jdbc", ("pymysql",)),
+    "kafka": Libraries("kafka", ("confluent_kafka",)),
+    "mongodb": Libraries("mongodb", ("pymongo", "bson")),
+    "mqtt": Libraries("mqtt", ("paho",)),
+    "nats": Libraries("nats", ("nats",)),
+    "opensearch": Libraries("elasticsearch", ("opensearchpy",)),
+    "postgres-cdc": Libraries("postgres-cdc", ("psycopg",)),
+    "rabbitmq": Libraries("rabbitmq", ("pika",)),
+    "redis": Libraries("redis", ("redis",)),
+    "redis-streams": Libraries("redis", ("redis",)),
+    "s3:s3": Libraries("s3", ("boto3", "botocore", "urllib3")),
+    "s3:parquet": Libraries("s3", ("pyarrow",)),
+    "websocket": Libraries("websocket", ("websockets",)),
+}
+"""By connector. A part behind a colon is a format, or the scheme of a path or database URL."""
+
 _PACKAGES = {
+    "bson": "pymongo",
     "confluent_kafka": "confluent-kafka",
     "nats": "nats-py",
     "opensearchpy": "opensearch-py",
@@ -16,6 +62,20 @@ _PACKAGES = {
     "sqlalchemy": "SQLAlchemy",
 }
 """Names of packages by that of their module, where the two differ."""
+
+
+def missing(connector: str, variants: Iterator[str]) -> str:
+    """Return which libraries of a connector are not installed and how to install them, or an empty text.
+
+    Args:
+        connector: its name in the register.
+        variants: formats and schemes that its configuration names.
+    """
+    found = [LIBRARIES[key] for key in (connector, *(f"{connector}:{one}" for one in variants)) if key in LIBRARIES]
+    absent = dict.fromkeys(
+        _package(module) for libraries in found for module in libraries.modules if find_spec(module) is None
+    )
+    return _text(connector, " and ".join(absent), found[0].extra) if absent else ""
 
 
 def need(extra: str, module: str, connector: str = "") -> Any:
@@ -32,10 +92,14 @@ def need(extra: str, module: str, connector: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        top = module.partition(".")[0]
         is_absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         cause = "" if is_absent else f" ({error})"
-        raise InvalidConfig(
-            f"the connector {connector or extra} needs {_PACKAGES.get(top, top)}{cause}:"
-            f" pip install 'magnetar[{extra}]'"
-        ) from error
+        raise InvalidConfig(_text(connector or extra, _package(module.partition(".")[0]) + cause, extra)) from error
+
+
+def _package(module: str) -> str:
+    return _PACKAGES.get(module, module)
+
+
+def _text(connector: str, packages: str, extra: str) -> str:
+    return f"the connector {connector} needs {packages}: pip install 'magnetar[{extra}]'"

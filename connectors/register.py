@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..api.connector import BatchSource, Connector, Sink, Source
 from ..api.connector_config import fields_of
 from ..errors import InvalidConfig
+from .libraries import missing
+from .sql_databases import sqlalchemy_url
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -131,6 +133,28 @@ def find(kind: str, name: str) -> type[Connector]:
     hint = f", but a {other} (`magnetar {other}s create`)" if any(known == name for known, _ in _targets(other)) else ""
     names = sorted({definition.name for definition in available(kind)})
     raise InvalidConfig(f"there is no {kind} {name!r}{hint}; installed are {', '.join(names)}")
+
+
+def missing_libraries(kind: str, name: str, config: Any) -> str:
+    """Return which libraries a configuration of a connector needs that are not installed here, or an empty text.
+
+    Args:
+        kind: ``source`` or ``sink``.
+        name: of the connector, or one of its aliases.
+        config: of it.
+    """
+    for known, built in BUILT_IN.items():
+        if name in (known, *built.aliases) and getattr(built, kind):
+            return missing(known, _variants(config))
+    return ""
+
+
+def _variants(config: Any) -> Iterator[str]:
+    """Yield the format that a configuration names, and the scheme of its path or database URL."""
+    yield getattr(config, "format", "")
+    yield str(getattr(config, "path", "")).partition("://")[0]
+    if url := getattr(config, "jdbc_url", ""):
+        yield sqlalchemy_url(url).partition(":")[0].partition("+")[0]
 
 
 def available(kind: str) -> list[Definition]:

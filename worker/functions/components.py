@@ -14,7 +14,7 @@ from ...config import connector_conversion as connectors
 from ...config import conversion, rules
 from ...config.connector_config import ConnectorConfig, SinkConfig, SourceConfig
 from ...config.function_config import EFFECTIVELY_ONCE, FunctionConfig
-from ...connectors.register import find
+from ...connectors.register import find, missing_libraries
 from ...errors import InvalidConfig
 from ...instance.connectors.loading import check_batching, check_connector
 from ...wire.functions_pb2 import FunctionDetails, FunctionMetaData, FunctionStatus
@@ -98,9 +98,10 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
         if class_name and class_name != own and not class_name.startswith("org.apache.pulsar."):
             raise InvalidConfig(f"className {class_name} is not the class of the installed {kind} {name}; leave it out")
         is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
-        check_connector(
-            connector, read_config(connector.config, config.configs or {}, config.secrets), is_exact=is_exact
-        )
+        given = read_config(connector.config, config.configs or {}, config.secrets)
+        check_connector(connector, given, is_exact=is_exact)
+        if reason := missing_libraries(kind, name, given):
+            raise InvalidConfig(reason)
 
 
 def _complete(config: ConnectorConfig, before: ConnectorConfig | None, *, kind: str) -> ConnectorConfig:
