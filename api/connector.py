@@ -57,6 +57,9 @@ class Record:
         acknowledge: of a source's record: called when it is durable, for systems that want each message confirmed; in
             the order in which records were read. With EFFECTIVELY_ONCE the position behind it is kept by then, too. It
             is not called where the instance dies before: what `ConnectorContext.position` is behind is durable.
+        refuse: of a source's record: called with the reason if it can never be a message, because it is too large for
+            example. Use it to answer the sender with an error. Without it the record goes to the dead-letter topic of
+            the source, and is acknowledged when it is durable there.
         fail: of a source's record: called when it could not be stored, so that it comes again. Neither is called any
             more once the connector was closed, and be it to be opened anew: what is not confirmed comes again then.
     """
@@ -71,6 +74,7 @@ class Record:
     sequence: int = 0
     acknowledge: Callable[[], object] | None = None
     fail: Callable[[], object] | None = None
+    refuse: Callable[[str], object] | None = None
 
 
 class Retry(MagnetarError):

@@ -21,24 +21,24 @@ class Share(NamedTuple):
 
     Attributes:
         number: of the instance.
-        count: the parallelism.
+        parallelism: how many instances there are.
     """
 
     number: int
-    count: int
+    parallelism: int
 
     def has(self, inode: int) -> bool:
         """Return whether a file belongs to it."""
-        return inode % self.count == self.number
+        return inode % self.parallelism == self.number
 
     def meets(self, other: Share) -> bool:
         """Return whether a file may belong to both."""
-        common = math.gcd(self.count, other.count)
+        common = math.gcd(self.parallelism, other.parallelism)
         return self.number % common == other.number % common
 
     def includes(self, other: Share) -> bool:
         """Return whether all files of the other belong to it too."""
-        return other.count % self.count == 0 and self.has(other.number)
+        return other.parallelism % self.parallelism == 0 and self.has(other.number)
 
 
 class ReadBefore(NamedTuple):
@@ -65,7 +65,7 @@ def read_before(position: Any, share: Share) -> list[ReadBefore]:
 def pruned(times: Iterable[ReadBefore]) -> list[ReadBefore]:
     """Return times without those that others cover."""
     kept: list[ReadBefore] = []
-    for time in sorted(set(times), key=lambda one: (one.time_ns, -one.share.count), reverse=True):
+    for time in sorted(set(times), key=lambda one: (one.time_ns, -one.share.parallelism), reverse=True):
         if not any(other.covers(time) for other in kept):
             kept.append(time)
     return kept

@@ -1,7 +1,11 @@
 """The source ``generator``: made-up records of typed fields, at a rate.
 
-A record is made of the seed and its number alone, so the same records come again after a start, or with the same seed:
-the position is a number. The time of a record is that of the first one and what the rate makes of its number.
+A record is made of the seed and its number alone, so the same records come again after a start, or with the same seed.
+The time of a record is that of the first one plus what the rate makes of its number.
+
+The instances take turns: of three, the second one makes the numbers 1, 4, 7 and so on. The position is how many turns an
+instance has had. After a change of parallelism the turns begin anew behind the highest number that was made, and what
+slower instances had not made by then is shared among the new ones.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from ..api.connector import EndOfInput, Record, Source, SourceContext
+from ..api.connector import EndOfInput, Position, Record, Source, SourceContext
 from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
 
@@ -85,7 +89,7 @@ class GeneratorSource(Source):
         self._is_clock = not config.start and not context.is_exact
         self._start = _time(config.start)
         self._gap = timedelta(seconds=1 / config.rate if config.rate else 0.001)
-        self._number = int(context.position or 0)
+        self._turns = _Turns.of(context.position)
         self._step = context.parallelism
         self._first = context.instance_id
         self._due_s = time.monotonic()
@@ -93,8 +97,8 @@ class GeneratorSource(Source):
     def read(self) -> list[Record] | None:
         """See `Source.read`."""
         config = self._config
-        first = self._number * self._step + self._first
-        if config.count and first >= config.count:
+        left = self._left()
+        if not left:
             raise EndOfInput(f"all {config.count} records are made")
         due = _BATCH_MAX
         if config.rate:
@@ -106,11 +110,19 @@ class GeneratorSource(Source):
                 return None
             due = min(int((now_s - self._due_s) / gap_s) + 1, _BATCH_MAX)
             self._due_s += due * gap_s
-        numbers = range(first, first + due * self._step, self._step)
-        if config.count:
-            numbers = numbers[: len(range(first, config.count, self._step))]
-        self._number += len(numbers)
+        numbers = left[:due]
+        self._turns = self._turns.behind(numbers)
         return list(map(self._record, numbers))
+
+    def _left(self) -> range:
+        """Return numbers of records that are to be made next, none at the end."""
+        while self._turns.rest:
+            first, stop, step = self._turns.rest[0]
+            if numbers := range(first, min(stop, self._config.count or stop), step):
+                return numbers
+            self._turns = self._turns._replace(rest=self._turns.rest[1:])
+        first = self._turns.next_of(self._first, self._step)
+        return range(first, self._config.count or first + _BATCH_MAX * self._step, self._step)
 
     def _record(self, number: int) -> Record:
         rng = random.Random(self._config.seed << 64 ^ number)  # noqa: S311 (made-up data)
@@ -121,9 +133,51 @@ class GeneratorSource(Source):
         of_key = value[key] if key else None
         return Record(text, of_key if of_key is None else str(of_key), event_time_ms=int(at.timestamp() * 1000))
 
-    def snapshot(self) -> int:
+    def snapshot(self) -> Position:
         """See `Source.snapshot`."""
-        return self._number
+        made = self._turns
+        return made.turns if made == _Turns(turns=made.turns) else made._asdict()
+
+    def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
+        """See `Source.divide`."""
+        count = len(positions)
+        turns = list(map(_Turns.of, positions))
+        following = [one.next_of(number, count) for number, one in enumerate(turns)]
+        frontier = max(following)
+        rest = [part for one in turns for part in one.rest]
+        rest += [(first, frontier, count) for first in following if first < frontier]
+        return _Turns(frontier, 0, rest[instance_id::parallelism])._asdict()
+
+
+class _Turns(NamedTuple):
+    """What an instance has made.
+
+    Attributes:
+        base: the number with which the turns began.
+        turns: how many it has had since.
+        rest: numbers before the base that it is to make first: first, stop and step of each range.
+    """
+
+    base: int = 0
+    turns: int = 0
+    rest: Sequence[tuple[int, int, int]] = ()
+
+    @classmethod
+    def of(cls, position: Position) -> _Turns:
+        """Return what a position says: None, a number of turns, or all attributes."""
+        return cls(**position) if isinstance(position, dict) else cls(turns=int(position or 0))
+
+    def next_of(self, instance_id: int, parallelism: int) -> int:
+        """Return the number of the next turn."""
+        return self.base + instance_id + self.turns * parallelism
+
+    def behind(self, numbers: range) -> _Turns:
+        """Return what has been made with these numbers, the first of the rest or else of the next turns."""
+        if not self.rest:
+            return self._replace(turns=self.turns + len(numbers))
+        (_, stop, step), *others = self.rest
+        first = numbers[-1] + step
+        return self._replace(rest=[(first, stop, step), *others] if first < stop else others)
 
 
 def _time(text: str) -> datetime:

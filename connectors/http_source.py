@@ -133,7 +133,7 @@ class _Receiver:
         # The loop's:
         self._waiting = 0
         self._waiting_bytes = 0
-        self._answers: set[asyncio.Future[bool]] = set()
+        self._answers: set[asyncio.Future[bool | str]] = set()
 
     # -- on the connector's thread --------------------------------------------------------------------------------
 
@@ -214,10 +214,12 @@ class _Receiver:
         if config.answer == "accepted":
             return _response(202, "accepted")
         try:
-            is_stored = await asyncio.wait_for(asyncio.shield(answer), config.timeout)
+            outcome = await asyncio.wait_for(asyncio.shield(answer), config.timeout)
         except TimeoutError:
             return self._busy(f"it is not stored after {config.timeout:g} s, and may be later")
-        return _response(200, "stored") if is_stored else self._busy("it is not known to be stored")
+        if isinstance(outcome, str):
+            return _response(422, f"the record was refused: {outcome}")
+        return _response(200, "stored") if outcome else self._busy("it is not known to be stored")
 
     def _refusal(self, request: Request) -> Response | None:
         """Return why a request is not taken, before its body is read."""
@@ -269,17 +271,17 @@ class _Receiver:
     def _busy(self, text: str) -> Response:
         return _response(503, text, {"Retry-After": str(self._config.retry_after)})
 
-    def _enqueue(self, record: Record, size: int) -> asyncio.Future[bool]:
-        """Leave a record for `take`, and return what says whether it is durable."""
+    def _enqueue(self, record: Record, size: int) -> asyncio.Future[bool | str]:
+        """Leave a record for `take`; the future says whether it is durable, or why it was refused."""
         loop = self._loop
-        answer: asyncio.Future[bool] = loop.create_future()
+        answer: asyncio.Future[bool | str] = loop.create_future()
         self._answers.add(answer)
         self._waiting += 1
         self._waiting_bytes += size
 
-        def settled(is_stored: bool) -> None:
+        def settled(outcome: bool | str) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle, answer, is_stored)
+                loop.call_soon_threadsafe(_settle, answer, outcome)
 
         def leave(_: object) -> None:
             self._answers.discard(answer)
@@ -289,15 +291,17 @@ class _Receiver:
         answer.add_done_callback(leave)
         record.acknowledge = lambda: settled(True)
         record.fail = lambda: settled(False)
+        if self._config.answer == "durable":  # else the sender has its answer, and the dead-letter topic the record
+            record.refuse = settled
         with self._changed:
             self._queue.append(record)
             self._changed.notify()
         return answer
 
 
-def _settle(answer: asyncio.Future[bool], is_stored: bool) -> None:
+def _settle(answer: asyncio.Future[bool | str], outcome: bool | str) -> None:
     if not answer.done():
-        answer.set_result(is_stored)
+        answer.set_result(outcome)
 
 
 def _fault_of(body: bytes) -> str:

@@ -5,6 +5,11 @@ so: after a crash more of what it read comes again, and nothing is lost.
 
 Each write names the version that it builds on. Where the stored one is another, a later instance of this number was
 faster, and this one stops: a position that moves back would have the records between read again.
+
+Positions of a source that divides them (`Source.divide`) belong to an epoch, which ends when the parallelism changes.
+The first instance of the new parallelism rewrites all positions of the epoch before, so that no earlier instance can
+keep one any more, and stores the new epoch. Each new instance then takes its part of them. A position that was not kept
+in an epoch is still the part of the epoch before that.
 """
 
 from __future__ import annotations
@@ -12,23 +17,29 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ...api.connector import Position
 from ...errors import BadVersion, FencedByPosition, MagnetarError, StateRefused, StateStoreUnavailable
-from ...state.client import TableClient
+from ...state.client import TableClient, Value
 from ...tasks import Backoff, Retry
 from ..core import InstanceCore
 from ..identity import table_of
 
 PAUSE_S = 0.25
 _ATTEMPTS = 3
+_EPOCHS = b"__positions__"
+"""Key of the epochs: the parallelism of each, and the version of the function that began the last one."""
 LOAD_TIMEOUT_S = 60.0
 _NOBODY = (
     "the position is not kept, and the next start begins anew: no state store is known; give workers its address as"
     " stateStorageServiceUrl: bk://host:port, and localrun as --state-storage-service-url"
 )
+
+
+Divide: TypeAlias = Callable[[Sequence[Position], int, int], Position]
+"""`Source.divide`."""
 
 
 class Kept(NamedTuple):
@@ -66,7 +77,9 @@ class Positions:
         self._core = core
         self._client = TableClient(*spec.state_store) if spec.state_url else None
         self._table = table_of(spec.metadata)
-        self._key = f"__position__/{spec.instance_id}".encode()
+        self._version_deployed = spec.metadata.version
+        self._number, self._count = spec.instance_id, spec.details.parallelism
+        self._key = _key(0, self._number)
         self._writer = os.urandom(8).hex()
         self._version = 0
         self._newest: Kept | None = None
@@ -74,28 +87,99 @@ class Positions:
         self._is_new = asyncio.Event()
         self._writing = asyncio.Lock()
 
-    async def load(self) -> Kept:
+    async def load(self, divide: Divide | None = None) -> Kept:
         """Return the position that was kept last, that of the beginning if none was.
+
+        Args:
+            divide: of the source; None if each position belongs to the number of its instance.
 
         Raises:
             StateStoreUnavailable: the state store did not answer for `LOAD_TIMEOUT_S`.
+            FencedByPosition: an instance of a later version, with another parallelism, has begun.
         """
         if self._client is None:
             return Kept()
         retry = Retry((StateStoreUnavailable,), Backoff(0.1, 2.0), LOAD_TIMEOUT_S)
-        stored = await retry.call(self._read)
-        return (
-            Kept()
-            if stored is None
-            else Kept(json.dumps(stored["position"], separators=(",", ":")), stored["records"], stored["partitions"])
-        )
+        if divide is None:
+            return await retry.call(self._load_own) or Kept()
+        return await retry.call(lambda: self._load_divided(divide))
+
+    async def _load_own(self) -> Kept | None:
+        stored = await self._read()
+        if stored is None or "position" not in stored:
+            return None
+        return Kept(_json(stored["position"]), stored["records"], stored["partitions"])
 
     async def _read(self) -> Any:
         """Return what is stored, None if nothing is, and take its version for the one to build on."""
-        assert self._client is not None
-        (value,) = await asyncio.to_thread(self._client.read, self._table, [self._key])
-        self._version = 0 if value is None else value.version
+        (value,) = await self._values([self._key])
+        self._version = _version_of(value)
         return None if value is None else json.loads(value.data)
+
+    async def _values(self, keys: list[bytes]) -> list[Value | None]:
+        assert self._client is not None
+        return await asyncio.to_thread(self._client.read, self._table, keys)
+
+    # -- epochs ---------------------------------------------------------------------------------------------------
+
+    async def _load_divided(self, divide: Divide) -> Kept:
+        counts = await self._enter()
+        epoch = len(counts) - 1
+        self._key = _key(epoch, self._number)
+        kept = await self._load_own()
+        if kept is None and epoch:
+            kept = Kept(_json(await self._part(divide, counts, self._number)))
+        return kept or Kept()
+
+    async def _enter(self) -> list[int]:
+        """Return the parallelism of each epoch, with that of this instance at the end."""
+        for _ in range(_ATTEMPTS + self._count):
+            (value,) = await self._values([_EPOCHS])
+            stored: Any = {"counts": [], "version": 0} if value is None else json.loads(value.data)
+            counts: list[int] = stored["counts"]
+            if counts and counts[-1] == self._count:
+                return counts
+            if stored["version"] > self._version_deployed:
+                raise FencedByPosition(
+                    f"a later version of {self._core.spec.key} with {counts[-1]} instances has begun, and this instance"
+                    " must stop"
+                )
+            if counts:
+                await self._fence(len(counts) - 1, counts[-1])
+            data = _json({"version": self._version_deployed, "counts": [*counts, self._count]}).encode()
+            try:
+                await self._store(_EPOCHS, data, _version_of(value))
+            except BadVersion:
+                continue  # another new instance was faster
+            return [*counts, self._count]
+        raise StateStoreUnavailable(f"the epochs of positions changed {_ATTEMPTS + self._count} times")
+
+    async def _fence(self, epoch: int, count: int) -> None:
+        """Rewrite the positions of an epoch, so that its instances fail when they next keep one."""
+        for key in (_key(epoch, number) for number in range(count)):
+            while True:
+                (value,) = await self._values([key])
+                stored = {} if value is None else json.loads(value.data)
+                try:
+                    await self._store(key, _json(stored | {"writer": self._writer}).encode(), _version_of(value))
+                except BadVersion:
+                    continue
+                break
+
+    async def _part(self, divide: Divide, counts: Sequence[int], number: int) -> Position:
+        """Return where an instance of the last of some epochs begins that has kept no position there."""
+        *before, count = counts
+        values = await self._values([_key(len(before) - 1, one) for one in range(before[-1])])
+        positions: list[Position] = []
+        for one, value in enumerate(values):
+            stored = {} if value is None else json.loads(value.data)
+            if "position" in stored:
+                positions.append(stored["position"])
+            else:
+                positions.append(await self._part(divide, before, one) if len(before) > 1 else None)
+        return await asyncio.to_thread(divide, positions, number, count)
+
+    # -- keeping --------------------------------------------------------------------------------------------------
 
     def keep(self, kept: Kept, then: Callable[[], None]) -> None:
         """Keep a position, soon.
@@ -158,10 +242,9 @@ class Positions:
 
     async def _put(self, data: bytes) -> int:
         """Write what is to be stored, and return its version."""
-        assert self._client is not None
         for _ in range(_ATTEMPTS):
             try:
-                return await asyncio.to_thread(self._client.put, self._table, self._key, data, self._version)
+                return await self._store(self._key, data, self._version)
             except BadVersion:
                 stored = await self._read()
                 if stored is not None and stored["writer"] != self._writer:
@@ -170,6 +253,10 @@ class Positions:
                     ) from None
                 # The answer to an earlier write was lost, or the state store begins anew.
         raise StateStoreUnavailable(f"the version of the position changed {_ATTEMPTS} times")
+
+    async def _store(self, key: bytes, data: bytes, version: int) -> int:
+        assert self._client is not None
+        return await asyncio.to_thread(self._client.put, self._table, key, data, version)
 
     async def close(self) -> None:
         """Let go of the connection, and say so if the last position is not kept."""
@@ -181,3 +268,16 @@ class Positions:
             )
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
+
+
+def _key(epoch: int, number: int) -> bytes:
+    """Return the key of a position."""
+    return f"__position__/{epoch}/{number}".encode() if epoch else f"__position__/{number}".encode()
+
+
+def _version_of(value: Value | None) -> int:
+    return 0 if value is None else value.version
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

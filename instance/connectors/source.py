@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, SupportsIndex
 
 from ...api.connector import EndOfInput, Record, Source
@@ -39,6 +40,7 @@ from ..publish_request import MESSAGE_BYTES_MAX, MessageOptions, PublishRequest
 from ..stopping import InstanceStopping
 from .positions import Kept
 from .session import AWAY, ConnectorSession
+from .source_letters import SourceLetters
 from .transform import Transform
 from .values import WrongRecord, encoded
 
@@ -60,7 +62,8 @@ class ReadBatch:
         opening: of the connector, in which they were read.
         size: bytes of the entries.
         entries: they as entries, each with the number of its partition.
-        others: those that name another topic.
+        others: those that name another topic, and dead letters.
+        refused: reasons why records can never be messages, by their index; of those that have `Record.refuse`.
         tickets: of them, once they are published.
         then: called when they are settled; on the event loop.
         waiting_for: receipts that are missing; the event loop's.
@@ -74,6 +77,7 @@ class ReadBatch:
     size: int = 0
     entries: list[tuple[int, OutgoingEntry]] = field(default_factory=list)
     others: list[PublishRequest] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
     tickets: list[Ticket] = field(default_factory=list)
     then: Callable[[], None] | None = None
     waiting_for: int = 0
@@ -104,7 +108,7 @@ class Outlet(Protocol):
         """Send a batch."""
 
     def leave_out(self, text: str) -> None:
-        """Count and log that a record is left out."""
+        """Count and log that a record cannot be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,13 @@ class SourceReader:
     """
 
     def __init__(
-        self, source: Source, session: ConnectorSession, serde: SerDe, compression: Compression, outlet: Outlet
+        self,
+        source: Source,
+        session: ConnectorSession,
+        serde: SerDe,
+        compression: Compression,
+        outlet: Outlet,
+        letters: SourceLetters,
     ) -> None:
         """Prepare.
 
@@ -140,12 +150,14 @@ class SourceReader:
             serde: encodes values.
             compression: of entries.
             outlet: takes what was read.
+            letters: makes dead letters of records that cannot be messages.
         """
         self._source = source
         self._session = session
         self._serde = serde
         self._compression = compression
         self._outlet = outlet
+        self._letters = letters
         self._transform: Transform | None = None
         self._settled: deque[ReadBatch] = deque()
         self._at = Kept()
@@ -214,8 +226,10 @@ class SourceReader:
         """Call back for the records that are settled."""
         while self._settled:
             batch = self._settled.popleft()
-            for record in batch.records:
+            for index, record in enumerate(batch.records):
                 call = record.acknowledge if batch.error is None else record.fail
+                if batch.refused and batch.error is None and index in batch.refused and record.refuse is not None:
+                    call = partial(record.refuse, batch.refused[index])
                 if call is not None:
                     self._session.call_back(batch.opening, call)
 
@@ -223,7 +237,7 @@ class SourceReader:
 
     def _encode(self, batch: ReadBatch, first: int) -> None:
         """Make entries of the records of a batch, the first of which has the number ``first``."""
-        records = self._transformed(batch.records)
+        records = self._transformed(batch)
         for run in self._plain_run(records, first) or self._runs(batch, records, first):
             payloads = run.payloads
             headers = run.headers if any(run.headers) else None
@@ -237,15 +251,31 @@ class SourceReader:
                 )
                 batch.entries.append((run.partition, entry))
 
-    def _transformed(self, records: Sequence[Record]) -> Sequence[Record | None]:
-        """Return what is sent of records, None for one that is dropped."""
+    def _transformed(self, batch: ReadBatch) -> Sequence[Record | None]:
+        """Return what is sent of the records of a batch, None for one that is dropped."""
         if self._transform is None:
-            return records
+            return batch.records
         failures: list[Failure] = []
-        outputs = self._transform.outputs(records, failures)
+        outputs = self._transform.outputs(batch.records, failures)
         for failure in failures:
-            self._outlet.leave_out(f"a record is left out: {text_of(failure.error)}")
+            self._leave_out(batch, failure.position, batch.records[failure.position], text_of(failure.error))
         return outputs
+
+    def _leave_out(self, batch: ReadBatch, index: int, record: Record, reason: str) -> None:
+        """Send a record that cannot be a message to the dead-letter topic, or have its sender receive an error.
+
+        Args:
+            batch: that the record belongs to.
+            index: of the record in it.
+            record: what was to be sent of it.
+            reason: why it cannot be.
+        """
+        if batch.records[index].refuse is not None:
+            batch.refused[index] = reason
+            self._outlet.leave_out(f"a record is refused: {reason}")
+            return
+        batch.others += self._letters.requests(record, reason)
+        self._outlet.leave_out(f"a record goes to the dead-letter topic: {reason}")
 
     def _plain_run(self, given: Sequence[Record | None], first: int) -> list[_Run]:
         """Return records as one run if nothing is odd about any of them; else none."""
@@ -263,15 +293,19 @@ class SourceReader:
             headers = _headers(records)
         except Exception:  # noqa: BLE001  whatever a SerDe raises; found again one by one
             return []
-        return [] if max(map(len, payloads)) > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
+        largest = max(map(len, payloads)) + max(map(len, headers), default=0)
+        return [] if largest > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
 
     def _runs(self, batch: ReadBatch, records: Sequence[Record | None], first: int) -> Iterator[_Run]:
         """Yield records in runs, one by one, without those that are stored, and those that cannot be sent."""
         stored, is_exact = self._to.stored, self._to.is_exact
         open_runs: dict[int, _Run] = {}
         for number, record in enumerate(records, first):
-            message = None if record is None else self._message(record)
-            if record is None or message is None:
+            if record is None:
+                continue
+            message = self._message(record)
+            if isinstance(message, str):
+                self._leave_out(batch, number - first, record, message)
                 continue
             payload, header = message
             if record.topic:
@@ -294,21 +328,18 @@ class SourceReader:
             run.headers.append(header)
         yield from open_runs.values()
 
-    def _message(self, record: Record) -> tuple[bytes, bytes] | None:
-        """Return a record as a message; None if it cannot be one."""
+    def _message(self, record: Record) -> tuple[bytes, bytes] | str:
+        """Return a record as a message, or why it cannot be one."""
         try:
             payload = NO_VALUE if record.value is None else encoded([record.value], self._serde)[0]
             header = _header(record)
         except WrongRecord:
             raise
         except Exception as error:  # noqa: BLE001  whatever a SerDe raises
-            self._outlet.leave_out(f"a record is left out: {type(error).__name__}: {error}")
-            return None
-        if len(payload) > MESSAGE_BYTES_MAX:
-            self._outlet.leave_out(
-                f"a record of {len(payload)} bytes is left out: a message has at most {MESSAGE_BYTES_MAX}"
-            )
-            return None
+            return f"{type(error).__name__}: {error}"
+        if len(payload) + len(header) > MESSAGE_BYTES_MAX:
+            size = len(payload) + len(header)
+            return f"the record has {size} bytes, and a message at most {MESSAGE_BYTES_MAX}"
         return payload, header
 
 

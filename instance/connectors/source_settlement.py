@@ -53,9 +53,10 @@ from ..stopping import InstanceStopping
 from .batch_source import TaskReader, TaskTopic
 from .context import InstanceContext
 from .loading import load_connector, load_trigger
-from .positions import Positions
+from .positions import Divide, Positions
 from .session import ConnectorSession
 from .source import Destination, ReadBatch, SourceReader
+from .source_letters import SourceLetters
 from .transform import load_transform
 from .values import BytesSerDe
 
@@ -82,6 +83,7 @@ class SourceSettlement:
         self._publisher = Publisher(core)
         self._task_topic = TaskTopic(core) if is_batch(core.spec.details) else None
         self._positions = Positions(core)
+        self._divide: Divide | None = None
         self._outputs: list[Output] = []
         self._session: ConnectorSession | None = None
         self._link: StateLink | None = None
@@ -124,6 +126,8 @@ class SourceSettlement:
             source: Source = self._task_reader(connector, home)
         else:
             source = cast(Source, connector)
+        if type(source).divide is not Source.divide:
+            self._divide = source.divide
         logger = instance_logger(spec)
         context = self._context = InstanceContext(spec, core.stats, logger, secrets, self._is_stopping)
         session = self._session = ConnectorSession(source, config, context, logger)
@@ -132,7 +136,7 @@ class SourceSettlement:
         name = spec.details.sink.serDeClassName
         serde = load_serde(home, name) if name else BytesSerDe()
         compression = compression_of(spec)
-        reader = self._reader = SourceReader(source, session, serde, compression, self)
+        reader = self._reader = SourceReader(source, session, serde, compression, self, SourceLetters(spec.details))
         context.state = self.session()
         reader.use(load_transform(spec, home, core.stats, self, context.state))
 
@@ -227,7 +231,7 @@ class SourceSettlement:
         if self._task_topic is not None:
             await self._task_topic.open()
         core.opening = "position of the source"
-        kept, count = await self._positions.load(), len(self._outputs)
+        kept, count = await self._positions.load(self._divide), len(self._outputs)
         if self._is_exact and kept.partitions not in (0, count):
             raise InvalidConfig(
                 f"output topic {topic} has {count} partitions and had {kept.partitions}; with EFFECTIVELY_ONCE their"

@@ -320,3 +320,125 @@ def test_tail_is_for_one_instance(files: Path) -> None:
     context: Any = SimpleNamespace(position=None, instance_id=0, parallelism=2, logger=logging.getLogger("files"))
     with pytest.raises(InvalidConfig, match="tail follows rotation, which one instance alone can"):
         source.open(read_config(FileSourceConfig, {"path": str(files), "tail": True}), context)
+
+
+@pytest.mark.parametrize("while_stopped", [True, False])
+@pytest.mark.parametrize("count", [1, 5])
+def test_short_log_that_is_copied_and_truncated_is_read_once(files: Path, count: int, while_stopped: bool) -> None:
+    log = files / "app.log"
+    expected = add(log, 0, count)
+    reading = Reading(files, tail=True)
+    found = reading.lines()
+    position = reading.close() if while_stopped else None
+    more = add(log, count, count + 2)  # not read before the copy
+    shutil.copy(log, files / "app.log.1")
+    os.truncate(log, 0)
+    fresh = add(log, 100, 102)
+    if while_stopped:
+        reading = Reading(files, position, tail=True)
+    found += reading.lines()
+    assert sorted(found) == sorted(expected + more + fresh)
+    assert Reading(files, reading.close(), tail=True).lines() == []
+
+
+def test_short_copy_that_is_seen_before_the_truncation_is_read_once(files: Path) -> None:
+    log = files / "app.log"
+    expected = add(log, 0, 3)
+    reading = Reading(files, tail=True)
+    assert reading.lines() == expected
+    shutil.copy(log, files / "app.log.1")
+    assert reading.lines() == []
+    os.truncate(log, 0)
+    assert reading.lines() == []
+    more = add(log, 3, 4)
+    assert reading.lines() == more
+    assert Reading(files, reading.close(), tail=True).lines() == []
+
+
+@pytest.mark.parametrize("while_stopped", [True, False])
+def test_short_log_that_is_renamed_and_compressed_is_read_once(files: Path, while_stopped: bool) -> None:
+    log = files / "app.log"
+    expected = add(log, 0, 3)
+    reading = Reading(files, tail=True)
+    assert reading.lines() == expected
+    position = reading.close() if while_stopped else None
+    log.rename(files / "app.log.1")
+    fresh = add(log, 10, 12)
+    (files / "app.log.1.gz").write_bytes(gzip.compress((files / "app.log.1").read_bytes()))
+    (files / "app.log.1").unlink()
+    if while_stopped:
+        reading = Reading(files, position, tail=True)
+    assert reading.lines() == fresh
+    assert Reading(files, reading.close(), tail=True).lines() == []
+
+
+def test_short_log_that_begins_like_another_loses_nothing(files: Path) -> None:
+    """The same first line is no proof of a copy: not after a truncation, and not in an older compressed log."""
+    log = files / "app.log"
+    log.write_bytes(b"started\n")
+    (files / "app.log.9.gz").write_bytes(gzip.compress(b"started\nan older line\n"))
+    reading = Reading(files, tail=True)
+    assert sorted(reading.lines()) == [b"an older line", b"started", b"started"]
+    os.truncate(log, 0)
+    assert reading.lines() == []
+    log.write_bytes(b"started\nagain\n")
+    assert reading.lines() == [b"started", b"again"]
+    os.utime(log, (4e9, 4e9))
+    (files / "other.log").write_bytes(b"started\nother\n")
+    os.utime(files / "other.log", (4e9, 4e9))  # written after the truncation
+    assert reading.lines() == [b"started", b"other"]
+
+
+# -- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+def rows_of(reading: Reading) -> list[Any]:
+    return [json.loads(value) for value in reading.lines()]
+
+
+def test_csv_has_an_object_for_each_row(files: Path) -> None:
+    (files / "1").write_bytes('\ufeffa,ü,a\r\n1,"x\ny",2\r\n\r\n3\r\n4,5,6,7'.encode())
+    (files / "2.gz").write_bytes(gzip.compress(b"a\n1\n"))
+    assert rows_of(Reading(files, format="csv", keepFile=True)) == [
+        {"a": "1", "ü": "x\ny", "a_2": "2"}, {"a": "3", "ü": None, "a_2": None},
+        {"a": "4", "ü": "5", "a_2": "6", "more": ["7"]}, {"a": "1"},
+    ]  # fmt: skip
+
+
+def test_csv_options_are_those_of_s3(files: Path) -> None:
+    (files / "1").write_bytes(b"1;2\n3;4;5\n")
+    assert rows_of(Reading(files, format="csv", csvDelimiter=";", csvHeader=False)) == [
+        {"column1": "1", "column2": "2"}, {"column1": "3", "column2": "4", "column3": "5"},
+    ]  # fmt: skip
+    with pytest.raises(InvalidConfig, match=r"csvDelimiter '::' must be one character"):
+        Reading(files, csvDelimiter="::")
+    with pytest.raises(InvalidConfig, match="tail is for lines"):
+        Reading(files, format="csv", tail=True)
+
+
+def test_csv_row_that_cannot_be_read_costs_that_row_and_the_file_stays(
+    files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files / "1").write_bytes(b'a,b\n1,2\ncaf\xe9,3\n4,"no end\n5,6\n')
+    assert rows_of(Reading(files, format="csv", keepFile=False)) == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
+    assert "the row in line 3 is left out: it is not valid UTF-8" in caplog.text
+    assert "the row in line 4 is left out: a quote has no end" in caplog.text
+    assert (files / "1").exists()
+    (files / "2").write_bytes(b"a\ncaf\xe9\n")
+    assert rows_of(Reading(files / "2", format="csv", keepFile=True, encoding="latin-1")) == [{"a": "café"}]
+
+
+def test_csv_goes_on_inside_a_file(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_text, "READ_BYTES", 100)
+    expected = [{"n": str(number), "text": f"first\nsecond {number}"} for number in range(200)]
+    lines = [f'{row["n"]},"{row["text"]}"\n' for row in expected]
+    (files / "1").write_text("n,text\n" + "".join(lines))
+    found: list[Any] = []
+    position: Any = None
+    for _ in range(100):
+        reading = Reading(files, position, format="csv", keepFile=True)
+        for _ in range(3):
+            found += [json.loads(record.value) for record in reading.source.read() or ()]
+        position = reading.close()
+    once = {row["n"]: row for row in found}
+    assert list(once.values()) == expected  # a row that was read in part is read again, and perhaps its neighbours

@@ -214,3 +214,23 @@ async def test_a_record_that_is_not_durable_in_time_is_answered_so(port: int, ht
 def test_bad_settings_are_refused_by_name(configs: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidConfig, match=text):
         HttpSource().check(read_config(HttpSourceConfig, configs))
+
+
+@pytest.mark.parametrize(("answer", "status"), [("durable", 422), ("accepted", 202)])
+async def test_refused_record_is_an_error_for_its_sender(
+    port: int, http: httpx.AsyncClient, answer: str, status: int
+) -> None:
+    source = Open(port, answer=answer)
+    try:
+        sending = asyncio.create_task(http.post(source.url, content="1"))
+        (record,) = await source.records(1)
+        if answer == "durable":
+            record.refuse("the transform function raised")
+        else:
+            assert record.refuse is None  # its sender has an answer already: it goes to the dead-letter topic
+        found = await sending
+        assert found.status_code == status
+        if answer == "durable":
+            assert found.json() == {"reason": "the record was refused: the transform function raised"}
+    finally:
+        await source.close()

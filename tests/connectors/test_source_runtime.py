@@ -322,7 +322,7 @@ async def test_live_position_is_kept_as_it_was_when_it_was_asked_for(
     assert sources.notes("open")[1] == ["open", {"number": 1000}]
 
 
-async def test_records_that_cannot_be_sent_are_left_out_alone(
+async def test_records_that_cannot_be_sent_go_to_the_dead_letter_topic(
     client: AsyncClient, sources: Sources, topic: str
 ) -> None:
     code = """
@@ -343,9 +343,35 @@ async def test_records_that_cannot_be_sent_are_left_out_alone(
     assert status.running
     await instance.stop(10)
     log = sources.spec().log_file.read_text()
-    assert log.count("a record is left out") == 3
+    assert log.count("a record goes to the dead-letter topic") == 4
     assert "event_time_ms -1 is no number of milliseconds since 1970" in log
-    assert "a record of 6000000 bytes is left out" in log
+    assert "the record has 6000000 bytes, and a message at most" in log
+    letters = await receive(client, f"{topic}-out-f-DLQ", 5)
+    assert [letter.data for letter in letters[:2]] == [b"no \\ud800", "ä".encode()]
+    assert letters[1].key == "k\\ud800"
+    assert [letter.properties["PART"] for letter in letters[2:4]] == ["1 of 2", "2 of 2"]
+    assert b"".join(letter.data for letter in letters[2:4]) == b"x" * 6_000_000
+    assert (letters[4].data, letters[4].properties["FUNCTION"]) == (b"wrong time", "public/default/f")
+    assert "UnicodeEncodeError" in letters[0].properties["EXCEPTION"]
+
+
+async def test_sender_of_a_record_that_cannot_be_sent_receives_the_reason(
+    client: AsyncClient, sources: Sources, topic: str
+) -> None:
+    code = """
+    last = 3
+    def record(self, number):
+        value = "bad \\ud800" if number == 1 else f"good {number}"
+        return Record(value, acknowledge=lambda: self.note("ack", number), refuse=lambda reason: self.note("refused", reason))
+"""
+    instance = await sources.runtime.start(sources.spec(code))
+    messages = await receive(client, f"{topic}-out", 2)
+    assert [message.data for message in messages] == [b"good 0", b"good 2"]
+    await until(noted(sources, "ack", 2))
+    await instance.stop(10)
+    ((_, reason),) = sources.notes("refused")
+    assert "surrogates not allowed" in reason
+    assert sources.notes("ack") == [["ack", 0], ["ack", 2]]
 
 
 @pytest.mark.parametrize(
@@ -368,7 +394,7 @@ async def test_a_record_of_a_wrong_type_ends_the_instance_and_is_not_lost(
 """
     instance = await sources.runtime.start(sources.spec(code))
     assert said in await instance.wait()
-    assert "a record is left out" not in sources.spec().log_file.read_text()
+    assert "goes to the dead-letter topic" not in sources.spec().log_file.read_text()
     good = "    last = 3\n    def record(self, number):\n        return Record('good' if number < 2 else 'mended')\n"
     instance = await sources.runtime.start(sources.spec(good))
     messages = await receive(client, f"{topic}-out", 3)

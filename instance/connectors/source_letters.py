@@ -1,0 +1,83 @@
+"""Dead letters of a source: records that can never be messages of the output, with the reason.
+
+They go to ``<output topic>-<source>-DLQ``. A letter has the value, the key, the properties and the event time of the
+record, as far as a message can express them, and the properties ``FUNCTION`` (the source) and ``EXCEPTION`` (the
+reason). A value that is too large for one message is sent in parts; their property ``PART`` says ``1 of 3``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ...api.connector import Record
+from ...wire.function_letters import EXCEPTION, FUNCTION
+from ...wire.functions_pb2 import FunctionDetails
+from ..acks.dead_letters import EXCEPTION_CHARS_MAX, DeadLetters
+from ..publish_request import MessageOptions, PublishRequest
+
+PART = "PART"
+PROPERTIES_CHARS_MAX = 8_000
+"""Of the properties and of the key of a record that its letter has; what is beyond is left out of it."""
+PART_BYTES_MAX = 4 << 20
+"""Bytes of the value in one letter."""
+
+
+class SourceLetters:
+    """Makes the dead letters of one source."""
+
+    def __init__(self, details: FunctionDetails) -> None:
+        """Prepare.
+
+        Args:
+            details: of the source.
+        """
+        self._name = f"{details.tenant}/{details.namespace}/{details.name}"
+        self._topic = DeadLetters("", details.name, "").topic_of(details.sink.topic)
+
+    def requests(self, record: Record, reason: str) -> Iterator[PublishRequest]:
+        """Yield the letters of a record.
+
+        Args:
+            record: that cannot be a message.
+            reason: why.
+        """
+        payload = _bytes_of(record.value)
+        properties: dict[str, str] = {}
+        size = 0
+        for name, value in dict(record.properties or {}).items():
+            text, content = _text_of(name), _text_of(value)
+            size += len(text) + len(content)
+            if size <= PROPERTIES_CHARS_MAX:
+                properties[text] = content
+        properties |= {FUNCTION: self._name, EXCEPTION: _text_of(reason)[:EXCEPTION_CHARS_MAX]}
+        count = max(-(-len(payload) // PART_BYTES_MAX), 1)
+        for number in range(count):
+            if count > 1:
+                properties = properties | {PART: f"{number + 1} of {count}"}
+            options = MessageOptions(properties=properties)
+            if record.key is not None:
+                options["key"] = _text_of(record.key)[:PROPERTIES_CHARS_MAX]
+            if isinstance(record.event_time_ms, int) and 0 < record.event_time_ms < 1 << 63:
+                options["event_time_ms"] = record.event_time_ms
+            part = payload[number * PART_BYTES_MAX : (number + 1) * PART_BYTES_MAX]
+            yield PublishRequest(self._topic, part, options=options)
+
+
+def _bytes_of(value: Any) -> bytes:
+    if value is None:
+        return b""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if not isinstance(value, str):
+        try:
+            value = json.dumps(value, ensure_ascii=False, default=repr)
+        except (ValueError, TypeError, RecursionError):
+            value = object.__repr__(value)
+    return _text_of(value).encode()
+
+
+def _text_of(value: Any) -> str:
+    """Return a value as text that is valid UTF-8."""
+    return str(value).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,124 @@
+"""Positions move with what is read when the parallelism of a source changes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from magnetar.api.connector import EndOfInput
+from magnetar.connectors import file_shares, file_source
+from magnetar.connectors.file_shares import ReadBefore, Share, pruned
+from magnetar.connectors.file_source import FileSource
+from magnetar.connectors.generator_source import GeneratorSource
+
+from tests.connectors.direct import Direct, DirectContext
+from tests.connectors.file_reading import Reading, files, prepared, put
+
+__all__ = ["files", "prepared"]
+
+
+@pytest.fixture
+def seed() -> int:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return seed
+
+
+def stored(position: Any) -> Any:
+    return json.loads(json.dumps(position))
+
+
+def divided(source: Any, positions: list[Any], count: int) -> list[Any]:
+    return [stored(source.divide(positions, number, count)) for number in range(count)]
+
+
+# -- generator ---------------------------------------------------------------------------------------------------------
+
+
+def made(number: int, count: int, position: Any, reads: int) -> tuple[list[int], Any]:
+    """Let one instance read so often; return what it has made, and its position."""
+    context = DirectContext(number, count, position=position)
+    direct = Direct(GeneratorSource(), {"rate": 0, "count": 12_000, "fields": {"n": "sequence"}}, context)
+    numbers: list[int] = []
+    for _ in range(reads):
+        with contextlib.suppress(EndOfInput):
+            numbers += [json.loads(record.value)["n"] for record in direct.call(direct.connector.read)]
+    return numbers, stored(direct.connector.snapshot()) if reads else position
+
+
+def test_generator_makes_every_number_once_through_changes_of_parallelism(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr("magnetar.connectors.generator_source._BATCH_MAX", 97)
+    found: Counter[int] = Counter()
+    positions: list[Any] = [None]
+    for count in (1, 3, 1, 2, 7, 2, *(rng.randint(1, 6) for _ in range(6)), 1):
+        if count != len(positions):
+            positions = divided(GeneratorSource(), positions, count)
+        for number in range(count):
+            numbers, positions[number] = made(number, count, positions[number], rng.randint(0, 4))
+            found.update(numbers)
+    numbers, _ = made(0, 1, positions[0], 1000)
+    found.update(numbers)
+    assert found == Counter(range(12_000))
+
+
+def test_generator_takes_a_position_that_is_a_number() -> None:
+    numbers, position = made(1, 3, 10, 1)
+    assert numbers[:2] == [31, 34]
+    assert position == 10 + len(numbers)
+
+
+# -- file --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("configs", [{"keepFile": True}, {"keepFile": False}, {"processedFileSuffix": ".done"}])
+def test_every_file_is_read_once_through_changes_of_parallelism(
+    files: Path, monkeypatch: pytest.MonkeyPatch, seed: int, configs: dict[str, Any]
+) -> None:
+    """With instances that lag, files that come meanwhile, and more files than a position holds."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(file_source, "KEPT_MAX", 8)
+    expected: Counter[bytes] = Counter()
+    found: Counter[bytes] = Counter()
+    positions: list[Any] = [None]
+    for step, count in enumerate((2, 1, 3, 1, *(rng.randint(1, 5) for _ in range(5)), 1)):
+        for number in range(rng.randint(5, 40)):
+            expected.update(put(files / f"{step:02}-{number}", 2))
+        if count != len(positions):
+            positions = divided(FileSource(), positions, count)
+        for number in range(count):
+            reading = Reading(files, positions[number], (number, count), **configs)
+            for _ in range(rng.choice((0, 3, 15, 200))):
+                reading.source._looked_s = -1e9
+                records = reading.source.read() or []
+                found.update(record.value for record in records)
+                for record in records:
+                    if record.acknowledge is not None:
+                        record.acknowledge()
+            positions[number] = reading.close()
+    found.update(Reading(files, positions[0], **configs).lines())
+    assert found == expected
+
+
+def test_positions_stay_small_through_many_changes(files: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    times = [ReadBefore(Share(number := rng.randrange(8), 8), rng.randrange(1000)) for _ in range(200)]
+    kept = pruned([*times, ReadBefore(Share(0, 2), 2000)])
+    assert len(kept) <= 5
+    for time in times:
+        assert any(one.covers(time) for one in kept), (number, time)
+
+
+def test_share_of_an_instance_is_found_by_inode() -> None:
+    share = Share(1, 3)
+    assert [share.has(inode) for inode in range(5)] == [False, True, False, False, True]
+    assert file_shares.inode_of("7") == file_shares.inode_of("66:7") == file_shares.inode_of("7~ab") == 7
+    assert Share(0, 2).meets(Share(1, 3))
+    assert not Share(0, 2).meets(Share(1, 4))
