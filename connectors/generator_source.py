@@ -3,9 +3,9 @@
 A record is made of the seed and its number alone, so the same records come again after a start, or with the same seed.
 The time of a record is that of the first one plus what the rate makes of its number.
 
-The instances take turns: of three, the second one makes the numbers 1, 4, 7 and so on. The position is how many turns an
-instance has had. After a change of parallelism the turns begin anew behind the highest number that was made, and what
-slower instances had not made by then is shared among the new ones.
+The instances take turns: of three, the second one makes the numbers 1, 4, 7 and so on. The position is how many turns
+an instance has had. After a change of parallelism the turns restart after the highest number that was made, and the
+new instances share the numbers that slower instances had not made by then.
 """
 
 from __future__ import annotations

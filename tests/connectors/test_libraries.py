@@ -53,7 +53,8 @@ REQUIRED: dict[str, Any] = {
     "influxdbUrl": "http://localhost:8086", "url": "http://localhost", "mongoUri": "mongodb://localhost",
     "elasticSearchUrl": "http://localhost:9200", "amqpUri": "amqp://localhost", "bootstrapServers": "localhost:9092",
     "redisHosts": "localhost:6379", "inputDirectory": "/in", "outputDirectory": "/out", "jdbcUrl": "jdbc:sqlite:/x.db",
-    "hostname": "localhost", "port": 1, "columns": ["id"], "catalogProperties": {"type": "sql"}, "serviceUrl": "pulsar://localhost:6650", "path": "s3://b/p",
+    "hostname": "localhost", "port": 1, "columns": ["id"], "catalogProperties": {"type": "sql"},
+    "serviceUrl": "pulsar://localhost:6650", "path": "s3://b/p",
 }  # fmt: skip
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "jdbc": [{"jdbcUrl": "jdbc:postgresql://h/d"}, {"jdbcUrl": "jdbc:mysql://h/d"}, {"jdbcUrl": "jdbc:sqlite:/x.db"}],
@@ -88,6 +89,12 @@ def config_of(kind: str, name: str, settings: dict[str, Any]) -> Any:
     return read_config(config, required | settings)
 
 
+def open_it(connector: Any, config: Any) -> None:
+    opening = connector.open(config, DirectContext())
+    if opening is not None:
+        asyncio.run(opening)
+
+
 @pytest.mark.parametrize(("kind", "name", "settings"), list(cases()))
 def test_every_connector_names_what_is_missing_before_it_is_created(
     monkeypatch: pytest.MonkeyPatch, kind: str, name: str, settings: dict[str, Any]
@@ -106,9 +113,7 @@ def test_every_connector_names_what_is_missing_before_it_is_created(
         assert text.startswith(f"the connector {name} needs "), text
         assert text.endswith(f": pip install 'magnetar[{extra}]'"), text
         with pytest.raises(InvalidConfig, match="pip install"):
-            opening = connector.open(config, DirectContext())
-            if opening is not None:
-                asyncio.run(opening)
+            open_it(connector, config)
     else:
         assert not keys or name in ("file", "s3"), f"{name} has libraries, and none was looked for"
     assert missing_libraries(kind, "no such connector", config) == ""

@@ -362,7 +362,8 @@ async def test_sender_of_a_record_that_cannot_be_sent_receives_the_reason(
     last = 3
     def record(self, number):
         value = "bad \\ud800" if number == 1 else f"good {number}"
-        return Record(value, acknowledge=lambda: self.note("ack", number), refuse=lambda reason: self.note("refused", reason))
+        refuse = lambda reason: self.note("refused", reason)
+        return Record(value, acknowledge=lambda: self.note("ack", number), refuse=refuse)
 """
     instance = await sources.runtime.start(sources.spec(code))
     messages = await receive(client, f"{topic}-out", 2)
