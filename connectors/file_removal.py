@@ -86,8 +86,12 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
     return is_same
 
 
-def recover(private: Path, finish: Finish) -> None:
+def recover(private: Path, finish: Finish | None) -> None:
     """Finish the removal that a crash interrupted, or put the file back if it is not the one that was read.
+
+    Args:
+        private: its path now.
+        finish: what becomes of a file that was read; None to put it back too.
 
     Raises:
         OSError: the file cannot be removed.
@@ -102,7 +106,7 @@ def recover(private: Path, finish: Finish) -> None:
     if time.time() - status.st_ctime < _CRASHED_S:
         return
     name = found[4]
-    if identity_of(status) == Identity(*map(int, found.groups()[:3])):
+    if finish is not None and identity_of(status) == Identity(*map(int, found.groups()[:3])):
         finish(private, name)
     else:
         _put_back(private, private.with_name(name))

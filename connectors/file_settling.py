@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -132,11 +131,6 @@ class Settling:
         """Finish removals that a crash has interrupted."""
         for private in interrupted:
             try:
-                recover(private, self._finish or _back)
+                recover(private, self._finish)
             except OSError as error:
                 self._complain(f"{private} cannot be removed: {error.strerror}")
-
-
-def _back(private: Path, name: str) -> None:
-    """Give a file that was read its name back: it is to stay now."""
-    os.rename(private, private.with_name(name))
