@@ -8,6 +8,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Scaled:
             await self.receive(rng.randint(0, 3000), 5.0)
             await self.send("PUT", {"parallelism": count})
             if rng.random() < 0.7:
-                await eventually(lambda count=count: self.runs(count), f"{count} instances", 60)
+                await eventually(partial(self.runs, count), f"{count} instances", 60)
 
     async def runs(self, count: int) -> bool:
         status = (await self.http.get(f"{self.path}/status")).json()
