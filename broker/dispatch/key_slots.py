@@ -251,11 +251,10 @@ class StickyRanges(Selector[C]):
         """
         check_ranges(ranges)
         for first, last in ranges:
-            # Ranges do not overlap, so the one that begins last at or before ``last`` is the only one to look at.
-            index = self._index_of(last)
-            if index >= 0:
-                (_, high), owner = self._ranges[index]
-                if first <= high:
+            # Ranges do not overlap: the first in question is the one that begins at or before ``first``, or the next.
+            index = max(self._index_of(first), 0)
+            for (low, high), owner in self._ranges[index : index + 2]:
+                if first <= high and low <= last:
                     return owner
         return None
 
@@ -297,7 +296,7 @@ def check_ranges(ranges: Sequence[Range]) -> None:
     """Check the ranges that a consumer asks for.
 
     Raises:
-        ConsumerAssignError: there are none, one ends before it begins or is outside of the slots, or two overlap.
+        ConsumerAssignError: there are none, one ends before it begins, or two overlap.
     """
     if not ranges:
         raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
@@ -308,9 +307,6 @@ def check_ranges(ranges: Sequence[Range]) -> None:
     for (first, last), (low, high) in pairwise(ordered):
         if low <= last:
             raise ConsumerAssignError(f"Consumer's own ranges conflict: [{first},{last}] overlaps with [{low},{high}]")
-    for first, last in (ordered[0], ordered[-1]):
-        if first < 0 or last > SLOTS:
-            raise ConsumerAssignError(f"hash range [{first},{last}] is out of bounds: expected 0 to {SLOTS - 1}")
 
 
 def ranges_of(command: CommandSubscribe) -> list[Range]:
