@@ -20,7 +20,7 @@ class ClientConfig:
         backoff_initial_ms: first wait before a retry; doubles with each retry.
         backoff_max_ms: longest wait before a retry.
         max_redirects: how many times a lookup may be redirected to another broker.
-        listener_name: advertised listener of the brokers to connect to (`advertisedListeners`); empty for the default one.
+        listener_name: advertised listener of the brokers to connect to (`advertisedListeners`); empty for the default.
         description: added to the client version that brokers show.
         memory_limit_bytes: limit of pending messages of all producers together; 0 means no limit beside those of each
             producer. At the limit, ``block_if_queue_full`` of each producer decides.
