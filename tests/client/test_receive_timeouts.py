@@ -52,8 +52,8 @@ async def test_a_timeout_raises_and_the_next_message_is_still_received(
     receiving = await open_it(client, topic)
     with pytest.raises(OperationTimeout, match=r"within 0\.02 s"):
         await receiving.receive(timeout_millis=20)
-    schema = StringSchema() if "typed" in open_it.__name__ else None
-    producer = await client.create_producer(topic, schema=schema)
+    schema: Any = StringSchema() if "typed" in open_it.__name__ else None
+    producer: Any = await client.create_producer(topic, schema=schema)
     await producer.send("later" if schema else b"later")
     assert (await receiving.receive(timeout_millis=30_000)).data == b"later"
 
@@ -83,8 +83,8 @@ async def test_a_timeout_must_be_given_once_and_be_a_number_from_0(
 @pytest.mark.parametrize("open_it", KINDS)
 async def test_no_message_is_lost_to_timeouts(client: AsyncClient, topic: str, open_it: Opened) -> None:
     receiving = await open_it(client, topic)
-    schema = StringSchema() if "typed" in open_it.__name__ else None
-    producer = await client.create_producer(topic, ProducerConfig(batching=False), schema=schema)
+    schema: Any = StringSchema() if "typed" in open_it.__name__ else None
+    producer: Any = await client.create_producer(topic, ProducerConfig(batching=False), schema=schema)
     count = 200
 
     async def publish() -> None:
