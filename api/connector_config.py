@@ -18,6 +18,7 @@ own:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -178,8 +179,9 @@ def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str
 
     Args:
         config: its class.
-        given: the object; numbers and truth values may be texts, lists texts with commas, as Pulsar takes them.
-        secrets: values by name, each of a secret field.
+        given: the object; numbers and truth values may be texts, lists texts with commas, as Pulsar takes them, and
+            objects texts with JSON.
+        secrets: texts by name, each of a secret field.
 
     Raises:
         InvalidConfig: a field is unknown, missing, given twice or not of its kind; the message names it and all others
@@ -290,6 +292,9 @@ def _converted(field: Field, value: Any) -> Any:
             return list(value)
         raise ValueError("must be a list of texts")
     if field.type is dict:
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
         if isinstance(value, dict):
             return dict(value)
         raise ValueError("must be an object")

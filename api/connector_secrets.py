@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -66,7 +67,17 @@ def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: M
             found.update(_texts(value))
 
     compare("", {**given}, hidden(config, given))
-    return found | {value for key, value in secrets.items() if not _WHO.search(key)}
+    shown = {key: value for key, value in secrets.items() if not _WHO.search(key)}
+    return found.union(shown.values(), *map(_inside, shown.values()))
+
+
+def _inside(text: str) -> set[str]:
+    """Return the texts of a secret that is an object or a list as JSON."""
+    try:
+        value = json.loads(text) if text.startswith(("{", "[")) else None
+    except ValueError:
+        return set()
+    return set(_texts(value))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -16,9 +16,6 @@ from magnetar.cli.main import root
 from magnetar.cli.servers.config_file import BROKER_KEYS, STANDALONE_KEYS, STATE_KEYS, WORKER_KEYS
 
 from tests.support import settings_tables
-from tests.support.command import Answer, call
-from tests.support.servers import running
-from tests.support.waiting import wait_for
 
 ROOT = Path(magnetar.__file__).parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -108,27 +105,3 @@ def test_function_of_the_readme_is_the_example() -> None:
     assert block is not None
     example = (ROOT / "examples" / "sensors.py").read_text().split('"""', 2)[2]
     assert block[1].strip() == example.strip()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_commands_of_the_readme_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, as a reader pastes them."""
-    monkeypatch.chdir(ROOT)
-    block = next(block for block in BLOCK.findall((ROOT / "README.md").read_text()) if "magnetar standalone &" in block)
-    lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
-    assert lines[0] == ["standalone", "&"]
-    with running("standalone", tmp_path) as server:
-
-        def run(words: list[str]) -> Answer:
-            return call(*words, admin_url=server.web_url, service_url=server.service_url).ok()
-
-        for words in lines[1:]:
-            answer = run(words)
-            if words[0] == "functions" and words[1] == "create":
-                wait_for(
-                    lambda: run(["functions", "status", "--name", "alarm"]).json()["numRunning"], "running function"
-                )
-            if words[0] == "consume":
-                assert 'content:{"sensor": "roof", "value": 90, "usual": 20.0}' in answer.out
-        assert answer.json()["instances"][0]["status"]["numReceived"] == 21

@@ -59,19 +59,32 @@ A function for Magnetar: `{module}.py` is the function, `test_{module}.py` its t
 
 Test it, on a broker in memory:
 
-    python -m pytest
+```sh
+python -m pytest
+```
 
-Run it on a broker of this machine; paste what follows the first line once the log says `ready:`:
+Run it on a broker of this machine. Paste the commands behind the first one once its log says `ready:`.
 
-    magnetar standalone &
-    magnetar functions create --function-config-file function.yaml
-    magnetar produce {name}-in -m world
-    magnetar consume {name}-out -s readme -p Earliest
+```sh
+magnetar standalone &
+magnetar functions create --function-config-file function.yaml
+magnetar produce {name}-in -m world
+magnetar consume {name}-out -s readme -p Earliest
+```
 
-While you work on it, `localrun` takes the place of `create`: the function runs in the terminal, where `breakpoint()`
-stops:
+`consume` prints the greeting:
 
-    magnetar functions localrun --function-config-file function.yaml --reload
+```output
+content:Hello, world!
+```
+
+While you work on the function, delete it there and run it in the terminal with `localrun`. It starts again every time
+you save the file, and stops at a `breakpoint()`:
+
+```sh
+magnetar functions delete --name {name}
+magnetar functions localrun --function-config-file function.yaml --reload    # until Ctrl-C
+```
 """
 
 FILES = {

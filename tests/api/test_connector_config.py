@@ -91,6 +91,22 @@ def test_secrets_are_taken_out_of_texts() -> None:
     assert hide(text) == "***, ***, ***, ***, ***, abc, someone, postgres"
 
 
+def test_a_secret_that_is_an_object_is_given_as_json() -> None:
+    @dataclass
+    class Catalog:
+        properties: dict[str, str] = option("Settings.", secret=True)  # noqa: RUF009
+
+    given = '{"type": "sql", "password": "hushdeep"}'
+    assert read_config(Catalog, {}, {"properties": given}).properties == {"type": "sql", "password": "hushdeep"}
+    for wrong in ("[]", "{", "text"):
+        with pytest.raises(InvalidConfig) as caught:
+            read_config(Catalog, {}, {"properties": wrong})
+        assert str(caught.value) == "properties must be an object, not ***"
+    hide = Hiding()
+    hide.hide(secret_values(Catalog, {}, {"properties": given}))
+    assert hide("hushdeep") == "***"
+
+
 def test_a_class_that_is_no_configuration_is_named() -> None:
     class Plain:
         url: str

@@ -15,12 +15,57 @@ from pathlib import Path
 from typing import Any
 
 import magnetar
+from magnetar.api.connector import BatchSource
 from magnetar.api.connector_config import Field, fields_of, unsupported_by
 from magnetar.connectors.register import BUILT_IN, Built, find
 
 DIRECTORY = Path(magnetar.__file__).parent / "docs" / "connectors"
 KINDS = ("source", "sink")
 _PLACEHOLDERS: dict[type, object] = {str: "x", int: 1, float: 1.0, bool: False, list: ["x"], dict: {}}
+EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
+    ("cron", "source"): {"schedule": "*/5 * * * *"},
+    ("delta", "sink"): {"tablePath": "/tmp/orders-table"},
+    ("elasticsearch", "sink"): {"elasticSearchUrl": "http://localhost:9200"},
+    ("file", "source"): {"path": "/tmp/orders-in", "tail": True},
+    ("file", "sink"): {"path": "/tmp/orders-out"},
+    ("http", "source"): {"port": 10999},
+    ("http", "sink"): {"url": "http://localhost:10999"},
+    ("iceberg", "sink"): {
+        "table": "sales.orders",
+        "catalogProperties": {"type": "sql", "uri": "sqlite:////tmp/catalog.db", "warehouse": "file:///tmp/warehouse"},
+    },
+    ("influxdb", "sink"): {"influxdbUrl": "http://localhost:8086", "database": "shop"},
+    ("jdbc", "sink"): {"jdbcUrl": "jdbc:sqlite:/tmp/shop.db", "tableName": "orders"},
+    ("jdbc-poll", "source"): {
+        "jdbcUrl": "jdbc:sqlite:/tmp/shop.db", "tableName": "orders", "incrementingColumn": "id"
+    },
+    ("kafka", "source"): {"bootstrapServers": "localhost:9092", "topic": "orders", "groupId": "magnetar"},
+    ("kafka", "sink"): {"bootstrapServers": "localhost:9092", "topic": "orders"},
+    ("mongodb", "sink"): {"mongoUri": "mongodb://localhost:27017", "database": "shop", "collection": "orders"},
+    ("mqtt", "source"): {"serverHost": "localhost", "topics": ["orders/#"]},
+    ("mqtt", "sink"): {"serverHost": "localhost", "topic": "orders/{key}"},
+    ("nats", "source"): {"url": "nats://localhost:4222", "subject": "orders.>"},
+    ("nats", "sink"): {"url": "nats://localhost:4222", "subject": "orders.{key}"},
+    ("opensearch", "sink"): {"elasticSearchUrl": "http://localhost:9200"},
+    ("postgres-cdc", "source"): {
+        "database.hostname": "localhost", "database.dbname": "shop", "database.user": "replicator",
+        "database.password": "secret",
+    },
+    ("pulsar", "source"): {"serviceUrl": "pulsar://other.example:6650", "topics": ["orders"]},
+    ("pulsar", "sink"): {"serviceUrl": "pulsar://other.example:6650", "topic": "orders"},
+    ("rabbitmq", "source"): {"host": "localhost", "queueName": "orders"},
+    ("rabbitmq", "sink"): {"host": "localhost", "exchangeName": "orders"},
+    ("redis", "sink"): {"redisHosts": "localhost:6379"},
+    ("redis-streams", "source"): {"redisHosts": "localhost:6379", "streams": ["orders"]},
+    ("s3", "source"): {"path": "file:///tmp/orders-in"},
+    ("s3", "sink"): {"path": "s3://bucket/orders/", "endpoint": "http://localhost:9000"},
+    ("websocket", "source"): {"url": "ws://localhost:8765/orders"},
+}  # fmt: skip
+"""What the page of a connector sets in its example, by name and kind; secret fields are shown as secrets.
+`test_reference_pages.py` runs every command, so values have to be valid. A server that is away does no harm."""
+DIRECTORIES = {("file", "source"): "/tmp/orders-in", ("s3", "source"): "/tmp/orders-in"}
+"""Directories that have to be there before the command."""
+DISCOVERY = {"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": {"__CRON__": "0 * * * * *"}}
 _MADE = "<!-- Made by `make docs-connectors` from the options of the connector; change those. -->\n"
 
 
@@ -77,8 +122,15 @@ def section(name: str, kind: str) -> Iterator[str]:
     reason = _exact(name, kind)
     yield f"Effectively once: {f'no, {reason}' if reason else 'yes'}.\n"
     fields = fields_of(connector.config)
-    yield "```"
-    yield _example(name, kind, fields)
+    if is_batch := issubclass(connector, BatchSource):
+        yield (
+            "It is a batch source: `--batch-source-config` is required and says when it looks for new tasks. In the\n"
+            "example that is the beginning of each minute; `__CRON__` has the fields second, minute, hour, day of the\n"
+            'month, month and weekday. With `{"discoveryTriggererClassName": "immediate"}` it looks once: when it is\n'
+            "created, updated or started.\n"
+        )
+    yield "```sh"
+    yield _example(name, kind, fields, is_batch=is_batch)
     yield "```\n"
     if fields:
         yield "| field | type | default | meaning |"
@@ -95,17 +147,30 @@ def section(name: str, kind: str) -> Iterator[str]:
         yield ""
 
 
-def _example(name: str, kind: str, fields: tuple[Field, ...]) -> str:
-    required = {field.key: _PLACEHOLDERS[field.type] if field.type is not str else "…" for field in fields
-                if field.is_required and not field.secret}  # fmt: skip
-    secret = {field.key: "…" for field in fields if field.is_required and field.secret}
-    lines = [f"magnetar {kind}s create --{kind}-type {name} --name my-{name}"]
+def _example(name: str, kind: str, fields: tuple[Field, ...], *, is_batch: bool) -> str:
+    values = EXAMPLES.get((name, kind), {})
+    secret = {field.key for field in fields if field.secret}
+    lines = [f"magnetar {kind}s create --{kind}-type {name} --name {example_name(name, kind)}"]
     lines.append("    --destination-topic-name my-topic" if kind == "source" else "    --inputs my-topic")
-    if required:
-        lines.append(f"    --{kind}-config '{json.dumps(required, ensure_ascii=False)}'")
-    if secret:
-        lines.append(f"    --secrets '{json.dumps(secret, ensure_ascii=False)}'")
-    return " \\\n".join(lines)
+    for flag, given in (
+        (f"--{kind}-config", {key: value for key, value in values.items() if key not in secret}),
+        ("--batch-source-config", DISCOVERY if is_batch else {}),
+        ("--secrets", {key: _secret(value) for key, value in values.items() if key in secret}),
+    ):
+        if given:
+            lines.append(f"    {flag} '{json.dumps(given, ensure_ascii=False)}'")
+    made = f"mkdir -p {DIRECTORIES[name, kind]}\n" if (name, kind) in DIRECTORIES else ""
+    return made + " \\\n".join(lines)
+
+
+def _secret(value: Any) -> str:
+    """Return a secret as it is given: a text, which holds JSON where the field is an object."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def example_name(name: str, kind: str) -> str:
+    """Return the name that the page gives its source or sink: they share their names, so it has the kind in it."""
+    return f"{name}-{kind}"
 
 
 def _row(field: Field) -> str:

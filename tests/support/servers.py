@@ -43,6 +43,8 @@ class Server:
         command: everything after `python -m magnetar.cli`, without ports and ready file; its first word names the log.
         directory: where its ready file and log lie; the data directory is `directory / "data"`.
         addresses: what the ready file said.
+        environment: variables beside those of the test.
+        cwd: its working directory.
     """
 
     command: tuple[str, ...]
@@ -50,6 +52,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
     addresses: dict[str, str | int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    cwd: Path = ROOT
     _ports: Reserved | None = None
 
     @property
@@ -90,7 +93,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=ROOT,
+                cwd=self.cwd,
                 env={**os.environ, **self.environment},
             )
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -1,0 +1,103 @@
+"""Code blocks of the documentation: what each is, and what a reader does with it.
+
+The language of a block's fence says what becomes of it:
+
+- `sh`: commands, which are run in the order of the page.
+- `output`: what the `sh` block above it prints. `…` stands for anything, and lines may be missing between those shown.
+- `python`: run, unless the page tells the reader to save it.
+- `text`: a diagram or a listing. What looks like commands, such as a synopsis, has to say that it is not run.
+- others (`yaml`, `toml`, `json`, `sql`): data.
+
+A paragraph that ends with "as `NAME`:" tells the reader to save the block below it in the file NAME. A comment
+`<!-- not run: REASON -->` on the line above a block keeps it from being run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import magnetar
+
+ROOT = Path(magnetar.__file__).parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"\bas\s+`([\w./-]+)`:\s*\Z")
+NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
+COMMAND = re.compile(
+    r"^\s*(?:[A-Z_]+=\S+ )?(?:magnetar|curl|git|pip|pytest|python3?|apt-get|sudo|openssl)\s", re.MULTILINE
+)
+
+CHANGES_THE_MACHINE = re.compile(r"\b(?:apt(?:-get)?|git clone|make|npm|pip install|sudo|useradd)\b")
+"""Commands that no test runs: they install something, reach out to a registry, or need root."""
+OUTSIDE = re.compile(r"(?<![\w.:/}*])/(?!tmp/|dev/|admin/)\w")
+"""A path that is neither relative nor below /tmp."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block.
+
+    Attributes:
+        page: its file.
+        line: the number of the first line of its code.
+        language: of its fence; empty if that names none.
+        code: its text.
+        file_name: the file that the reader is told to save it in; empty for none.
+        not_run: why it is not run; empty if it is.
+    """
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    file_name: str = ""
+    not_run: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page, in their order."""
+    text = page.read_text()
+    for match in FENCE.finditer(text):
+        before = text[: match.start()]
+        not_run = NOT_RUN.search(before)
+        saved = SAVED.search(before)
+        yield Block(
+            page,
+            before.count("\n") + 2,
+            match[2],
+            re.sub(f"^{match[1]}", "", match[3], flags=re.MULTILINE),
+            saved[1] if saved else "",
+            not_run[1] if not_run else "",
+        )
+
+
+def commands_of(block: Block) -> Iterator[tuple[int, str]]:
+    """Yield each command of an `sh` block with its line number; a here-document and continued lines belong to it."""
+    lines: list[str] = []
+    for offset, line in enumerate(block.code.splitlines()):
+        if not lines and (not line.strip() or line.lstrip().startswith("#")):
+            continue
+        lines.append(line)
+        if line.endswith("\\") or is_open("\n".join(lines)):
+            continue
+        yield block.line + offset - len(lines) + 1, "\n".join(lines)
+        lines = []
+    if lines:
+        yield block.line + len(block.code.splitlines()) - len(lines), "\n".join(lines)
+
+
+def is_open(text: str) -> bool:
+    """Return whether a quote or a here-document goes on behind the text."""
+    here = re.search(r"<<-?\s*['\"]?(\w+)", text)
+    if here and not re.search(rf"^\s*{here[1]}$", text, re.MULTILINE):
+        return True
+    bare = re.sub(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.|(?:^|\s)#.*", "", text)
+    return not here and ("'" in bare or '"' in bare)

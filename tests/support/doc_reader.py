@@ -1,0 +1,321 @@
+"""A reader of the documentation, who pastes every command block of a page into a shell, in order.
+
+What differs from a reader's machine: servers listen on free ports, which replace the default ones in everything that
+the page says; `/tmp` and the home directory are the test's own; and the working directory is a checkout that has
+`examples/` alone.
+
+- `magnetar standalone &` and the other servers are started on those ports and waited for. A page that starts none finds
+  a `standalone` running. A `standalone` or `broker` replaces everything that ran before it.
+- A command whose comment mentions Ctrl-C gets a terminal of its own, has to print something, and is interrupted when
+  the page ends.
+- Every other command has to exit with 0 within `COMMAND_S`. A query whose output is shown is repeated until that comes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from .doc_blocks import ROOT, Block, blocks_of, commands_of
+from .ports import Reserved
+from .servers import PORT_FLAGS, Server, descendants, survivors
+from .waiting import wait_for
+
+COMMAND_S = 120.0
+OUTPUT_S = 60.0
+STOP_S = 30.0
+PORTS = {"--broker-port": 6650, "--web-port": 8080, "--worker-port": 6750, "--state-port": 4181}
+MORE_PORTS = (6651, 6751, 6752, 8443, 10999)
+QUERY = re.compile(r"\b(status|stats|list|get|show|logs|querystate|versions|peek|permissions|curl|cat|ls|tail)\b")
+ADDRESS = re.compile(r"(127\.0\.0\.1|localhost):(6650|8080)")
+
+
+class PageBroken(AssertionError):
+    """A command of a page failed; the message says where, which, and what it printed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A command and where the page shows it."""
+
+    page: str
+    line: int
+    command: str
+
+    def broken(self, what: str, output: str) -> PageBroken:
+        return PageBroken(f"{self.page}:{self.line}: {what}\n$ {self.command}\n{output}")
+
+
+class PageServer(Server):
+    """A server on the ports of a page, as far as its command names none."""
+
+    def _port_flags(self) -> list[str]:
+        return list(self.port_flags)
+
+    port_flags: tuple[str, ...] = ()
+
+
+class Terminal:
+    """A shell that runs one command after the other and keeps its variables and its directory."""
+
+    def __init__(self, directory: Path, environment: dict[str, str], scratch: Path) -> None:
+        self.directory = directory
+        self._scratch = scratch / "output"
+        self._bash = subprocess.Popen(
+            ["bash", "--norc"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, command: str, timeout_s: float = COMMAND_S) -> tuple[int | None, str]:
+        """Return the exit code, or None for a command that was not done in time, and everything that it printed."""
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        output = shlex.quote(str(self._scratch))
+        script = f"eval {shlex.quote(command)} >{output} 2>&1 </dev/null\nprintf '%s %s\\n' $? \"$PWD\"\n"
+        self._bash.stdin.write(script.encode())
+        self._bash.stdin.flush()
+        ready, _, _ = select.select([self._bash.stdout], [], [], timeout_s)
+        code = None
+        if ready:
+            status, _, directory = self._bash.stdout.readline().decode().strip().partition(" ")
+            code, self.directory = int(status), Path(directory)
+        return code, self._scratch.read_text(errors="replace")
+
+    def close(self) -> None:
+        """End the shell and what it has left in the background."""
+        below = descendants(self._bash.pid)
+        for process in (*below, self._bash):
+            process.kill()
+        self._bash.communicate()
+        survivors(below, STOP_S)
+
+
+class Reader:
+    """Runs pages in one directory, on servers that stay until `close`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._root = directory
+        self._temporary = directory / "tmp"
+        self._home = directory / "home"
+        self._log = directory / "log"
+        checkout = directory / "checkout"
+        for path in (self._temporary, self._home, self._log):
+            path.mkdir()
+        shutil.copytree(ROOT / "examples", checkout / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        numbers = (*PORTS.values(), *MORE_PORTS)
+        self._reserved = Reserved(len(numbers))
+        self.ports = dict(zip(numbers, self._reserved.numbers, strict=True))
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("MAGNETAR_", "PYTEST"))},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self._home),
+            "TMPDIR": str(self._temporary),
+            "MAGNETAR_SERVICE_URL": f"pulsar://127.0.0.1:{self.ports[6650]}",
+            "MAGNETAR_ADMIN_URL": f"http://127.0.0.1:{self.ports[8080]}",
+        }
+        self._terminal = Terminal(checkout, self._environment, self._log)
+        self._servers: list[PageServer] = []
+        self._interrupted: list[tuple[Place, subprocess.Popen[bytes], Path]] = []
+        self._running = 0
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._interrupt(judge=kind is None)
+        finally:
+            self._terminal.close()
+            self._stop_servers()
+
+    @property
+    def directory(self) -> Path:
+        """Where the page is read."""
+        return self._terminal.directory
+
+    def change_directory(self, directory: Path) -> None:
+        """Read on in another directory."""
+        self._terminal.run(f"cd {shlex.quote(str(directory))}")
+
+    @property
+    def admin_url(self) -> str:
+        """The REST interface of the page's server."""
+        return self._environment["MAGNETAR_ADMIN_URL"]
+
+    def read(self, page: Path) -> None:
+        """Run the blocks of a page that run, in order.
+
+        Raises:
+            PageBroken: names the command that failed.
+        """
+        printed = ""
+        last: Place | None = None
+        for block in blocks_of(page):
+            if block.not_run:
+                continue
+            if block.file_name:
+                self._save(block)
+            elif block.language == "sh":
+                printed, last = self._run_block(block)
+            elif block.language == "output" and last is not None:
+                self._compare(block, last, printed)
+            elif is_client(block):
+                self._run_python(block)
+
+    def localized(self, text: str) -> str:
+        """Return a text of the page with the ports and the directories of the test."""
+        numbers = "|".join(map(str, self.ports))
+        text = re.sub(rf"(?<![\w.])({numbers})(?![\w.])", lambda match: str(self.ports[int(match[1])]), text)
+        return re.sub(r"(?<![\w.])/tmp(?=/)", str(self._temporary), text)
+
+    def _save(self, block: Block) -> None:
+        file = self.directory / block.file_name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self.localized(block.code))
+
+    def _run_block(self, block: Block) -> tuple[str, Place | None]:
+        printed = ""
+        place = None
+        commands = list(commands_of(block))
+        for number, (line, text) in enumerate(commands):
+            place = Place(block.page.name, line, text)
+            command = self.localized(text)
+            if (server := server_of(command)) is not None:
+                if not text.rstrip().endswith("&") and number < len(commands) - 1:
+                    raise place.broken("holds up what follows: put & behind it, or end the block with it", "")
+                self._start(place, *server)
+            elif re.search(r"#.*Ctrl-C", text):
+                self._run_until_interrupted(place, command)
+            else:
+                printed += self._run(place, command)
+        return printed, place
+
+    def _run(self, place: Place, command: str) -> str:
+        if "magnetar" in command or ADDRESS.search(place.command):
+            self._serve(place)
+        code, output = self._terminal.run(command)
+        if code is None:
+            raise place.broken(f"did not end within {COMMAND_S:g} s", output)
+        if code != 0:
+            raise place.broken(f"exit code {code}", output + self._server_logs())
+        return output
+
+    def _run_python(self, block: Block) -> None:
+        file = self.directory / f"{block.page.stem}-block.py"
+        file.write_text("\n" * (block.line - 1) + self.localized(block.code))  # its lines are those of the page
+        self._serve(Place(block.page.name, block.line, "python"))
+        self._run(Place(block.page.name, block.line, "python"), f"python {file.name}")
+
+    def _run_until_interrupted(self, place: Place, command: str) -> None:
+        self._running += 1
+        log = self._log / f"terminal-{self._running}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                cwd=self.directory, env=self._environment, start_new_session=True,
+            )  # fmt: skip
+        self._interrupted.append((place, process, log))
+        wait_for(lambda: log.read_text() or process.poll() is not None, f"output of {place.command}", OUTPUT_S)
+
+    def _interrupt(self, *, judge: bool) -> None:
+        for place, process, log in self._interrupted:
+            ended_before = process.poll()
+            process.send_signal(signal.SIGINT)
+            try:
+                code = process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
+            output = log.read_text()
+            if judge and ended_before is not None:
+                raise place.broken(f"ended with {ended_before} before Ctrl-C", output)
+            if judge and (code not in (0, 130, -signal.SIGINT) or "Traceback" in output):
+                raise place.broken(f"ended with {code} on Ctrl-C", output)
+        self._interrupted.clear()
+
+    def _compare(self, shown: Block, place: Place, printed: str) -> None:
+        lines = [self.localized(line) for line in shown.code.splitlines()]
+        if missing_line(lines, printed) is None:
+            return
+        repeated = printed
+        deadline = time.monotonic() + OUTPUT_S
+        while QUERY.search(place.command) and time.monotonic() < deadline:
+            repeated = printed + self._run(place, self.localized(place.command))
+            if missing_line(lines, repeated) is None:
+                return
+        missing = missing_line(lines, repeated)
+        raise place.broken(f"the page shows in line {shown.line} that it prints {missing!r}; it printed:", repeated)
+
+    def _serve(self, place: Place) -> None:
+        if not self._servers:
+            self._start(place, {}, ["standalone"])
+
+    def _start(self, place: Place, variables: dict[str, str], words: list[str]) -> None:
+        kind, *flags = words
+        if kind in ("standalone", "broker"):
+            self._stop_servers()
+        directory = self._log / f"server-{len(list(self._log.iterdir()))}"
+        directory.mkdir()
+        server = PageServer(
+            (kind, *flags), directory, environment={**self._environment, **variables}, cwd=self.directory
+        )
+        given = {word.partition("=")[0] for word in flags}
+        free = [(flag, str(self.ports[PORTS[flag]])) for flag in PORT_FLAGS[kind] if flag not in given]
+        server.port_flags = tuple(word for pair in free for word in pair)
+        self._servers.append(server)
+        try:
+            server.start()
+        except AssertionError as error:
+            raise place.broken("the server did not start", str(error)) from error
+
+    def _stop_servers(self) -> None:
+        while self._servers:
+            self._servers.pop().stop()
+
+    def _server_logs(self) -> str:
+        return "".join(f"\nlog of {server.command[0]}:\n{server.log_tail()}" for server in self._servers)
+
+    def close(self) -> None:
+        """End everything that the pages have started."""
+        self.__exit__(None, None, None)
+
+
+def server_of(command: str) -> tuple[dict[str, str], list[str]] | None:
+    """Return the variables and the words behind `magnetar` of a command that starts a server, else None."""
+    words = shlex.split(command, comments=True)
+    variables = {}
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name, _, variables[name] = words.pop(0).partition("=")
+    words = [word for word in words if word != "&"]
+    return (variables, words[1:]) if words[:1] == ["magnetar"] and words[1:2] and words[1] in PORT_FLAGS else None
+
+
+def is_client(block: Block) -> bool:
+    """Return whether a block is a Python program that needs a server."""
+    return block.language == "python" and not block.file_name and ADDRESS.search(block.code) is not None
+
+
+def missing_line(shown: list[str], printed: str) -> str | None:
+    """Return the first line that was not printed behind those before it; None if all were.
+
+    Blanks count as one, and `…` stands for anything within a line.
+    """
+    lines = iter(printed.splitlines())
+    for line in filter(str.strip, shown):
+        parts = (r"\s+".join(map(re.escape, part.split())) for part in line.split("…"))
+        pattern = re.compile(r".*".join(parts))
+        if not any(pattern.search(one) for one in lines):
+            return line
+    return None
