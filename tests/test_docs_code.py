@@ -90,3 +90,40 @@ def test_output_follows_commands(block: Block) -> None:
 def test_commands_that_run_leave_the_machine_alone(block: Block) -> None:
     assert CHANGES_THE_MACHINE.search(block.code) is None, f"{block.where}: mark it `<!-- not run: REASON -->`"
     assert OUTSIDE.search(block.code) is None, f"{block.where}: use paths below /tmp, or relative ones"
+
+
+NOT_RUN = {
+    "CONTRIBUTING.md": ["targets to choose from; tests/test_make_targets.py reads them"],
+    "README.md": ["clones this repository and builds it"],
+    "docs/cli.md": [
+        "needs zsh and fish",
+        "names a host, a token and a certificate; docs/security.md has such commands on a server of its own",
+        *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
+    ],
+    "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
+    "docs/isolation.md": ["needs root, and adds a system user"],
+    "docs/spark.md": [
+        "installs from the package index",
+        "needs a broker with TLS and tokens",
+        "installs from the package index",
+        "needs jars of Delta; make test-spark-versions writes such tables",
+        "needs several machines; examples/spark/cluster.py starts all on one",
+    ],
+    "docs/tracing.md": ["installs from the package index"],
+    "examples/pipelines/kafka_to_kafka/README.md": [
+        *3 * ["needs a Kafka broker; make test-connectors runs this pipeline on one"]
+    ],
+    "examples/pipelines/postgres_to_database/README.md": [
+        "needs a PostgreSQL server; make test-connectors runs this pipeline on one"
+    ],
+    "examples/pipelines/webhooks_to_parquet/README.md": [
+        *2 * ["needs pyarrow; make test-connectors runs this pipeline"]
+    ],
+}
+"""Every block that no test runs, and why."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_blocks_that_are_not_run_are_listed(page: Path) -> None:
+    reasons = [block.not_run for block in blocks_of(page) if block.not_run]
+    assert reasons == NOT_RUN.get(page.relative_to(ROOT).as_posix(), [])

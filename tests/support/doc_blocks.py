@@ -27,10 +27,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("exam
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"\bas\s+`([\w./-]+)`:\s*\Z")
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
-COMMAND = re.compile(
-    r"^\s*(?:[A-Z_]+=\S+ )?(?:magnetar|curl|git|pip|pytest|python3?|apt-get|sudo|openssl)\s", re.MULTILINE
-)
-
+COMMAND = re.compile(r"^\s*(?:[A-Z_]+=\S+ )?(?:magnetar|curl|git|pip|pytest|python3?|openssl)\s| --[a-z]", re.MULTILINE)
+"""What looks like a command."""
 CHANGES_THE_MACHINE = re.compile(r"\b(?:apt(?:-get)?|git clone|make|npm|pip install|sudo|useradd)\b")
 """Commands that no test runs: they install something, reach out to a registry, or need root."""
 OUTSIDE = re.compile(r"(?<![\w.:/}*])/(?!tmp/|dev/|admin/)\w")

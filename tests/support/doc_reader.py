@@ -103,14 +103,14 @@ class Terminal:
 class Reader:
     """Runs pages in one directory, on servers that stay until `close`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._root = directory
+    def __init__(self, directory: Path, *standalone_flags: str) -> None:
+        self._standalone_flags = standalone_flags
         self._temporary = directory / "tmp"
         self._home = directory / "home"
         self._log = directory / "log"
         checkout = directory / "checkout"
         for path in (self._temporary, self._home, self._log):
-            path.mkdir()
+            path.mkdir(parents=True)
         shutil.copytree(ROOT / "examples", checkout / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         numbers = (*PORTS.values(), *MORE_PORTS)
         self._reserved = Reserved(len(numbers))
@@ -153,6 +153,11 @@ class Reader:
     def admin_url(self) -> str:
         """The REST interface of the page's server."""
         return self._environment["MAGNETAR_ADMIN_URL"]
+
+    @property
+    def service_url(self) -> str:
+        """The broker."""
+        return self._environment["MAGNETAR_SERVICE_URL"]
 
     def read(self, page: Path) -> None:
         """Run the blocks of a page that run, in order.
@@ -260,7 +265,7 @@ class Reader:
 
     def _serve(self, place: Place) -> None:
         if not self._servers:
-            self._start(place, {}, ["standalone"])
+            self._start(place, {}, ["standalone", *self._standalone_flags])
 
     def _start(self, place: Place, variables: dict[str, str], words: list[str]) -> None:
         kind, *flags = words

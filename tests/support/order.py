@@ -14,6 +14,7 @@ import pytest
 LONG = (
     "tests/test_wheel.py",
     "tests/test_types.py",
+    "tests/test_docs_commands.py",
     "tests/fuzz/test_frames.py",
     "tests/upgrade/test_upgrade.py",
     "tests/security/test_golden_rest_roles.py",
