@@ -13,6 +13,7 @@ the page says; `/tmp` and the home directory are the test's own; and the working
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -21,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,11 +107,12 @@ class Reader:
 
     def __init__(self, directory: Path, *standalone_flags: str) -> None:
         self._standalone_flags = standalone_flags
-        self._temporary = directory / "tmp"
+        # Short, for Spark has sockets below it, whose paths have at most 107 bytes.
+        self._temporary = Path(tempfile.mkdtemp(prefix="docs-"))
         self._home = directory / "home"
         self._log = directory / "log"
         checkout = directory / "checkout"
-        for path in (self._temporary, self._home, self._log):
+        for path in (self._home, self._log):
             path.mkdir(parents=True)
         shutil.copytree(ROOT / "examples", checkout / "examples", ignore=shutil.ignore_patterns("__pycache__"))
         numbers = (*PORTS.values(), *MORE_PORTS)
@@ -135,10 +138,12 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._interrupt(judge=kind is None)
+            with contextlib.suppress(*([PageBroken] if kind else [])):  # the first failure is the one to see
+                self._interrupt()
         finally:
             self._terminal.close()
             self._stop_servers()
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     @property
     def directory(self) -> Path:
@@ -234,7 +239,9 @@ class Reader:
         self._interrupted.append((place, process, log))
         wait_for(lambda: log.read_text() or process.poll() is not None, f"output of {place.command}", OUTPUT_S)
 
-    def _interrupt(self, *, judge: bool) -> None:
+    def _interrupt(self) -> None:
+        """Press Ctrl-C in every terminal. Raises PageBroken for one that had ended before, or ends with an error."""
+        broken = []
         for place, process, log in self._interrupted:
             ended_before = process.poll()
             process.send_signal(signal.SIGINT)
@@ -244,11 +251,13 @@ class Reader:
                 process.kill()
                 code = process.wait()
             output = log.read_text()
-            if judge and ended_before is not None:
-                raise place.broken(f"ended with {ended_before} before Ctrl-C", output)
-            if judge and (code not in (0, 130, -signal.SIGINT) or "Traceback" in output):
-                raise place.broken(f"ended with {code} on Ctrl-C", output)
+            if ended_before is not None:
+                broken.append(place.broken(f"ended with {ended_before} before Ctrl-C", output))
+            elif code not in (0, 130, -signal.SIGINT) or "Traceback" in output:
+                broken.append(place.broken(f"ended with {code} on Ctrl-C", output))
         self._interrupted.clear()
+        if broken:
+            raise broken[0]
 
     def _compare(self, shown: Block, place: Place, printed: str) -> None:
         lines = [self.localized(line) for line in shown.code.splitlines()]
@@ -291,10 +300,6 @@ class Reader:
 
     def _server_logs(self) -> str:
         return "".join(f"\nlog of {server.command[0]}:\n{server.log_tail()}" for server in self._servers)
-
-    def close(self) -> None:
-        """End everything that the pages have started."""
-        self.__exit__(None, None, None)
 
 
 def server_of(command: str) -> tuple[dict[str, str], list[str]] | None:
