@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 PAGE = ROOT / "docs" / "spark.md"
 CONFIG = "sparkMaster: local[2]\nsparkDriverMemory: 512m\n"
 CALLED = {"take_what_is_new", "large_purchases", "bronze", "totals", "write"}

@@ -28,12 +28,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from .doc_blocks import ROOT, Block, blocks_of, commands_of
 from .ports import Reserved
 from .servers import PORT_FLAGS, Server, descendants, survivors
 from .waiting import wait_for
 
-COMMAND_S = 120.0
+COMMAND_S = 300.0  # a first Spark session takes minutes on a busy machine
 OUTPUT_S = 60.0
 STOP_S = 30.0
 PORTS = {"--broker-port": 6650, "--web-port": 8080, "--worker-port": 6750, "--state-port": 4181}
@@ -96,8 +98,10 @@ class Terminal:
     def close(self) -> None:
         """End the shell and what it has left in the background."""
         below = descendants(self._bash.pid)
-        for process in (*below, self._bash):
-            process.kill()
+        self._bash.kill()
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._bash.communicate()
         survivors(below, STOP_S)
 
