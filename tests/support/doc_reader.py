@@ -5,7 +5,8 @@ the page says; `/tmp` and the home directory are the test's own; and the working
 `examples/` alone.
 
 - `magnetar standalone &` and the other servers are started on those ports and waited for. A page that starts none finds
-  a `standalone` running. A `standalone` or `broker` replaces everything that ran before it.
+  a `standalone` running. A `standalone` or `broker` replaces everything that ran before it, another server what has
+  its port.
 - A command whose comment mentions Ctrl-C gets a terminal of its own, has to print something, and is interrupted when
   the page ends.
 - Every other command has to exit with 0 within `COMMAND_S`. A query whose output is shown is repeated until that comes.
@@ -14,6 +15,7 @@ the page says; `/tmp` and the home directory are the test's own; and the working
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import select
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,12 +64,10 @@ class Place:
 
 
 class PageServer(Server):
-    """A server on the ports of a page, as far as its command names none."""
+    """A server whose command names its ports."""
 
     def _port_flags(self) -> list[str]:
-        return list(self.port_flags)
-
-    port_flags: tuple[str, ...] = ()
+        return []
 
 
 class Terminal:
@@ -133,7 +134,7 @@ class Reader:
         self._terminal = Terminal(checkout, self._environment, self._log)
         self._servers: list[PageServer] = []
         self._interrupted: list[tuple[Place, subprocess.Popen[bytes], Path]] = []
-        self._running = 0
+        self._started = 0
 
     def __enter__(self) -> Reader:
         return self
@@ -233,8 +234,8 @@ class Reader:
         self._run(Place(block.page.name, block.line, "python"), f"python {file.name}")
 
     def _run_until_interrupted(self, place: Place, command: str) -> None:
-        self._running += 1
-        log = self._log / f"terminal-{self._running}.log"
+        self._started += 1
+        log = self._log / f"terminal-{self._started}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec {command}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -282,16 +283,20 @@ class Reader:
 
     def _start(self, place: Place, variables: dict[str, str], words: list[str]) -> None:
         kind, *flags = words
+        given = {word.partition("=")[0] for word in flags}
+        free = [(flag, str(self.ports[PORTS[flag]])) for flag in PORT_FLAGS[kind] if flag not in given]
+        flags = [*flags, *(word for pair in free for word in pair)]
         if kind in ("standalone", "broker"):
             self._stop_servers()
-        directory = self._log / f"server-{len(list(self._log.iterdir()))}"
+        for server in [one for one in self._servers if not ports_of(one.command).isdisjoint(ports_of(flags))]:
+            self._servers.remove(server)
+            server.stop()
+        self._started += 1
+        directory = self._log / f"server-{self._started}"
         directory.mkdir()
         server = PageServer(
             (kind, *flags), directory, environment={**self._environment, **variables}, cwd=self.directory
         )
-        given = {word.partition("=")[0] for word in flags}
-        free = [(flag, str(self.ports[PORTS[flag]])) for flag in PORT_FLAGS[kind] if flag not in given]
-        server.port_flags = tuple(word for pair in free for word in pair)
         self._servers.append(server)
         try:
             server.start()
@@ -304,6 +309,11 @@ class Reader:
 
     def _server_logs(self) -> str:
         return "".join(f"\nlog of {server.command[0]}:\n{server.log_tail()}" for server in self._servers)
+
+
+def ports_of(words: Sequence[str]) -> set[str]:
+    """Return the ports that flags of a server name."""
+    return {port for flag, port in itertools.pairwise(words) if flag in PORTS}
 
 
 def server_of(command: str) -> tuple[dict[str, str], list[str]] | None:
