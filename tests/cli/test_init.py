@@ -14,6 +14,7 @@ from tests.support.doc_reader import Reader
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_test_of_a_new_project_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["init", "word-count"]) == 0
@@ -21,7 +22,7 @@ def test_the_test_of_a_new_project_passes(tmp_path: Path, monkeypatch: pytest.Mo
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(project)],
-        cwd=project, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=project, env=environment, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout

@@ -38,7 +38,7 @@ from .ports import Reserved
 from .servers import PORT_FLAGS, Server, descendants, survivors
 from .waiting import wait_for
 
-COMMAND_S = 300.0  # a first Spark session takes minutes on a busy machine
+COMMAND_S = 480.0  # a first Spark session takes minutes on a busy machine
 OUTPUT_S = 60.0
 STOP_S = 30.0
 PORTS = {"--broker-port": 6650, "--web-port": 8080, "--worker-port": 6750, "--state-port": 4181}
