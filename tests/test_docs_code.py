@@ -104,7 +104,9 @@ NOT_RUN = {
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/spark.md": [
         "installs from the package index",
+        *2 * ["needs the extra spark; tests/spark runs such programs"],
         "needs a broker with TLS and tokens",
+        *2 * ["needs the extra spark; tests/spark runs such programs"],
         "installs from the package index",
         "needs jars of Delta; make test-spark-versions writes such tables",
         "needs several machines; examples/spark/cluster.py starts all on one",

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.slow
 
 ELSEWHERE = {
     *ROOT.glob("docs/connectors/*.md"),  # tests/connectors/test_reference_pages.py
-    ROOT / "docs" / "spark.md",  # tests/spark/test_spark_page.py
 }
 
 
@@ -25,7 +24,7 @@ def runs(page: Path) -> bool:
     return any(not block.not_run and (block.language == "sh" or is_client(block)) for block in blocks_of(page))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and runs(page)], ids=name_of)
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     with Reader(tmp_path) as reader:

@@ -38,7 +38,7 @@ from .ports import Reserved
 from .servers import PORT_FLAGS, Server, descendants, survivors
 from .waiting import wait_for
 
-COMMAND_S = 480.0  # a first Spark session takes minutes on a busy machine
+COMMAND_S = 300.0
 OUTPUT_S = 60.0
 STOP_S = 30.0
 PORTS = {"--broker-port": 6650, "--web-port": 8080, "--worker-port": 6750, "--state-port": 4181}
@@ -110,9 +110,8 @@ class Terminal:
 class Reader:
     """Runs pages in one directory, on servers that stay until `close`."""
 
-    def __init__(self, directory: Path, *standalone_flags: str) -> None:
-        self._standalone_flags = standalone_flags
-        # Short, for Spark has sockets below it, whose paths have at most 107 bytes.
+    def __init__(self, directory: Path) -> None:
+        # Short, because sockets are made below it, whose paths have at most 107 bytes.
         self._temporary = Path(tempfile.mkdtemp(prefix="docs-"))
         self._home = directory / "home"
         self._log = directory / "log"
@@ -163,11 +162,6 @@ class Reader:
     def admin_url(self) -> str:
         """The REST interface of the page's server."""
         return self._environment["MAGNETAR_ADMIN_URL"]
-
-    @property
-    def service_url(self) -> str:
-        """The broker."""
-        return self._environment["MAGNETAR_SERVICE_URL"]
 
     def read(self, page: Path) -> None:
         """Run the blocks of a page that run, in order.
@@ -279,7 +273,7 @@ class Reader:
 
     def _serve(self, place: Place) -> None:
         if not self._servers:
-            self._start(place, {}, ["standalone", *self._standalone_flags])
+            self._start(place, {}, ["standalone"])
 
     def _start(self, place: Place, variables: dict[str, str], words: list[str]) -> None:
         kind, *flags = words
