@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ..errors import InvalidTopicName
 
 DOMAINS = ("persistent", "non-persistent")
-_PARTITION = re.compile(r"(?s)(.*\S.*)-partition-(0|[1-9][0-9]{0,9})")
+_PARTITION = re.compile(r"(?s)(\s*\S.*)-partition-(0|[1-9][0-9]{0,9})")
 """Of a topic whose own name is valid: ``-partition-0`` is a topic without partitions."""
 _MAX_PARTITION = (1 << 31) - 1  # of the wire; beyond it Pulsar sees no partition either
 _NAME_PART = re.compile(r"[-=:.\w]+", re.ASCII)

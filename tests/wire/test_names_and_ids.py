@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from magnetar.wire import ack_set
 from magnetar.wire.hashing import boost_hash, java_string_hash, murmur3_32
 from magnetar.wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 from magnetar.wire.pulsar_api_pb2 import ServerError
-from magnetar.wire.topic_name import parse_topic_name
+from magnetar.wire.topic_name import base_of, parse_topic_name
 
 VECTORS = json.loads((Path(__file__).parent / "hash_vectors.json").read_text())
 
@@ -65,6 +66,15 @@ def test_partitions_are_canonical_numbers(local: str, partition: int, base: str 
     assert name.partition == partition
     assert name.base.local == (base or local)
     assert name.base.partition_name(3).local == f"{base or local}-partition-3"
+
+
+@pytest.mark.parametrize("local", ["x" * 900, "-partition-" * 80 + "x", "-partition-0" * 80 + "-", "\u2003x" * 200])
+def test_parsing_time_of_a_long_name_is_linear(local: str) -> None:
+    began_s = time.process_time()
+    for number in range(300):
+        name = parse_topic_name(f"persistent://public/default/{number}{local}")
+        assert (name.partition, base_of(name.text)) == (-1, name.text)
+    assert time.process_time() - began_s < 1.0  # a quadratic pattern takes more than 3 s
 
 
 @given(
