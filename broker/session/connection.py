@@ -279,7 +279,9 @@ class Connection(asyncio.Protocol):
 
     def _take_postponed(self) -> None:
         frames = self._postponed
-        if frames is not None and self.is_writable and self._throttle is None and not self.is_held:
+        if frames is None or self.is_closed:
+            return
+        if self.is_writable and self._throttle is None and not self.is_held:
             self._postponed = None
             self._take(frames)
             self.read_on()

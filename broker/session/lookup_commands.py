@@ -43,7 +43,9 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
             request_id = command.request_id
             if connection.broker.lookups_waiting >= connection.broker.config.max_lookups:
                 raise TooManyRequests("Failed due to too many pending lookup requests")
-            connection.start(request_id, _create_partitioned(connection, request_id, name, creation.partitions))
+            work = connection.start(request_id, _create_partitioned(connection, request_id, name, creation.partitions))
+            connection.broker.lookups_waiting += 1  # from now on, as work that was started runs in a later turn
+            work.add_done_callback(lambda _: _lookup_ended(connection))
             return
     _tell_partitions(connection, command.request_id, partitions)
 
@@ -54,13 +56,13 @@ async def _create_partitioned(connection: Connection, request_id: int, name: Top
     if partitions > broker.namespaces.max_partitions:
         most = broker.namespaces.max_partitions
         raise NotAllowed(f"Number of partitions should be less than or equal to {most}")
-    broker.lookups_waiting += 1
-    try:
-        partitions = await broker.namespaces.ensure_partitioned_topic(name, partitions)
-    finally:
-        broker.lookups_waiting -= 1
+    partitions = await broker.namespaces.ensure_partitioned_topic(name, partitions)
     audit_created(connection, name)
     _tell_partitions(connection, request_id, partitions)
+
+
+def _lookup_ended(connection: Connection) -> None:
+    connection.broker.lookups_waiting -= 1
 
 
 def _tell_partitions(connection: Connection, request_id: int, partitions: int) -> None:
