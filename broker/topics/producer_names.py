@@ -34,10 +34,7 @@ class ProducerNames:
         """
         while True:
             record = await self._store.get(STARTS)
-            try:
-                self._start = 0 if record is None else int(record.value)
-            except ValueError as error:
-                raise StorageError(f"metadata record {STARTS} is not a number: delete it there") from error
+            self._start = 0 if record is None else _number(record.value)
             try:
                 version = ABSENT if record is None else record.version
                 await self._store.put(STARTS, str(self._start + 1).encode(), version)
@@ -49,3 +46,13 @@ class ProducerNames:
         """Return a name that no producer of the cluster has or had."""
         self._given += 1
         return f"{self._cluster}-{self._start}-{self._given}"
+
+
+def _number(value: bytes) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise StorageError(
+            f"metadata record {STARTS} is {value!r}, not a number: replace it with one higher than in any generated"
+            " producer name, such as 7 in standalone-7-1"
+        ) from error
