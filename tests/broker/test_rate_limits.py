@@ -160,7 +160,7 @@ async def _is(value: bool) -> bool:
         {"topicDispatchRate": {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 1}},
         {"subscriptionDispatchRate": {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 1}},
         {"subscriptionRates": {"s": {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 1}}},
-        {"topicDispatchRate": {"dispatchThrottlingRateInByte": 600, "ratePeriodInSecond": 1}},
+        {"topicDispatchRate": {"dispatchThrottlingRateInByte": 400, "ratePeriodInSecond": 1}},
     ],
 )
 async def test_a_dispatch_rate_slows_consumers_down(
