@@ -126,8 +126,9 @@ IGNORED: dict[str, Callable[[Json], bool]] = {
     # The keep-alive of the minute after which C++ looks for topics again; the replay does not wait that long.
     "regex": lambda line: line.get("command", {}).get("type") in ("PING", "PONG"),
     # Pulsar 4.0.7 kept empty messages without an uncompressed size in the compacted view; later ones remove their keys.
-    "compacted-tombstone": lambda line: (
-        line.get("command", {}).get("type") == "MESSAGE" and line.get("payload_len") == 0
+    **dict.fromkeys(
+        ("compacted", "compacted-tombstone"),
+        lambda line: line.get("command", {}).get("type") == "MESSAGE" and line.get("payload_len") == 0,
     ),
     # The recorded client left before the last message came.
     "java-topic-unloaded": lambda line: line.get("command", {}).get("type") == "MESSAGE" and "g1" in str(line),

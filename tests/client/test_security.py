@@ -241,7 +241,7 @@ async def test_a_broker_without_the_kind_of_port_is_said(authority: Authority, i
     context = server_context(authority.issue("broker")) if is_tls else None
     async with secure_broker(context) as broker:
         broker.answers[BaseCommand.LOOKUP] = located
-        given = ClientConfig(operation_timeout_s=0.05, tls_trust_certs_file=str(authority.file) if is_tls else "")
+        given = ClientConfig(operation_timeout_s=1.0, tls_trust_certs_file=str(authority.file) if is_tls else "")
         async with AsyncClient(broker.service_url, given) as client:
             said = "without TLS" if not is_tls else "with TLS"
             with pytest.raises(ProtocolError, match=f"knows no broker {said}; is it meant to be reached by pulsar"):

@@ -182,6 +182,6 @@ def test_the_documentation_lists_every_option() -> None:
         own = [name for name in names if name not in SECURITY_OPTIONS or names is SECURITY_OPTIONS]
         assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == own
     sink = page.split("## Streams to topics")[1].split("\n## ")[0]
-    assert tuple(re.findall(r"^\| `([^`]+)` \|", sink, re.MULTILINE)) == STREAM_ONLY_WRITE_OPTIONS
+    assert set(re.findall(r"^\| `([^`]+)` \|", sink, re.MULTILINE)) == {*STREAM_ONLY_WRITE_OPTIONS, "effectivelyOnce"}
     columns = page.split("## Read and write")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", columns, re.MULTILINE)) == COLUMNS
