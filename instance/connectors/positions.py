@@ -167,16 +167,27 @@ class Positions:
                 break
 
     async def _part(self, divide: Divide, counts: Sequence[int], number: int) -> Position:
-        """Return where an instance of the last of some epochs begins that has kept no position there."""
+        """Return where an instance of the last of some epochs begins that has kept no position there.
+
+        Each earlier epoch is read once, from the latest to one whose instances have all kept their positions.
+        """
         *before, count = counts
-        values = await self._values([_key(len(before) - 1, one) for one in range(before[-1])])
+        epochs: list[list[Any]] = []  # what is stored, the latest epoch first
+        for epoch in reversed(range(len(before))):
+            values = await self._values([_key(epoch, one) for one in range(before[epoch])])
+            epochs.append([{} if value is None else json.loads(value.data) for value in values])
+            if all("position" in stored for stored in epochs[-1]):
+                break
         positions: list[Position] = []
-        for one, value in enumerate(values):
-            stored = {} if value is None else json.loads(value.data)
-            if "position" in stored:
-                positions.append(stored["position"])
-            else:
-                positions.append(await self._part(divide, before, one) if len(before) > 1 else None)
+        for stored_ones in reversed(epochs):
+            earlier, positions = positions, []
+            for one, stored in enumerate(stored_ones):
+                if "position" in stored:
+                    positions.append(stored["position"])
+                elif earlier:
+                    positions.append(await asyncio.to_thread(divide, earlier, one, len(stored_ones)))
+                else:
+                    positions.append(None)
         return await asyncio.to_thread(divide, positions, number, count)
 
     # -- keeping --------------------------------------------------------------------------------------------------

@@ -6,15 +6,18 @@ import contextlib
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from magnetar.api.connector import EndOfInput
+from magnetar.api.connector import EndOfInput, Position
 from magnetar.connectors import file_shares, file_source
 from magnetar.connectors.file_shares import ReadBefore, Share, pruned
 from magnetar.connectors.file_source import FileSource
 from magnetar.connectors.generator_source import GeneratorSource
+from magnetar.instance.connectors.positions import Positions
+from magnetar.state.client import Value
 
 from tests.connectors.direct import Direct, DirectContext
 from tests.connectors.file_reading import Reading, files, prepared, put
@@ -73,6 +76,46 @@ def test_generator_takes_a_position_that_is_a_number() -> None:
     numbers, position = made(1, 3, 10, 1)
     assert numbers[:2] == [31, 34]
     assert position == 10 + len(numbers)
+
+
+# -- positions in the state store --------------------------------------------------------------------------------------
+
+
+class StoredPositions(Positions):
+    """Reads positions from a dict."""
+
+    def __init__(self, stored: dict[bytes, Any]) -> None:
+        self.stored = stored
+        self.reads = 0
+
+    async def _values(self, keys: list[bytes]) -> list[Value | None]:
+        self.reads += len(keys)
+        return [Value(json.dumps(self.stored[key]).encode(), None, 1) if key in self.stored else None for key in keys]
+
+
+def joined(positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
+    """Return the names of a share, where a position is a list of them."""
+    names = sorted(name for position in positions for name in cast(list[str], position or []))
+    return list(names[instance_id::parallelism])
+
+
+async def test_positions_of_epochs_in_which_none_was_kept_are_found_by_reading_each_epoch_once() -> None:
+    names = [f"{number:02}" for number in range(20)]
+    at = StoredPositions({b"__position__/0": {"position": names, "writer": "w"}, b"__position__/3/1": {"writer": "w"}})
+    counts = [1, *([4, 5] * 10)]
+    found = [await at._part(joined, counts, number) for number in range(5)]
+    assert sorted(name for part in found for name in cast(list[str], part)) == names
+    assert at.reads <= 5 * sum(counts)
+
+
+async def test_position_that_was_kept_goes_before_those_of_earlier_epochs() -> None:
+    at = StoredPositions(
+        {
+            b"__position__/0": {"position": ["a", "b", "c", "d"]}, b"__position__/1/1": {"position": ["b"]},
+            b"__position__/2/0": {"writer": "w"},
+        }
+    )  # fmt: skip
+    assert [await at._part(joined, [1, 2, 1, 2], number) for number in range(2)] == [["a", "c"], ["b"]]
 
 
 # -- file --------------------------------------------------------------------------------------------------------------
