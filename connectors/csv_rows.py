@@ -20,6 +20,11 @@ from ..errors import InvalidConfig
 
 ROW_BYTES_MAX = 64 << 20
 """Bytes of one row. A quote without its end makes a row of all that follows; it costs one line instead."""
+_CREDIT_MAX = 64 << 20
+"""Bytes that may be parsed again behind quotes without their ends, so that such a file takes no quadratic time. Each
+byte that is in a row adds one."""
+_LINE_COST = 100
+"""Bytes that parsing a line again costs besides its own."""
 _MORE = "more"
 
 
@@ -69,6 +74,9 @@ class CsvReader:
         self._encoding = encoding or "utf-8"
         self._columns: list[str] | None = None if options.csv_header else []
         self._partial: list[str] = []
+        self._partial_bytes = 0
+        self._enough_bytes = 0  # of the partial row, before it is worth another try
+        self._credit = _CREDIT_MAX  # at 0, a row ends with its line
         self._line = 0  # number of the line that a row begins with
 
     @property
@@ -82,7 +90,7 @@ class CsvReader:
             if self._columns is not None:
                 break
             self.read([line], is_last=False)
-        self._partial = []
+        self._keep_partial([])
 
     def read(self, lines: Sequence[bytes], *, is_last: bool) -> list[dict[str, Any]]:
         """Return the rows that are complete with these lines.
@@ -95,46 +103,60 @@ class CsvReader:
         texts = [text if text.endswith("\n") else f"{text}\n" for text in texts]
         if not self._line and texts:
             texts[0] = texts[0].removeprefix("\ufeff")
-        pending = self._partial + texts
-        self._partial = []
+        self._partial += texts
+        self._partial_bytes += sum(map(len, texts))
+        if self._partial_bytes < self._enough_bytes and not is_last:
+            return []
+        pending = self._partial
+        self._keep_partial([])
         rows: list[dict[str, Any]] = []
-        while pending:
-            pending = self._read_some(pending, rows, is_last=is_last)
+        begin = 0
+        while begin < len(pending):
+            begin = self._read_from(begin, pending, rows, is_last=is_last)
         return rows
 
-    def _read_some(self, pending: list[str], rows: list[dict[str, Any]], *, is_last: bool) -> list[str]:
-        """Add the rows of lines; return the lines to try again, behind one that is no row."""
-        used = row_begin = 0
+    def _keep_partial(self, lines: list[str]) -> None:
+        """Keep the lines of a row that has no end yet; all of them are parsed again when there are twice as many."""
+        self._partial = lines
+        self._partial_bytes = sum(map(len, lines))
+        self._enough_bytes = min(2 * self._partial_bytes, ROW_BYTES_MAX)
+
+    def _read_from(self, begin: int, pending: list[str], rows: list[dict[str, Any]], *, is_last: bool) -> int:
+        """Add the rows of lines from one on; return the line to go on with, behind one that is no row."""
+        used = row_begin = begin
+        may_join = self._credit > 0
 
         def lines() -> Iterator[str]:
             nonlocal used
-            for line in pending:
-                used += 1
-                yield line
+            for place in range(begin, len(pending)):
+                if used > row_begin and not may_join:
+                    raise _Unfinished
+                used = place + 1
+                yield pending[place]
             if used > row_begin:
                 raise _Unfinished
 
         csv.field_size_limit(ROW_BYTES_MAX)
-        reader = csv.reader(lines(), delimiter=self._options.csv_delimiter, strict=False)
         try:
-            for cells in reader:
+            for cells in csv.reader(lines(), delimiter=self._options.csv_delimiter, strict=False):
                 self._line += used - row_begin
                 row_begin = used
                 self._add(cells, rows)
+            return used
         except _Unfinished:
-            rest = pending[row_begin:]
-            if not is_last and sum(map(len, rest)) <= ROW_BYTES_MAX:
-                self._partial = rest
-                return []
-            return self._without_first(rest, "a quote has no end")
+            rest = pending[row_begin:] if may_join else []
+            if rest and not is_last and sum(map(len, rest)) <= ROW_BYTES_MAX:
+                self._keep_partial(rest)
+                return len(pending)
+            reason = "a quote has no end"
         except csv.Error as error:
-            return self._without_first(pending[row_begin:], str(error))
-        return []
-
-    def _without_first(self, rest: list[str], reason: str) -> list[str]:
+            reason = str(error)
+        in_rows, in_vain = pending[begin:row_begin], pending[row_begin + 1 : used]
+        self._credit += sum(map(len, in_rows)) - sum(map(len, in_vain)) - _LINE_COST * len(in_vain)
+        self._credit = min(self._credit, _CREDIT_MAX)
         self._line += 1
         self._leave_out(reason)
-        return rest[1:]
+        return row_begin + 1
 
     def _leave_out(self, reason: str) -> None:
         self.left_out += 1
@@ -169,11 +191,17 @@ class _Unfinished(Exception):
 
 def _names(cells: Sequence[str]) -> list[str]:
     """Return names of columns, each once: a repeated one gets a number, and one without a name its place."""
-    names: list[str] = []
-    for number, cell in enumerate(cells, 1):
-        text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        names.append(_free(text or f"column{number}", names))
-    return names
+    names: dict[str, None] = {}
+    numbers: dict[str, int] = {}  # the last one that a name has got
+    for place, cell in enumerate(cells, 1):
+        text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or f"column{place}"
+        name, number = text, numbers.get(text, 1)
+        while name in names:
+            number += 1
+            name = f"{text}_{number}"
+        names[name] = None
+        numbers[text] = number
+    return list(names)
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

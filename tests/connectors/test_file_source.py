@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import logging
 import os
 import shutil
 import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 from magnetar.api.connector import Retry
 from magnetar.api.connector_config import read_config
-from magnetar.connectors import file_source, file_text
+from magnetar.connectors import csv_rows, file_source, file_text
 from magnetar.connectors.file_source import KEPT_MAX, FileSource, FileSourceConfig
 from magnetar.errors import InvalidConfig
 
@@ -426,6 +428,48 @@ def test_csv_row_that_cannot_be_read_costs_that_row_and_the_file_stays(
     assert (files / "1").exists()
     (files / "2").write_bytes(b"a\ncaf\xe9\n")
     assert rows_of(Reading(files / "2", format="csv", keepFile=True, encoding="latin-1")) == [{"a": "café"}]
+
+
+def test_csv_with_a_quote_without_its_end_in_each_line_is_read_in_linear_time(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = 0
+
+    def counted(lines: Iterable[str], **options: Any) -> Iterator[list[str]]:
+        def counting() -> Iterator[str]:
+            nonlocal parsed
+            for line in lines:
+                parsed += 1
+                yield line
+
+        return csv.reader(counting(), **options)
+
+    monkeypatch.setattr(csv_rows, "_CREDIT_MAX", 100_000)
+    monkeypatch.setattr(csv_rows, "csv", SimpleNamespace(**vars(csv) | {"reader": counted}))
+    count = 5_000
+    (files / "1").write_text("a,b\n" + 'x","\n' * count + "".join(f"{one},2\n" for one in range(count)))
+    rows = rows_of(Reading(files, format="csv", keepFile=True))
+    assert [row["a"] for row in rows] == list(map(str, range(count)))
+    assert parsed < 6 * count
+
+
+def test_csv_columns_with_the_same_name_are_numbered(files: Path) -> None:
+    count = 100_000
+    (files / "1").write_text("a_3" + ",a" * count + ",\n" + "1," * (count + 1) + "2\n")
+    (row,) = rows_of(Reading(files, format="csv", keepFile=True))
+    names = ["a_3", "a", "a_2", *(f"a_{number}" for number in range(4, count + 2)), f"column{count + 2}"]
+    assert list(row) == names
+    assert row[names[-1]] == "2"
+
+
+def test_csv_row_of_many_lines_that_come_one_by_one_is_complete() -> None:
+    reader = csv_rows.CsvReader(csv_rows.CsvOptions(csv_header=False), pytest.fail)
+    read: list[Any] = []
+    for line in [b'"begin', *[b"more"] * 1000, b'end",x', b"1,2", b"3,4"]:
+        read += reader.read([line], is_last=False)
+    read += reader.read([], is_last=True)
+    assert [row["column2"] for row in read] == ["x", "2", "4"]
+    assert reader.is_between_rows
 
 
 def test_csv_goes_on_inside_a_file(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
