@@ -80,10 +80,19 @@ def remove(path: Path, read: Identity, finish: Finish) -> bool:
     except FileNotFoundError:
         is_same = False  # a symbolic link whose target was removed just now
     if is_same:
-        finish(private, path.name)
+        _finish(private, path, finish)
     else:
         _put_back(private, path)
     return is_same
+
+
+def _finish(private: Path, path: Path, finish: Finish) -> None:
+    """Delete or rename a file that was read; give it its name back if that fails."""
+    try:
+        finish(private, path.name)
+    except OSError:
+        _put_back(private, path)
+        raise
 
 
 def recover(private: Path, finish: Finish | None) -> None:
@@ -107,7 +116,7 @@ def recover(private: Path, finish: Finish | None) -> None:
         return
     name = found[4]
     if finish is not None and identity_of(status) == Identity(*map(int, found.groups()[:3])):
-        finish(private, name)
+        _finish(private, private.with_name(name), finish)
     else:
         _put_back(private, private.with_name(name))
 

@@ -114,6 +114,29 @@ def test_file_name_of_the_greatest_length_is_removed(files: Path) -> None:
     assert list(files.iterdir()) == []
 
 
+def test_file_that_cannot_be_renamed_keeps_its_name(files: Path) -> None:
+    name = "n" * 250
+    put(files / name, 3)
+    reading = Reading(files, processedFileSuffix=".processed")
+    assert len(reading.lines()) == 3
+    assert os.listdir(files) == [name]
+    assert reading.lines() == []
+
+
+def test_interrupted_removal_that_fails_gives_the_file_its_name_back(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_removal, "_CRASHED_S", -1.0)
+    name = "n" * 150
+    put(files / name, 1)
+    device, inode, stamp = identity_of(os.stat(files / name))
+    private = files / f"{PRIVATE}{device}-{inode}-{stamp}-{name}"
+    (files / name).rename(private)
+    with pytest.raises(OSError, match="File name too long"):
+        recover(private, rename_with("." * 150))
+    assert os.listdir(files) == [name]
+
+
 def test_file_stays_until_every_read_of_it_is_confirmed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the last read returns no record, and where confirmations come in any order."""
     seed = random.randrange(1 << 32)
