@@ -2,7 +2,8 @@
 
 They go to ``<output topic>-<source>-DLQ``. A letter has the value, the key, the properties and the event time of the
 record, as far as a message can express them, and the properties ``FUNCTION`` (the source) and ``EXCEPTION`` (the
-reason). A value that is too large for one message is sent in parts; their property ``PART`` says ``1 of 3``.
+reason). A value that is too large for one message is sent in parts; their property ``PART`` says ``1 of 3``. The
+subscription ``tenant/namespace/source-dead-letters`` keeps them there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...api.connector import Record
-from ...wire.function_letters import EXCEPTION, FUNCTION
+from ...wire.function_letters import EXCEPTION, FUNCTION, LETTERS_SUFFIX
 from ...wire.functions_pb2 import FunctionDetails
 from ..acks.dead_letters import EXCEPTION_CHARS_MAX, DeadLetters
 from ..publish_request import MessageOptions, PublishRequest
@@ -35,6 +36,7 @@ class SourceLetters:
         """
         self._name = f"{details.tenant}/{details.namespace}/{details.name}"
         self._topic = DeadLetters("", details.name, "").topic_of(details.sink.topic)
+        self._kept = None if self._topic.startswith("non-persistent://") else self._name + LETTERS_SUFFIX
 
     def requests(self, record: Record, reason: str) -> Iterator[PublishRequest]:
         """Yield the letters of a record.
@@ -62,7 +64,7 @@ class SourceLetters:
             if isinstance(record.event_time_ms, int) and 0 < record.event_time_ms < 1 << 63:
                 options["event_time_ms"] = record.event_time_ms
             part = payload[number * PART_BYTES_MAX : (number + 1) * PART_BYTES_MAX]
-            yield PublishRequest(self._topic, part, options=options)
+            yield PublishRequest(self._topic, part, options=options, subscription=self._kept)
 
 
 def _bytes_of(value: Any) -> bytes:
