@@ -293,7 +293,7 @@ def _converted(field: Field, value: Any) -> Any:
         raise ValueError("must be a list of texts")
     if field.type is dict:
         if isinstance(value, str):
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(value)
         if isinstance(value, dict):
             return dict(value)

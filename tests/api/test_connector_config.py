@@ -98,7 +98,7 @@ def test_a_secret_that_is_an_object_is_given_as_json() -> None:
 
     given = '{"type": "sql", "password": "hushdeep"}'
     assert read_config(Catalog, {}, {"properties": given}).properties == {"type": "sql", "password": "hushdeep"}
-    for wrong in ("[]", "{", "text"):
+    for wrong in ("[]", "{", "text", "[" * 100_000):
         with pytest.raises(InvalidConfig) as caught:
             read_config(Catalog, {}, {"properties": wrong})
         assert str(caught.value) == "properties must be an object, not ***"
