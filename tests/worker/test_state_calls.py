@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from magnetar.errors import PackageError
-from magnetar.worker.functions.state_calls import find_state_call, refuse_state_calls
+from magnetar.worker.functions.state_calls import NODES_MAX, find_state_call, refuse_state_calls
 
 from tests.support.eventually import eventually
 
@@ -56,6 +58,17 @@ def process(text, context):
         pass
 """
 HANDLED_AS_ANYTHING = HANDLED.replace("StateUnavailable", "Exception")
+SET_UP_ELSEWHERE = """
+class F:
+    def process(self, text, context):
+        self.prepare(context)
+        return self.context.get_state(text)
+
+    def prepare(self, context):
+        self.context = context
+"""
+DEEP = "def process(i, c):\n f0(c)\n" + "".join(f"def f{n}(c):\n f{n + 1}(c)\n" for n in range(2000))
+DEEP += "def f2000(c):\n c.get_state('k')\n"
 RECURSIVE = "def process(text, context):\n    return process(text, context)\n"
 
 
@@ -69,6 +82,8 @@ RECURSIVE = "def process(text, context):\n    return process(text, context)\n"
         (METHODS, "m.F", "del_counter in line 7 of m.py"),
         (KEPT, "m.F", "get_counter in line 4 of m.py"),
         (SOURCE, "m.F", "get_state in line 4 of m.py"),
+        (SET_UP_ELSEWHERE, "m.F", "get_state in line 5 of m.py"),
+        (DEEP, "m.process", "get_state in line 4004 of m.py"),
         (HANDLED_AS_ANYTHING, "m.process", "incr_counter in line 4 of m.py"),
         (OTHER_OBJECT, "m.process", ""),
         (UNREACHED, "m.process", ""),
@@ -81,6 +96,32 @@ def test_state_calls_are_found_where_they_are_certain(tmp_path: Path, source: st
     for package in (tmp_path / "m.py", tmp_path):
         (tmp_path / "m.py").write_text(source)
         assert find_state_call(package, class_name) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def process(i, c):\n" + " g(c)\n" * 4000 + "".join(f"def g{n}(c): 0\n" for n in range(3000)),
+        "def process(i, c):\n" + " g(c)\n" * 4000 + "def g(c): 0\n" * 3000,
+        "def process(i, c):\n g(" + ",".join(f"k{n}=c" for n in range(3000)) + ")\ndef g(**k):\n" + " a(1)\n" * 3000,
+        "def process(i, c):\n try:\n" + "  0\n" * 10_000 + " except MagnetarError: 0\n",
+    ],
+    ids=["calls and functions", "one name", "keywords", "guarded"],
+)
+def test_the_work_of_a_search_is_bounded(tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits = 0
+
+    def counted(node: ast.AST) -> Iterator[ast.AST]:
+        nonlocal visits
+        for child in iter_child_nodes(node):
+            visits += 1
+            yield child
+
+    iter_child_nodes = ast.iter_child_nodes
+    (tmp_path / "m.py").write_text(source)
+    monkeypatch.setattr(ast, "iter_child_nodes", counted)
+    assert find_state_call(tmp_path / "m.py", "m.process") == ""
+    assert visits < 2 * NODES_MAX
 
 
 def test_the_refusal_names_the_call_and_the_remedy(tmp_path: Path) -> None:

@@ -4,22 +4,27 @@ Design: a function whose messages all fail for want of a state store is better r
 have a method such as `get_state`, so a call counts only if it is made on the context that the function is given, or on
 an attribute of `self` that holds it. The context is followed into functions of the same module and methods of the same
 class, by their plain names. Calls inside a `try` that handles StateUnavailable do not count. What is not found here
-stops the instance at its first call.
+stops the instance at its first call. Sources come from strangers: the search does not recurse, and its work is bounded.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from ...api.context import NO_STATE_STORE
 from ...errors import PackageError
 from .package_check import find_module, last_name, parse, top_level
 
 STATE_METHODS = frozenset(("incr_counter", "get_counter", "del_counter", "put_state", "get_state", "delete_state"))
+NODES_MAX = 200_000
+"""How many nodes of the syntax tree a search visits; larger modules count as if the rest did not use the state."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Place: TypeAlias = tuple[_Function, str, ast.ClassDef | None]
+"""A function, its parameter that holds the context, empty for none, and the class that it is a method of."""
 
 
 def refuse_state_calls(package: Path, class_name: str) -> None:
@@ -55,62 +60,74 @@ def find_state_call(package: Path, class_name: str) -> str:
     return ""
 
 
-@dataclass(slots=True)
 class _Search:
     """The search in one module.
 
     Attributes:
-        tree: the module.
-        seen: functions that were searched, with the parameter that holds the context.
         calls: line and method of each call that was found.
         kept: attributes of `self` that hold the context.
     """
 
-    tree: ast.Module
-    seen: set[tuple[int, str]] = field(default_factory=set)
-    calls: list[tuple[int, str]] = field(default_factory=list)
-    kept: set[str] = field(default_factory=set)
+    def __init__(self, tree: ast.Module) -> None:
+        self.calls: list[tuple[int, str]] = []
+        self.kept: set[str] = set()
+        self._by_name: dict[ast.ClassDef | None, dict[str, list[_Function]]] = {None: _by_name(tree)}
+        self._nodes_left = NODES_MAX
 
     def first_call(self, target: _Function | ast.ClassDef) -> tuple[int, str] | None:
+        """Return the first call by a context that a function, or a class's methods, is given."""
+        starts: list[_Place] = [(target, _parameter(target, 1), None)] if isinstance(target, _Function) else []
         if isinstance(target, ast.ClassDef):
-            for method in _methods(target):
-                if method.name in ("process", "open"):  # of functions, and of sources and sinks
-                    self._search(method, _parameter(method, 1 + (not _is_static(method))), target)
-            for method in _methods(target):
-                self._search(method, "", target)
-        else:
-            self._search(target, _parameter(target, 1), None)
+            self._by_name[target] = _by_name(target)
+            methods = [method for named in self._by_name[target].values() for method in named]
+            given = [one for one in methods if one.name in ("process", "open")]  # of functions, and of connectors
+            starts += [(one, _parameter(one, 1 + (not _is_static(one))), target) for one in given]
+            starts += [(one, "", target) for one in methods]
+        self._search(starts)
+        if self.kept:
+            self._search(starts)  # with all attributes that hold the context
         return min(self.calls, default=None)
 
-    def _search(self, function: _Function, context: str, owner: ast.ClassDef | None) -> None:
-        """Search a function in which the parameter ``context`` is the context; empty if none of them is."""
-        if (function.lineno, context) in self.seen:
-            return
-        self.seen.add((function.lineno, context))
-        for node in _unguarded(function):
-            if isinstance(node, ast.Assign) and self._is_context(node.value, context):
-                self.kept |= {one.attr for one in node.targets if isinstance(one, ast.Attribute) and _is_of_self(one)}
-            elif isinstance(node, ast.Call):
-                self._look_at(node, context, owner)
+    def _search(self, starts: Sequence[_Place]) -> None:
+        """Search functions, and those that they pass the context to."""
+        waiting = deque(starts)
+        seen: set[tuple[_Function, str]] = set()
+        while waiting:
+            function, context, owner = waiting.popleft()
+            if (function, context) in seen:
+                continue
+            seen.add((function, context))
+            for node in _unguarded(function):
+                self._nodes_left -= 1
+                if self._nodes_left < 0:
+                    return
+                if isinstance(node, ast.Assign) and self._is_context(node.value, context):
+                    targets = (one for one in node.targets if isinstance(one, ast.Attribute) and _is_of_self(one))
+                    self.kept |= {one.attr for one in targets}
+                elif isinstance(node, ast.Call):
+                    waiting += self._look_at(node, context, owner)
 
-    def _look_at(self, call: ast.Call, context: str, owner: ast.ClassDef | None) -> None:
+    def _look_at(self, call: ast.Call, context: str, owner: ast.ClassDef | None) -> Iterator[_Place]:
+        """Note a call that uses the state; yield the functions that another call passes the context to."""
         called = call.func
         if isinstance(called, ast.Attribute) and called.attr in STATE_METHODS:
             if self._is_context(called.value, context):
                 self.calls.append((call.lineno, called.attr))
             return
         method_of = owner if _is_of_self(called) else None
-        names = _methods(method_of) if method_of is not None else top_level(self.tree)
-        is_plain = isinstance(called, ast.Name) or method_of is not None
-        functions = [node for node in names if isinstance(node, _Function) and node.name == last_name(called)]
-        for function in functions if is_plain else ():
-            is_bound = method_of is not None and not _is_static(function)
-            for place, argument in enumerate(call.args, int(is_bound)):
-                if self._is_context(argument, context):
-                    self._search(function, _parameter(function, place), method_of)
-            for keyword in call.keywords:
-                if keyword.arg and self._is_context(keyword.value, context):
-                    self._search(function, keyword.arg, method_of)
+        if not isinstance(called, ast.Name) and method_of is None:
+            return
+        given = [place for place, argument in enumerate(call.args) if self._is_context(argument, context)]
+        named = [one.arg for one in call.keywords if one.arg and self._is_context(one.value, context)]
+        if not given and not named:
+            return
+        for function in self._by_name[method_of].get(last_name(called), ()):
+            first = int(method_of is not None and not _is_static(function))
+            for name in (*(_parameter(function, first + place) for place in given), *named):
+                self._nodes_left -= 1
+                if self._nodes_left < 0:
+                    return
+                yield function, name, method_of
 
     def _is_context(self, node: ast.expr, context: str) -> bool:
         if isinstance(node, ast.Name):
@@ -124,9 +141,10 @@ def _unguarded(function: _Function) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        children = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Try) and any(map(_handles_missing_state, node.handlers)):
-            children = [child for child in children if child not in node.body]
+            children: list[ast.AST] = [*node.handlers, *node.orelse, *node.finalbody]
+        else:
+            children = list(ast.iter_child_nodes(node))
         waiting += reversed(children)
 
 
@@ -135,8 +153,13 @@ def _handles_missing_state(handler: ast.ExceptHandler) -> bool:
     return any(one is not None and last_name(one) in ("StateUnavailable", "MagnetarError") for one in types)
 
 
-def _methods(owner: ast.ClassDef) -> list[_Function]:
-    return [node for node in top_level(owner) if isinstance(node, _Function)]
+def _by_name(scope: ast.Module | ast.ClassDef) -> dict[str, list[_Function]]:
+    """Return the functions of a module, or the methods of a class, in their order."""
+    found: dict[str, list[_Function]] = {}
+    for node in top_level(scope):
+        if isinstance(node, _Function):
+            found.setdefault(node.name, []).append(node)
+    return found
 
 
 def _is_static(method: _Function) -> bool:
