@@ -209,6 +209,6 @@ def _combine_tls(content: Mapping[str, Any], found: Settings, *, is_worker: bool
         or any(one.has_tls for one in broker.get("bind_addresses", ()))
     ):
         return f"tlsEnabled: 'true' needs a port: set {'workerPortTls' if is_worker else _TLS_PORTS}"
-    if str(content.get("useTls", "false")).lower() == "true":
+    if is_worker and str(content.get("useTls", "false")).lower() == "true":
         worker["uses_tls"] = True  # checked against the address, which a flag may replace
     return None

@@ -55,6 +55,48 @@ def test_an_announced_state_store_is_found(rest: Answers) -> None:
     assert found(rest, (200, tls)) == AnnouncedStore("bk://h:4181", ("pulsar://h:6650", "pulsar+ssl://h:6651"))
 
 
+def test_a_broker_that_speaks_tls_only_announces_its_store(rest: Answers) -> None:
+    tls = {
+        "stateStorageServiceUrl": "bk+ssl://h:4181",
+        "brokerServiceUrl": "",
+        "brokerServiceUrlTls": "pulsar+ssl://h:1",
+    }
+    assert found(rest, (200, tls)) == AnnouncedStore("bk+ssl://h:4181", ("pulsar+ssl://h:1",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({**OURS, "stateStorageServiceUrl": "http://h:4181"}, "is not bk://host:port"),
+        ({**OURS, "stateStorageServiceUrl": ["bk://h:4181"]}, "is not bk://host:port"),
+        ({**OURS, "brokerServiceUrl": "h:6650"}, "service URL 'h:6650' has scheme none"),
+        ({**OURS, "brokerServiceUrlTls": {"a": 1}}, "has scheme none"),
+    ],
+    ids=["scheme", "list", "broker", "object"],
+)
+def test_a_malformed_announcement_is_ignored_and_logged(
+    rest: Answers, answer: object, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert found(rest, (200, answer)) is None
+    assert "ignoring the state store that http://127.0.0.1" in caplog.text
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("url", "admin_url", "is_usable"),
+    [
+        ("bk://127.0.0.1:4181", "http://127.0.0.1:8080", True),
+        ("bk://localhost:4181", "http://[::1]:8080", True),
+        ("bk://127.0.0.1:4181", "http://192.0.2.1:8080", False),
+        ("bk://[::1]:4181", "https://192.0.2.1", False),
+        ("bk://192.0.2.1:4181", "http://192.0.2.1:8080", True),
+    ],
+)
+def test_a_store_on_loopback_of_another_machine_is_not_used(url: str, admin_url: str, is_usable: bool) -> None:
+    reason = state_discovery._reason_against(url, ("pulsar://h:6650",), admin_url)
+    assert reason == ("" if is_usable else f"{url} is reached on that machine only")
+
+
 def test_a_state_store_that_is_starting_is_waited_for(rest: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(rest, (503, {}), (503, {}), (200, OURS)) is not None
     monkeypatch.setattr(state_discovery, "STARTING_S", 0.0)

@@ -1,15 +1,23 @@
 """Finding the state store that runs beside a broker, as under `magnetar standalone`.
 
 The broker announces it in its internal configuration. Apache Pulsar has ``stateStorageServiceUrl`` there, too, for a
-table service that speaks another protocol: an answer without ``brokerServiceUrl``, which only ours have, is ignored.
+table service that speaks another protocol: an answer without ``brokerServiceUrl`` and ``brokerServiceUrlTls``, which
+only ours have, is ignored. So is an address that is malformed, or that cannot be reached from here.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import socket
 import time
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+from ...client.connections.service_url import parse_service_url
+from ...errors import InvalidConfig
 from ...security.client_credentials import ClientCredentials
+from ...state.limits import address_of
 from ...web.client import request
 
 STARTING_S = 10.0
@@ -17,6 +25,7 @@ STARTING_S = 10.0
 _PATH = "/admin/v2/brokers/internal-configuration"
 _TIMEOUT_S = 5.0
 _PAUSE_S = 0.2
+_log = logging.getLogger(__name__)
 
 
 class AnnouncedStore(NamedTuple):
@@ -47,7 +56,39 @@ def announced_state_store(admin_url: str, credentials: ClientCredentials | None 
             break
         time.sleep(_PAUSE_S)
     found = answer.json() if answer.is_success else None
-    if not isinstance(found, dict) or not found.get("brokerServiceUrl") or not found.get("stateStorageServiceUrl"):
+    if not isinstance(found, dict):
         return None
-    urls = (found["brokerServiceUrl"], found.get("brokerServiceUrlTls"))
-    return AnnouncedStore(str(found["stateStorageServiceUrl"]), tuple(str(url) for url in urls if url))
+    url = found.get("stateStorageServiceUrl")
+    broker_urls = tuple(one for name in ("brokerServiceUrl", "brokerServiceUrlTls") if (one := found.get(name)))
+    if not url or not broker_urls:
+        return None
+    if reason := _reason_against(url, broker_urls, admin_url):
+        _log.warning("ignoring the state store that %s announces: %s", admin_url, reason)
+        return None
+    return AnnouncedStore(str(url), tuple(map(str, broker_urls)))
+
+
+def _reason_against(url: object, broker_urls: tuple[object, ...], admin_url: str) -> str:
+    """Return why an announced store cannot be used; empty if it can."""
+    try:
+        host, _ = address_of(str(url))
+        for one in broker_urls:
+            parse_service_url(str(one))
+    except InvalidConfig as error:
+        return str(error)
+    if _is_loopback(host) and not _is_loopback(urlsplit(admin_url).hostname or ""):
+        return f"{url} is reached on that machine only"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether an address, or all addresses of a name, belong to the machine that looks. Blocking."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
