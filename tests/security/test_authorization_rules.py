@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,8 @@ from magnetar.broker.admin import app as admin
 from magnetar.broker.admin.call import Call
 from magnetar.broker.admin.guard import AdminGuard
 from magnetar.broker.admin.routing import make_router
+from magnetar.broker.advertised import Advertised
+from magnetar.broker.config import BrokerConfig
 from magnetar.broker.policies.authorization import Authorization
 from magnetar.broker.session.commands import HANDLERS
 from magnetar.errors import InvalidConfig
@@ -85,12 +88,18 @@ class AnyNamespace:
         return True
 
 
+class UnadvertisedBroker:
+    """Stands for a broker whose settings name no address for clients."""
+
+    advertised = Advertised(BrokerConfig(data_dir=Path("unused")))
+
+
 def broker_app(guard: AdminGuard | None = None) -> ASGIApp:
     shown = pages("t", "1", ())
     routes = [(method, path, done) for method, path, _ in (*shown, *admin.ROUTES)]
-    nothing: Any = None
+    broker: Any = UnadvertisedBroker()
     namespaces: Any = AnyNamespace()
-    return make_router(lambda request: Call(request, nothing, namespaces, False), routes, guard or AdminGuard(Memory()))
+    return make_router(lambda request: Call(request, broker, namespaces, False), routes, guard or AdminGuard(Memory()))
 
 
 def worker_app() -> ASGIApp:
