@@ -10,7 +10,16 @@ from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import Admin, Call, Names, Setting, Subject, as_fields, rest_command, segment
 from ..topics.level_policies import NAMESPACE_POLICIES
 from ..topics.permissions import permission_commands
-from ..topics.policies import STRATEGIES, disable_option, enable_option, on_or_off, parse_bytes, threshold_option, when
+from ..topics.policies import (
+    STRATEGIES,
+    disable_option,
+    enable_option,
+    on_or_off,
+    parse_bytes,
+    threshold_option,
+    when,
+    whole_megabytes,
+)
 from ..topics.policy_commands import policy_commands
 from ..topics.subscriptions import parse_duration
 from ..topics.topics import namespace_path
@@ -208,7 +217,4 @@ def parse_megabytes(text: str) -> int:
     Raises:
         click.BadParameter: it is not a size, or not a whole number of megabytes.
     """
-    size = parse_bytes(text, bare_unit=MIB, smallest=-1)
-    if size > 0 and size % MIB:
-        raise click.BadParameter(f"size {text!r} must be whole megabytes, such as 500M or 10G")
-    return size // MIB if size > 0 else size
+    return whole_megabytes(text, bare_unit=MIB)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ...config.sizes import EXPECTED, parse_size
+from ...config.sizes import EXPECTED, MIB, parse_size
 from ..failure import Failure
 from ..rest import Admin, Call, Setting, Subject, rest_command
 from .subscriptions import topic_argument, topic_path
@@ -59,6 +59,18 @@ def parse_bytes(text: str, bare_unit: int = 1, smallest: int = 0) -> int:
     if size is None or size < smallest:
         raise click.BadParameter(f"size {text!r} must be {EXPECTED}")
     return size
+
+
+def whole_megabytes(text: str, bare_unit: int = 1) -> int:
+    """Return the megabytes of a size; -1 is no limit.
+
+    Raises:
+        click.BadParameter: it is not a size, or not a whole number of megabytes.
+    """
+    size = parse_bytes(text, bare_unit, smallest=-1)
+    if size > 0 and size % MIB:
+        raise click.BadParameter(f"size {text!r} must be whole megabytes, such as 500M or 10G")
+    return size // MIB if size > 0 else size
 
 
 threshold_option = click.option(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...config.sizes import MIB
 from ..failure import Failure
-from .policies import on_or_off, parse_bytes
+from .policies import on_or_off, parse_bytes, whole_megabytes
 from .subscriptions import parse_duration
 
 
@@ -36,11 +35,14 @@ def dispatch_rate(msg: int, byte: int, period: int, relative: bool) -> dict[str,
 
 
 def retention(time: str, size: str) -> dict[str, int]:
-    """Return a retention policy; sizes are whole megabytes."""
-    bytes_ = parse_bytes(size, smallest=-1)
+    """Return a retention policy.
+
+    Raises:
+        click.BadParameter: the size is not in whole megabytes; rounded down, nothing might be retained.
+    """
     return {
         "retentionTimeInMinutes": -1 if time == "-1" else -(-parse_duration(time) // 60),
-        "retentionSizeInMB": bytes_ if bytes_ < 0 else bytes_ // MIB,
+        "retentionSizeInMB": whole_megabytes(size),
     }
 
 
