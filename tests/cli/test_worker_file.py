@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from magnetar.cli.failure import Failure
-from magnetar.cli.servers.config_file import WORKER_KEYS
+from magnetar.cli.servers.config_file import STANDALONE_KEYS, WORKER_KEYS
 from magnetar.cli.servers.security_keys import AUTHORIZATION_KEYS, SECURITY_KEYS, TLS_KEYS, WORKER_CLIENT_KEYS
 from magnetar.cli.servers.server_file import read_server_file
 from magnetar.cli.servers.worker import worker_config
@@ -142,6 +142,15 @@ def test_nested_value_without_an_effect_is_logged(tmp_path: Path, caplog: pytest
     first, second = caplog.messages
     assert ": functionRuntimeFactoryConfigs.logDirectory=/x has no effect: logs are kept below --data-dir" in first
     assert ": functionRuntimeFactoryConfigs.jobNamespace=a has no effect: " in second
+
+
+def test_standalone_logs_that_use_tls_of_its_worker_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "standalone.conf"
+    path.write_text("useTls=true\n")
+    assert read_server_file(str(path), STANDALONE_KEYS, "broker", "worker")["worker"] == {}
+    assert "useTls=true has no effect: " in caplog.text
 
 
 def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
