@@ -61,13 +61,15 @@ def test_standalone_says_where_it_serves_and_ends_cleanly(tmp_path: Path) -> Non
         urls = {"brokerServiceUrl", "webServiceUrl", "stateStorageServiceUrl", "workerUrl"}
         assert set(it.addresses) == urls | {"pid"}
         assert it.addresses["pid"] == it.pid
-        ready = [line for line in it.log_tail().splitlines() if "ready: " in line and " broker: " in line]
+        ready = [line for line in it.log_tail().splitlines() if ": ready: " in line and " broker " in line]
         assert len(ready) == 1
         for url in urls:
             assert str(it.addresses[url]) in ready[0]
         versions = [line for line in it.log_tail().splitlines() if f": magnetar {magnetar.__version__} (" in line]
         assert len(versions) == 1, "one line for all three processes"
-        assert versions[0].endswith(f" broker: magnetar {magnetar.__version__} ({variant()})")
+        assert versions[0].endswith(
+            f" broker magnetar.cli.servers.lifetime: magnetar {magnetar.__version__} ({variant()})"
+        )
     finally:
         assert it.stop() == 0  # within 12 s, and nothing below it is left
     assert "Traceback" not in it.log_tail()
@@ -214,7 +216,6 @@ def test_config_file_sets_what_flags_do_not(tmp_path: Path) -> None:
         ("brokerServicePort: many\n", ("brokerServicePort", "'many'", "whole number")),
         ("allowAutoTopicCreation: 1\n", ("allowAutoTopicCreation", "true or false")),
         ("keepAliveIntervalSeconds: 0\n", ("keep_alive_s=0", "range")),
-        ("pulsarServiceUrl: pulsar://x:1\n", ("pulsarServiceUrl", "run magnetar worker")),
         ("- a\n", ("key: value",)),
     ],
 )

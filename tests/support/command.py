@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from .servers import COMMAND
 
 TIMEOUT_S = 90.0
+_LOGGED = re.compile(r"[0-9-]{10} [0-9:.]{12} (INFO|WARNING) ")
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,12 @@ class Answer:
         return self
 
     def refused(self, *words: str) -> str:
-        """The one line of a refusal: exit code not 0, nothing else printed, no traceback, every word in it."""
+        """The one line of a refusal: exit code not 0, no traceback, every word in it.
+
+        Before it a server may log that it starts, and keys without an effect.
+        """
         assert self.code != 0, f"accepted: {self.out}"
-        lines = self.err.strip().splitlines()
+        lines = [line for line in self.err.strip().splitlines() if not _LOGGED.match(line)]
         assert len(lines) == 1, f"not one line: {self.err!r}"
         assert "Traceback" not in self.out + self.err
         for word in words:
