@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,7 @@ async def _reason_against(place: HostPort) -> str:
     """Return why there is no connection to a host; empty if there is."""
     try:
         async with asyncio.timeout(REACH_TIMEOUT_S):
+            await _resolve(place.host)
             _, writer = await asyncio.open_connection(*place)
     except TimeoutError:
         return f"no connection to {place} within {REACH_TIMEOUT_S:g} s"
@@ -58,3 +61,40 @@ async def _reason_against(place: HostPort) -> str:
     with suppress(OSError):
         await writer.wait_closed()
     return ""
+
+
+async def _resolve(host: str) -> None:
+    """Return once the addresses of a host are known.
+
+    This is done in a daemon thread, as the event loop does not end before the threads of its executor, and a name
+    server that does not answer keeps such a thread for longer than the command may take.
+
+    Cancellation: safe.
+
+    Raises:
+        OSError: there is no such host.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: OSError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def resolve() -> None:
+        failed: OSError | None = None
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            failed = error
+        except UnicodeError as error:
+            failed = OSError(f"invalid host name: {error}")
+        with suppress(RuntimeError):  # the loop has ended by then
+            loop.call_soon_threadsafe(finish, failed)
+
+    threading.Thread(target=resolve, name=f"resolve {host}", daemon=True).start()
+    await done
