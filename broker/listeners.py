@@ -7,6 +7,7 @@ socket of that name.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +19,7 @@ SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
 TLS_SCHEMES = ("pulsar+ssl", "https")
 OWN_LISTENER = "magnetar"
 """The listener of standalone's own worker: a socket on loopback, whose address lookups on it return."""
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _BIND = re.compile(r"(\w+):(.+)", re.ASCII)
 
 Listeners = Mapping[str, Mapping[str, str]]
@@ -54,7 +55,7 @@ def check_host(name: str, host: str) -> str:
         InvalidConfig: it is neither, such as one with a port.
     """
     plain = host.removeprefix("[").removesuffix("]")
-    if not _HOST.fullmatch(plain):
+    if not _is_host(plain):
         raise InvalidConfig(f"{name} {host[:80]!r} is not a host name or an IP address: leave out scheme and port")
     return plain
 
@@ -124,6 +125,16 @@ def check_listeners(listeners: Listeners, internal: str, bound: tuple[BindAddres
             )
 
 
+def _is_host(text: str) -> bool:
+    """Return whether a text is a host name or an IP address, without brackets."""
+    if ":" not in text:
+        return _HOST.fullmatch(text) is not None
+    try:
+        return ipaddress.IPv6Address(text).scope_id is None
+    except ValueError:
+        return False
+
+
 def _entries(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
@@ -142,7 +153,7 @@ def _address(setting: str, entry: str, url: str) -> tuple[str, str, int]:
         raise _malformed(setting, entry, str(error).lower()) from error
     if parts.scheme not in SCHEMES:
         raise _malformed(setting, entry, f"its scheme is not one of {', '.join(SCHEMES)}")
-    if not _HOST.fullmatch(host) or port is None or parts.path or parts.query or parts.username:
+    if not _is_host(host) or port is None or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
         raise _malformed(setting, entry, "its address is not scheme://host:port")
     return parts.scheme, host, port
 

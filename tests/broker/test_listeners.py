@@ -158,6 +158,9 @@ def test_listeners_are_read_in_order() -> None:
         ("a:pulsar://h", "its address is not scheme://host:port"),
         ("a:pulsar://h:6650/x", "its address is not scheme://host:port"),
         ("a:pulsar://:6650", "its address is not scheme://host:port"),
+        ("a:pulsar://h:6650#x", "its address is not scheme://host:port"),
+        ("a:pulsar://:secret@h:6650", "its address is not scheme://host:port"),
+        ("a:pulsar://[10.0.0.1:80]:6650", "is malformed"),
         ("a:pulsar://h:99999", "port out of range 0-65535"),
         ("a:pulsar://h:x", "is malformed"),
         ("a:pulsar://h:0", "clients cannot connect to port 0"),
@@ -197,7 +200,7 @@ def test_names_of_listeners_must_be_advertised() -> None:
         BrokerConfig(bind_addresses=read_bind_addresses("x:pulsar://h:1"))
 
 
-@pytest.mark.parametrize("host", ["h:6650", "pulsar://h", "a b", "-a", "", "a/b"])
+@pytest.mark.parametrize("host", ["10.0.0.1:6650", "a:80", "1:2", "h:6650", "pulsar://h", "a b", "-a", "", "a/b"])
 def test_advertised_address_is_a_host_alone(host: str) -> None:
     with pytest.raises(InvalidConfig, match="is not a host name or an IP address: leave out scheme and port"):
         check_host("advertisedAddress", host)
