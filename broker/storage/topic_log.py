@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from ...errors import StorageError, TopicTerminated
@@ -32,6 +32,7 @@ from .ports import Done, EntryDone, LedgerPort, Watcher
 if TYPE_CHECKING:
     from .core import StorageCore
 
+T = TypeVar("T")
 _READ_AHEAD_BYTES = 1024 * 1024
 _NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: spares thousands of logs a set of their own
 
@@ -322,7 +323,9 @@ class TopicLog(LedgerList):
             if ledger.id < after.ledger_id or ledger.is_dropped or ledger.totals.newest_ms < time_ms or is_old(ledger):
                 continue
             start = after.entry_id + 1 if ledger.id == after.ledger_id else 0
-            entry_id = await self.core.run_reading(self.core.time_search(ledger, time_ms, max(start, 0)))
+            if start >= ledger.confirmed:
+                continue
+            entry_id = await self._examined(ledger, self.core.time_search(ledger, time_ms, max(start, 0)), None)
             if entry_id is not None:
                 return self.before(ledger.position(entry_id))
         return self.last_confirmed
@@ -355,7 +358,7 @@ class TopicLog(LedgerList):
             max_bytes -= ledger.totals.bytes
         return self.before(self.first_position)
 
-    async def _examined(self, ledger: Ledger, job: Callable[[], int], if_dropped: int) -> int:
+    async def _examined(self, ledger: Ledger, job: Callable[[], T], if_dropped: T) -> T:
         try:
             return await self.core.run_reading(job)
         except StorageError:

@@ -77,9 +77,10 @@ async def exceeded(topic: Topic) -> list[Quota]:
         time_ms = topic.broker.now_ms() - quota.limit_s * 1000
         for subscription in _counted(topic):
             cursor = subscription.cursor
+            if not cursor.backlog_entries:
+                continue  # without a search for each of many subscriptions
             oldest = cursor.next_unacknowledged(cursor.mark_delete)
-            horizon = await topic.log.position_before_age(time_ms, cursor.mark_delete)
-            if cursor.backlog_entries and oldest <= horizon:
+            if oldest <= await topic.log.position_before_age(time_ms, cursor.mark_delete):
                 found.append(quota)
                 break
     return found

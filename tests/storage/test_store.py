@@ -11,7 +11,7 @@ import sys
 import threading
 import tracemalloc
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from magnetar.broker.storage import (
     StoredEntry,
     TopicLog,
 )
+from magnetar.broker.storage.core import StorageCore
 from magnetar.broker.storage.disk.disk import DiskFile
+from magnetar.broker.storage.ledgers.ledger import Ledger
 from magnetar.errors import ClosedError, DataDirectoryInUse, InvalidConfig, NotAllowed, StorageError, TopicTerminated
 
 from tests.support.eventually import eventually
@@ -278,6 +280,32 @@ async def test_position_before_a_time_is_exact_in_any_order_of_times(tmp_path: P
             for after, position in enumerate(positions):
                 later = next((i for i in range(after + 1, len(times)) if times[i] >= time_ms), len(times))
                 assert await log.position_before_time(time_ms, position) == positions[later - 1]
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+async def test_a_search_by_time_goes_on_behind_a_ledger_that_retention_drops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
+) -> None:
+    async with running(tmp_path, StorageConfig(journal_file_bytes=64 * 1024, max_ledger_entries=3)) as storage:
+        log = storage.open_log(LOG)
+        positions = await append(log, *[b"x"] * 5, times=[10, 20, 30, 40, 50])
+        first = next(iter(log.ledgers_by_id.values()))
+        search = StorageCore.time_search
+
+        def failing(self: StorageCore, ledger: Ledger, time_ms: int, start: int) -> Callable[[], int | None]:
+            def fail() -> int | None:
+                first.is_dropped = is_dropped
+                raise StorageError("the file is gone")
+
+            return fail if ledger is first else search(self, ledger, time_ms, start)
+
+        monkeypatch.setattr(StorageCore, "time_search", failing)
+        if is_dropped:
+            assert await log.position_before_time(15) == log.before(positions[3])
+        else:
+            with pytest.raises(StorageError, match="the file is gone"):
+                await log.position_before_time(15)
+        first.is_dropped = False  # the rest of the storage still counts it
 
 
 async def test_memory_keeps_only_the_tail_and_the_rest_is_loaded(tmp_path: Path) -> None:

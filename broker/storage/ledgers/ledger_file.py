@@ -58,6 +58,7 @@ class LedgerFile:
         self._lock = threading.Lock()
         self._first_entries = array("Q")
         self._offsets = array("Q")
+        self._newest = array("q")  # publish time
         self._entries = 0  # covered by the index
         self._synced = 0  # entries that this object has synced
         self._end = 0  # offset behind the last indexed block
@@ -110,28 +111,30 @@ class LedgerFile:
         """Return the first entry from ``start`` on and below ``end`` that was published at ``time_ms`` or later."""
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
-            while start < end:
-                for record in self._block_with(file, start):
+            for block in range(self._block_of(start), len(self._offsets)):
+                first, _ = self._entries_of(block)
+                if first >= end:
+                    break
+                if self._newest[block] < time_ms:
+                    continue
+                for record in self._block_with(file, first):
                     if start <= record.entry_id < end and record.publish_time_ms >= time_ms:
                         return record.entry_id
-                    last = record.entry_id
-                start = last + 1
         return None
 
     def bytes_from(self, start: int, end: int) -> int:
         """Return the payload bytes of the entries from ``start`` on and below ``end``."""
-        size = 0
+        if start >= end:
+            return 0
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
-            for block in reversed(range(len(self._offsets))):
+            blocks = self._block_of(start), self._block_of(end - 1)
+            size = self._payload_bytes(*blocks)
+            for block in set(blocks):
                 first, behind = self._entries_of(block)
-                if behind <= start:
-                    break
-                if start <= first and behind <= end:
-                    size += self._payload_bytes(block)
-                elif first < end:
+                if first < start or end < behind:
                     records = self._block_with(file, first)
-                    size += sum(len(record.payload) for record in records if start <= record.entry_id < end)
+                    size -= sum(len(record.payload) for record in records if not start <= record.entry_id < end)
         return size
 
     def first_within(self, max_bytes: int, end: int) -> int:
@@ -140,8 +143,9 @@ class LedgerFile:
             self._index_up_to(file, end)
             for block in reversed(range(len(self._offsets))):
                 first, behind = self._entries_of(block)
-                if behind <= end and self._payload_bytes(block) <= max_bytes:
-                    max_bytes -= self._payload_bytes(block)
+                size = self._payload_bytes(block, block)
+                if behind <= end and size <= max_bytes:
+                    max_bytes -= size
                     end = first
                 elif first < end:
                     for record in reversed(self._block_with(file, first)):
@@ -158,10 +162,15 @@ class LedgerFile:
         is_last = block + 1 == len(self._offsets)
         return self._first_entries[block], self._entries if is_last else self._first_entries[block + 1]
 
-    def _payload_bytes(self, block: int) -> int:
-        first, behind = self._entries_of(block)
-        end = self._end if block + 1 == len(self._offsets) else self._offsets[block + 1]
-        return end - self._offsets[block] - _HEAD.size - (behind - first) * ENTRY_HEAD_BYTES
+    def _block_of(self, entry_id: int) -> int:
+        return bisect_right(self._first_entries, entry_id) - 1
+
+    def _payload_bytes(self, first_block: int, last_block: int) -> int:
+        """Return the payload bytes of consecutive blocks, both of them included."""
+        entries = self._entries_of(last_block)[1] - self._first_entries[first_block]
+        is_last = last_block + 1 == len(self._offsets)
+        length = (self._end if is_last else self._offsets[last_block + 1]) - self._offsets[first_block]
+        return length - (last_block + 1 - first_block) * _HEAD.size - entries * ENTRY_HEAD_BYTES
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[DiskFile]:
@@ -183,7 +192,7 @@ class LedgerFile:
                 body = b"".join(parts[block_start : index + 2])
                 times = [publish_time_of(head) for head in parts[block_start : index + 2 : 2]]
                 head = self._block_head(first_entry, body, times)
-                self._add_to_index(first_entry, len(times), _HEAD.size + len(body))
+                self._add_to_index(first_entry, len(times), max(times), _HEAD.size + len(body))
                 pending += (head, body)
                 pending_bytes += len(head) + len(body)
                 first_entry += len(times)
@@ -199,9 +208,10 @@ class LedgerFile:
         crc = google_crc32c.extend(google_crc32c.value(rest), body)
         return _MAGIC + int(crc).to_bytes(4, "little") + rest
 
-    def _add_to_index(self, first_entry: int, entries: int, length: int) -> None:
+    def _add_to_index(self, first_entry: int, entries: int, newest_ms: int, length: int) -> None:
         self._first_entries.append(first_entry)
         self._offsets.append(self._end)
+        self._newest.append(newest_ms)
         self._entries = first_entry + entries
         self._end += length
 
@@ -213,6 +223,7 @@ class LedgerFile:
         while self._entries > entries and self._first_entries[-1] >= entries:
             self._entries = self._first_entries.pop()
             self._end = self._offsets.pop()
+            self._newest.pop()
         if self._entries > entries:
             self._block_with(file, entries)
         return self._entries
@@ -222,7 +233,7 @@ class LedgerFile:
             head = self._read_head(file, self._end)
             if head.first_entry != self._entries or not head.entries:
                 raise DamagedFile(self.path, self._end, f"block of entry {head.first_entry}, expected {self._entries}")
-            self._add_to_index(head.first_entry, head.entries, _HEAD.size + head.body_bytes)
+            self._add_to_index(head.first_entry, head.entries, head.newest_ms, _HEAD.size + head.body_bytes)
 
     def _read_head(self, file: DiskFile, offset: int) -> _BlockHead:
         with disk_action("read the ledger", self.path):
@@ -235,7 +246,7 @@ class LedgerFile:
         return head
 
     def _block_with(self, file: DiskFile, entry_id: int) -> list[EntryRecord]:
-        offset = self._offsets[bisect_right(self._first_entries, entry_id) - 1]
+        offset = self._offsets[self._block_of(entry_id)]
         head = self._read_head(file, offset)
         with disk_action("read the ledger", self.path):
             block = file.read(offset, _HEAD.size + head.body_bytes)
