@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...errors import MagnetarError
-from ...wire.topic_name import TopicName, parse_topic_name
+from ...wire.topic_name import DOMAINS, TopicName, parse_topic_name
 from ..policies.effective import EVICTION
 from ..storage.cursors.names import is_internal
 from .inactivity import Idleness, is_unused, loaded_topics
@@ -130,7 +130,8 @@ class Unloading:
         is_any = ("", "") in concerned
         namespaces = {namespace for namespace, topic in concerned if not topic}
         topics = {topic for _, topic in concerned}
-        for number, name in enumerate(self._broker.storage.log_names()):
+        names = self._broker.storage.log_names() if is_any else self._names({namespace for namespace, _ in concerned})
+        for number, name in enumerate(names):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
             topic_name = parse_topic_name(name)
@@ -148,6 +149,11 @@ class Unloading:
                 log.warning("%s could not be loaded, which its policies wait for: %s", name, error)
             except Exception:  # whatever it is, the other topics have to go on
                 log.exception("%s could not be loaded, which its policies wait for", name)
+
+    def _names(self, namespaces: set[str]) -> list[str]:
+        """Return the persistent topics of some namespaces without a walk over those of all others."""
+        index = self._broker.topic_index
+        return [name for namespace in namespaces for name in index.names(namespace, DOMAINS[0])]
 
     def _is_new(self, namespace: str) -> bool:
         """Return whether topics of a namespace have other policies than when they were last loaded."""
