@@ -44,7 +44,7 @@ def read(tmp_path: Path, text: str) -> None:
         ("```sh\ntrue\necho before && false\n```\n", "page.md:3: exit code 1\n$ echo before && false\nbefore\n"),
         ("```sh\necho one\n```\n\n```output\ntwo\n```\n", "page.md:2: the page shows in line 6 that it prints 'two'"),
         ("```sh\nmagnetar standalone\necho never\n```\n", "page.md:2: holds up what follows"),
-        ("```sh\necho done    # until Ctrl-C\n```\n", "page.md:2: ended with 0 before Ctrl-C"),
+        ("```sh\ntrue    # until Ctrl-C\n```\n", "page.md:2: ended with 0 before Ctrl-C"),
     ],
     ids=["exit-code", "output", "server-in-front", "ended-before-ctrl-c"],
 )
