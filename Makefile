@@ -288,11 +288,8 @@ show_types = $(BIN)/python -c 'import os, sysconfig; path = sysconfig.get_path("
   open(path, "w").write(os.environ["TYPES_PTH"] + "\n")'
 
 $(RUN_STAMP): $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),pyproject.toml constraints.txt setup.py $(SOURCES)) | $(BIN)/python
-ifeq ($(wildcard $(DEV_STAMP)),)
-	@echo "installing magnetar into $(VENV) …"
-	@$(BIN)/python -m pip install . $(call or_fail,installing magnetar into $(VENV))
-	@$(BIN)/magnetar --version
-endif
+	@[ -e $(DEV_STAMP) ] || { echo "installing magnetar into $(VENV) …"; \
+	  $(BIN)/python -m pip install . $(call or_fail,installing magnetar into $(VENV)); $(BIN)/magnetar --version; }
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python $(TYPES)
