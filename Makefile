@@ -262,7 +262,8 @@ test-compiled: compiled
 	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" \
 	  tests/wire tests/client tests/instance $(ARGS)
 
-# What a new user runs first, with this Python, an empty home directory and a fresh copy of the repository.
+# What a new user runs first, with this Python, a home directory that has only pip's settings, and a fresh copy of the
+# repository.
 test-install: PYTHON = /usr/bin/python3
 test-install:
 	PYTHON=$(PYTHON) .ci/test-install
