@@ -24,7 +24,7 @@ from tests.spark.topics import fill, options_for, values
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2400)]
 ROWS, PER_ENTRY, PARTITIONS, LIMIT, KILLS = 40_000, 50, 2, 2_000, 4
 BATCHES = ROWS // LIMIT
 STARTS = 10
@@ -84,7 +84,7 @@ class Driver:
             )
 
     def wait(self) -> None:
-        assert self.process.wait(600) == 0, self.log_tail
+        assert self.process.wait(1200) == 0, self.log_tail
 
     def runs_for(self, seconds: float) -> bool:
         """Return after so many seconds, or at once if the process has ended, whether it still runs."""
