@@ -13,6 +13,7 @@ from magnetar.spark.stream_plans import why_batches_differ
 
 from tests.spark.topics import fill, numbered, options_for, values
 from tests.support.pulsar import Broker, own_name
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,6 +131,11 @@ def warnings(session: Session, target: str) -> int:
     )
 
 
+def await_warnings(session: Session, target: str, count: int) -> None:
+    """Wait until so many warnings are in the log: a thread of the JVM copies what Python workers print."""
+    wait_for(lambda: warnings(session, target) == count, f"log with {count} warnings")
+
+
 def stored(cluster: Broker, target: str) -> Counter[bytes]:
     return Counter(values(options_for(cluster.service_url, target)))
 
@@ -152,7 +158,7 @@ def test_a_plan_that_may_differ_is_written_at_least_once_with_one_warning_in_eac
     for run in (1, 2):
         write(load().select("value").repartition(2), cluster, target, tmp_path)
         assert stored(cluster, target) == Counter(numbered(ROWS) * run)
-        assert warnings(session, target) == run
+        await_warnings(session, target, run)
         forget_the_last_commit(tmp_path, target)
 
 
@@ -173,4 +179,4 @@ def test_a_session_that_shows_no_plans_writes_at_least_once(
     frame = other.readStream.format("magnetar").options(**options).load().select("value")
     write(frame, cluster, target, tmp_path)
     assert stored(cluster, target) == Counter(numbered(ROWS))
-    assert warnings(session, target) == 1
+    await_warnings(session, target, 1)
