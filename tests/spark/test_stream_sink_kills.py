@@ -24,7 +24,7 @@ from tests.spark.topics import fill, options_for, values
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 ROWS, PER_ENTRY, PARTITIONS, LIMIT, KILLS = 40_000, 50, 2, 2_000, 4
 BATCHES = ROWS // LIMIT
 STARTS = 10
@@ -113,7 +113,7 @@ def planned(directory: Path) -> int:
 
 
 def await_batches(directory: Path, driver: Driver, count: int) -> None:
-    wait_for(lambda: planned(directory) >= count or driver.process.poll() is not None, f"{count} batches", 300)
+    wait_for(lambda: planned(directory) >= count or driver.process.poll() is not None, f"{count} batches", 900)
 
 
 def test_no_row_is_lost_or_repeated_where_order_is_ensured_when_drivers_are_killed(tmp_path: Path) -> None:
