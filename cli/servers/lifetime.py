@@ -99,8 +99,16 @@ def cut_off() -> None:
     os._exit(1)
 
 
-def announce(addresses: Mapping[str, str | int], ready_file: str | None) -> None:
-    """Say on one line that everything serves, and write the addresses as JSON to a file, ``-`` for standard output."""
+def announce(addresses: Mapping[str, str | int], ready_file: str | None, *, is_supervised: bool = False) -> None:
+    """Log that everything serves, and write the addresses as JSON to a file, ``-`` for standard output.
+
+    Args:
+        addresses: by their names in the file.
+        ready_file: where to write them; None writes no file.
+        is_supervised: whether this is a child of standalone, which logs the version for all of them.
+    """
+    if not is_supervised:
+        logger.info("magnetar %s (%s)", __version__, variant())
     shown = ", ".join(f"{name} {value}" for name, value in addresses.items() if name != "pid")
     logger.info("ready: %s", shown)
     if ready_file is None:
@@ -169,13 +177,12 @@ class LineFormatter(logging.Formatter):
         return line
 
 
-def log_to_stderr(process: str, level: int = logging.INFO, *, is_supervised: bool = False) -> None:
+def log_to_stderr(process: str, level: int = logging.INFO) -> None:
     """Send the log of this process to standard error, every line with the name of the process.
 
     Args:
         process: its name.
         level: of the events that are logged.
-        is_supervised: whether this is a child of standalone, which has logged the version.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(process))
@@ -184,5 +191,3 @@ def log_to_stderr(process: str, level: int = logging.INFO, *, is_supervised: boo
     root.setLevel(level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    if not is_supervised:
-        logger.info("magnetar %s (%s)", __version__, variant())

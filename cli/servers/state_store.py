@@ -38,7 +38,7 @@ DEFAULT_STATE_PORT = 4181
 def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_file: str | None, **flags: Any) -> None:
     """Run the state store alone; workers find it by --state-storage-service-url."""
     is_supervised = die_with_parent()
-    log_to_stderr("state store", is_supervised=is_supervised)
+    log_to_stderr("state store")
     in_file = read_server_file(config_file, STATE_KEYS)
     values = in_file["state"]
     values |= {name: value for name, value in flags.items() if value is not None}
@@ -66,7 +66,7 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
         gc.freeze()
         if not is_supervised:
             tell_exposure(host, is_guarded=is_guarded)
-        announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file)
+        announce({"stateStorageServiceUrl": server.url, "pid": os.getpid()}, ready_file, is_supervised=is_supervised)
         signal.sigwait(STOP_SIGNALS)
         signal.alarm(int(STOP_S))  # should stopping hang, this ends the process
     finally:

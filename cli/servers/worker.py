@@ -133,7 +133,7 @@ def worker(
 ) -> None:
     """Run a functions worker alone, against a broker that runs already."""
     is_supervised = die_with_parent()
-    log_to_stderr("worker", is_supervised=is_supervised)
+    log_to_stderr("worker")
     settings = current(ctx)
     values: dict[str, Any] = {"service_url": settings.service_url, "admin_url": settings.admin_url}
     in_file = read_server_file(config_file, WORKER_KEYS, "worker")
@@ -178,7 +178,8 @@ def worker(
             if not is_supervised:
                 tell_exposure(config.host, is_guarded=guarded)
             tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}
-            announce({"workerUrl": service.worker_url, **tls, "pid": os.getpid()}, ready_file)
+            addresses = {"workerUrl": service.worker_url, **tls, "pid": os.getpid()}
+            announce(addresses, ready_file, is_supervised=is_supervised)
             await until_stopped(stop, service.wait_failed())
         finally:
             await service.stop()

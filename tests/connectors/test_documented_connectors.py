@@ -79,10 +79,10 @@ def test_the_sink_writes_each_key_once(tmp_path: Path, monkeypatch: pytest.Monke
     database.close()
 
 
-def test_the_config_file_is_one_of_the_sink_jdbc(tmp_path: Path) -> None:
-    content = yaml.safe_load(block("pg.yml", "yaml", tmp_path).read_text())
-    config = read_config(find("sink", "jdbc").config, content)
-    assert (config.jdbc_url, config.table_name) == ("postgresql://db.example/shop", "orders")
+def test_the_config_file_is_one_of_the_sink_file(tmp_path: Path) -> None:
+    content = yaml.safe_load(block("archive.yml", "yaml", tmp_path).read_text())
+    config = read_config(find("sink", "file").config, content)
+    assert (config.output_directory, config.format, config.roll_seconds) == ("/tmp/archive", "lines", 1)
 
 
 def texts_that_show_files() -> dict[str, str]:

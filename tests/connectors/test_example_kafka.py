@@ -25,10 +25,11 @@ PAYMENTS = 10_000
 
 
 def commands(servers: str) -> list[list[str]]:
-    """Return the commands of the README, for another Kafka than the one that it has."""
+    """Return the commands of `magnetar` in the README, for another Kafka than the one that it has."""
     text = (EXAMPLE / "README.md").read_text().replace("\\\n", " ").replace("localhost:9092", servers)
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line[0] == "magnetar"]
 
 
 def alerts(kafka: KafkaServer) -> dict[int, set[tuple[str, int]]]:

@@ -119,6 +119,7 @@ def test_every_connector_names_what_is_missing_before_it_is_created(
     assert missing_libraries(kind, "no such connector", config) == ""
 
 
+@pytest.mark.connectors
 def test_libraries_that_are_installed_are_not_missing() -> None:
     for kind, name, settings in cases():
         assert missing_libraries(kind, name, config_of(kind, name, settings)) == ""
@@ -136,9 +137,9 @@ def test_table_has_every_library_that_a_connector_imports() -> None:
     ("component", "config", "text"),
     [
         (SINK, {"sinkType": "jdbc", "inputs": ["a"], "configs": {"jdbcUrl": "jdbc:postgresql://h/d", "tableName": "t"}},
-         "the connector jdbc needs psycopg: pip install 'magnetar[jdbc]'"),
+         "the connector jdbc needs SQLAlchemy and psycopg: pip install 'magnetar[jdbc]'"),
         (SINK, {"sinkType": "jdbc-postgres", "inputs": ["a"],
-                "configs": {"jdbcUrl": "jdbc:postgresql://h/d", "tableName": "t"}}, "needs psycopg"),
+                "configs": {"jdbcUrl": "jdbc:postgresql://h/d", "tableName": "t"}}, "psycopg: pip install"),
         (SINK, {"sinkType": "file", "inputs": ["a"], "configs": {"path": "/out", "format": "parquet"}},
          "the connector file needs pyarrow: pip install 'magnetar[parquet]'"),
         (SOURCE, {"sourceType": "redis-streams", "topicName": "a", "configs": {"redisHosts": "h", "streams": ["s"]}},
@@ -148,7 +149,7 @@ def test_table_has_every_library_that_a_connector_imports() -> None:
 def test_create_refuses_a_connector_without_its_libraries(
     monkeypatch: pytest.MonkeyPatch, component: Component, config: dict[str, Any], text: str
 ) -> None:
-    for module in ("psycopg", "pyarrow", "redis"):
+    for module in ("sqlalchemy", "psycopg", "pyarrow", "redis"):
         monkeypatch.setitem(sys.modules, module, None)
     whole = with_defaults(component.read({"tenant": "t", "namespace": "n", "name": "c", **config}))
     with pytest.raises(InvalidConfig, match=re.escape(text)):

@@ -321,19 +321,20 @@ async def test_failed_publish_makes_the_message_come_again(
     assert "were not stored" in status.latestSystemExceptions[0].exceptionString
 
 
-async def test_state_says_that_it_is_not_there_and_a_secret_is_none(
+async def test_state_call_without_a_store_stops_the_instance_and_a_secret_is_none(
     client: AsyncClient, start: Start, make_spec: MakeSpec, topic: str
 ) -> None:
     code = (
         "def process(text, context):\n"
         "    return context.put_state('k', 'v') if text == 'state' else repr(context.get_secret('s'))\n"
     )
-    await send_batches(client, f"{topic}-in", [[b"state", b"secret"]])
+    await send_batches(client, f"{topic}-in", [[b"secret"]])
     instance = await start(make_spec(code))
-    await has_failed(instance, 1)
-    texts = [latest.exceptionString for latest in (await instance.status()).latestUserExceptions]
-    assert "stateStorageServiceUrl: bk://host:port" in texts[0]
     assert [message.data for message in await receive(client, f"{topic}-out", 1)] == [b"None"]
+    await send_batches(client, f"{topic}-in", [[b"state"]])
+    async with asyncio.timeout(60):
+        reason = await instance.wait()
+    assert "there is no state store: set stateStorageServiceUrl" in reason
 
 
 async def test_manual_acknowledges_what_the_function_acknowledges(

@@ -47,6 +47,8 @@ NEEDS_THE_EXTRA = (
     "test_repeated_writes.py",
     "test_schema_rows.py",
     "test_security.py",
+    "test_stream_cuts.py",
+    "test_stream_plans.py",
     "test_stream_sink.py",
     "test_task_segments.py",
     "test_task_publisher.py",
