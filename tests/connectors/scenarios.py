@@ -298,7 +298,7 @@ class SinkScenario(Scenario[SinkCase]):
             return expected <= {number for number, _ in found}
 
         with contextlib.suppress(TimeoutError):  # `compare` says what is missing
-            await until(are_there, 15)
+            await until(are_there, 60)
         is_exact = case.is_exact or case.processing_guarantees == "EFFECTIVELY_ONCE"
         compare(records, found, is_exact=is_exact or not is_whole, is_ordered=case.is_ordered)
         if is_whole and (bad := case.bad_record()) is not None:
