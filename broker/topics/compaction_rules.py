@@ -129,8 +129,8 @@ class Latest:
 def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int) -> list[Keyed]:
     """Return the messages with a key.
 
-    A message removes its key if its payload is empty or it has no value. `uncompressed_size` counts where it is set, as
-    encryption makes a longer body of an empty payload. Apache Pulsar up to 4.0.7 keeps plain messages without it.
+    A plain message removes its key only if its metadata says that its uncompressed size is 0, as Pulsar 4.0 has it;
+    one of a batch, if its payload is empty.
 
     Raises:
         ProtocolError: it cannot be told.
@@ -138,11 +138,11 @@ def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int)
     if not metadata.HasField("num_messages_in_batch"):
         if not metadata.HasField("partition_key"):
             return []
-        size = metadata.uncompressed_size if metadata.HasField("uncompressed_size") else len(payload) - body
-        return [Keyed(_WHOLE, metadata.partition_key, metadata.null_value or not size)]
+        is_empty = metadata.HasField("uncompressed_size") and metadata.uncompressed_size == 0
+        return [Keyed(_WHOLE, metadata.partition_key, is_empty)]
     _, heads = _opened_batch(metadata, payload[body:], max_bytes)
     return [
-        Keyed(index, head.partition_key, head.null_value or not head.payload_size)
+        Keyed(index, head.partition_key, not head.payload_size)
         for index, head in enumerate(heads)
         if head.HasField("partition_key") and not head.compacted_out
     ]

