@@ -178,7 +178,7 @@ def worker(
             if not is_supervised:
                 tell_exposure(config.host, is_guarded=guarded)
             tls = {"workerUrlTls": service.worker_tls_url} if service.worker_tls_url else {}
-            addresses = {"workerUrl": service.worker_url, **tls, "pid": os.getpid()}
+            addresses: dict[str, str | int] = {"workerUrl": service.worker_url, **tls, "pid": os.getpid()}
             announce(addresses, ready_file, is_supervised=is_supervised)
             await until_stopped(stop, service.wait_failed())
         finally:
