@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import take_fewer_examples
-from tests.support.sample import SEED, SHARE, Sample, example_count, sample_of
+from tests.support.sample import NAMES, SEED, SHARE, Sample, example_count, sample_of, seed_of, share_of
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = [f"tests/a.py::test_a[{number}]" for number in range(10)] + ["tests/b.py::test_b[x]", "tests/c.py::test_c"]
@@ -104,11 +104,13 @@ def test_wrong_settings_of_a_sample_are_refused_by_name(given: dict[str, str], s
 
 @pytest.mark.slow
 def test_pytest_leaves_rounds_out_and_names_the_sample() -> None:
+    # This run may be a sample itself.
+    of_this_run = {name_of(mark) for mark in NAMES for name_of in (share_of, seed_of)}
     arguments = ["--collect-only", "-v", "-p", "no:cacheprovider", "tests/metadata/test_metadata_log.py"]
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,
-        env={**os.environ, SHARE: "10", SEED: "3"},
+        env={name: value for name, value in os.environ.items() if name not in of_this_run} | {SHARE: "10", SEED: "3"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -91,6 +91,7 @@ class CredentialsServer:
         key = secrets.token_hex(2 * _HALF_BYTES)
         self._key = _Key.of(key)
         self._waiting = threading.Semaphore(_WAITING_MAX)
+        self._is_closed = False
         self._answering = ThreadPoolExecutor(_THREADS, "credentials of tasks")
         self._questions = Questions(host, _QUESTION_BYTES, self._take)
         where = {"method": credentials.method, "host": host, "port": self._questions.port, "key": key}
@@ -112,10 +113,10 @@ class CredentialsServer:
             connection.close()
 
     def _answer(self, connection: socket.socket, random: bytes, deadline: float) -> None:
-        """Send the answer, unless the task no longer waits for it."""
+        """Send the answer, unless the task no longer waits for it or the driver ends; close the connection."""
         try:
             with contextlib.suppress(OSError), connection:
-                if time.monotonic() < deadline:
+                if time.monotonic() < deadline and not self._is_closed:
                     iv = secrets.token_bytes(_IV_BYTES)
                     sealed = self._key.cipher().encrypt(iv, json.dumps(self._shown()).encode(), random)
                     connection.settimeout(_CONNECT_S)
@@ -134,7 +135,8 @@ class CredentialsServer:
     def close(self) -> None:
         """Answer nobody any more."""
         self._questions.close()
-        self._answering.shutdown(wait=False, cancel_futures=True)
+        self._is_closed = True
+        self._answering.shutdown(wait=False)  # not cancelled: each of those who wait still has to be closed
 
 
 class DriverAuthentication(Authentication):

@@ -138,7 +138,10 @@ async def test_a_source_has_state_and_a_transform_function(
         ("nine", "new"),
     ]
     status = await instance.status()
-    assert "a record is left out: ValueError: seven is no number" in status.latestSystemExceptions[0].exceptionString
+    assert (
+        "a record goes to the dead-letter topic: ValueError: seven is no number"
+        in status.latestSystemExceptions[0].exceptionString
+    )
     await instance.stop(10)
     instance = await any_runtime.start(with_state(spec, state_store))  # the state says that there is nothing more
 
@@ -158,5 +161,5 @@ async def test_without_a_state_store_its_methods_say_so(
         CODE, IDENTITY, source={"className": "user_code.Numbers"}, componentType=records.FunctionDetails.SOURCE
     )
     instance = await runtime.start(spec)
-    assert "no state store is known; give workers its address" in await instance.wait()
+    assert "there is no state store: set stateStorageServiceUrl in the worker's configuration" in await instance.wait()
     await runtime.close()
