@@ -73,8 +73,9 @@ class ProducerConfig:
         batch_max_bytes: payload bytes in an entry, before compression.
         batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` is
             sent earlier: as soon as no other entry of the producer is in flight.
-        empty_deletes: whether an empty message removes its key from the compacted topic, as with Java clients. Without
-            it, empty messages that are sent without batching are kept, as with C++ clients.
+        empty_deletes: whether an empty message removes its key from the compacted topic on every broker. Without it,
+            Apache Pulsar up to 4.0.7 keeps empty messages sent without batching; our broker and later versions of
+            Pulsar remove the key either way.
         max_pending_messages: messages sent but not yet stored. An entry is accepted while the number is below the
             limit, so one entry may exceed it.
         max_pending_bytes: bytes of pending messages; bounds memory where messages are large.

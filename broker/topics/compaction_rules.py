@@ -1,4 +1,4 @@
-"""What compaction keeps: of each key the last message, unless that is empty. Decisions only; nothing here waits.
+"""What compaction keeps: of each key the last message, unless that is a tombstone. Decisions only; nothing here waits.
 
 The whole topic is read twice. `Latest` is fed every entry in the first pass and then names the survivors by
 the number of their entry in the pass and their index in the batch; `Survivors` picks them out of the second pass. Keys
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from ...errors import MagnetarError, ProtocolError
 from ...wire.batch import decode_batch, encode_batch
 from ...wire.compression import compress, decompress
+from ...wire.message_properties import KEPT_TOMBSTONE
 from ...wire.payload import open_payload, seal
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -129,8 +130,9 @@ class Latest:
 def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int) -> list[Keyed]:
     """Return the messages with a key.
 
-    A plain message removes its key only if its metadata says that its uncompressed size is 0, as Pulsar 4.0 has it;
-    one of a batch, if its payload is empty.
+    A message removes its key if its payload is empty or it has no value. `uncompressed_size` counts where it is set, as
+    encryption makes a longer body of an empty payload. Apache Pulsar up to 4.0.7 keeps plain messages without it. A
+    plain message with the property `KEPT_TOMBSTONE` stays, for readers that were away when the key was deleted.
 
     Raises:
         ProtocolError: it cannot be told.
@@ -138,11 +140,13 @@ def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int)
     if not metadata.HasField("num_messages_in_batch"):
         if not metadata.HasField("partition_key"):
             return []
-        is_empty = metadata.HasField("uncompressed_size") and metadata.uncompressed_size == 0
-        return [Keyed(_WHOLE, metadata.partition_key, is_empty)]
+        size = metadata.uncompressed_size if metadata.HasField("uncompressed_size") else len(payload) - body
+        is_tombstone = metadata.null_value or not size
+        is_kept = is_tombstone and any(one.key == KEPT_TOMBSTONE for one in metadata.properties)
+        return [Keyed(_WHOLE, metadata.partition_key, is_tombstone and not is_kept)]
     _, heads = _opened_batch(metadata, payload[body:], max_bytes)
     return [
-        Keyed(index, head.partition_key, not head.payload_size)
+        Keyed(index, head.partition_key, head.null_value or not head.payload_size)
         for index, head in enumerate(heads)
         if head.HasField("partition_key") and not head.compacted_out
     ]

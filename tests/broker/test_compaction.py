@@ -17,8 +17,9 @@ from magnetar.errors import NotAllowed, StorageError
 from magnetar.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from magnetar.wire.batch import decode_batch, encode_batch
 from magnetar.wire.compression import compress, decompress
+from magnetar.wire.message_properties import KEPT_TOMBSTONE
 from magnetar.wire.payload import open_payload, seal
-from magnetar.wire.pulsar_api_pb2 import LZ4, NONE, EncryptionKeys, MessageMetadata, SingleMessageMetadata
+from magnetar.wire.pulsar_api_pb2 import LZ4, NONE, EncryptionKeys, KeyValue, MessageMetadata, SingleMessageMetadata
 
 from tests.support.stepper import step_by_hand
 
@@ -121,12 +122,33 @@ class Writer:
             return batch([("x", b"x")] * 2, is_encrypted=True), [Said(0, None, b"nobody can read this")]
         if kind < 0.5:
             key, value = self._message()
-            if not value and self._rng.random() < 0.5:
-                return plain(key, value, uncompressed_size=0), [Said(0, key, value, removes=True)]
-            return plain(key, value), [Said(0, key, value)]
+            sizes = {} if self._rng.random() < 0.5 else {"uncompressed_size": len(value)}
+            return plain(key, value, **sizes), [Said(0, key, value, removes=not value)]
         messages = [self._message() for _ in range(self._rng.randint(1, 6))]
         said = [Said(index, key, value, not value) for index, (key, value) in enumerate(messages)]
         return batch(messages, compression=self._rng.choice((NONE, LZ4))), said
+
+
+@pytest.mark.parametrize(
+    ("payload", "removes"),
+    [
+        (plain("k", b""), True),  # as C++, Go and Python clients send it
+        (plain("k", b"", uncompressed_size=0), True),  # as Java clients send it
+        (plain("k", b"", null_value=True), True),
+        (plain("k", b"ciphertext", null_value=True), True),
+        (plain("k", b"ciphertext", uncompressed_size=0), True),
+        (plain("k", b"value"), False),
+        (plain("k", b"value", uncompressed_size=5), False),
+        (plain("k", b"", properties=[KeyValue(key=KEPT_TOMBSTONE, value="true")]), False),
+        (plain("k", b"", properties=[KeyValue(key="other", value=KEPT_TOMBSTONE)]), True),
+        (batch([("k", b"")]), True),
+        (batch([("k", b"value")]), False),
+    ],
+)
+def test_a_message_removes_its_key_if_it_is_empty_or_has_no_value(payload: bytes, removes: bool) -> None:
+    latest = Latest(0, 1, 10, MAX_BYTES)
+    latest.feed([plain("k", b"before"), payload])
+    assert len(latest.survivors()) == (0 if removes else 1)
 
 
 async def append(log: TopicLog, payload: bytes) -> Position:

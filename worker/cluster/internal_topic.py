@@ -1,8 +1,9 @@
 """Internal topic as the storage of a replicated log: everybody tails it, the leader appends to it.
 
 The leader has the logs compacted, and readers take the compacted view: of each key the last record is enough. That
-holds for deletions too, because the leader writes them so that they stay in the view (`empty_deletes`): a reader that
-was away while a key was deleted and the log was compacted still hears of it.
+holds for deletions too, because the leader writes them so that they stay in the view (`KEPT_TOMBSTONE`; Apache Pulsar
+up to 4.0.7 keeps them for want of an uncompressed size): a reader that was away while a key was deleted and the log was
+compacted still hears of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 from ...client.client import AsyncClient
@@ -23,6 +24,7 @@ from ...errors import ConnectionLost, MagnetarError, NotAllowed
 from ...metadata.replicated_log import Apply, LogRecord, Position
 from ...tasks import Backoff, Retry
 from ...wire.message_id import EARLIEST, MessageId
+from ...wire.message_properties import KEPT_TOMBSTONE
 
 _RETRY_S = 1.0
 _BURST = 500
@@ -141,6 +143,10 @@ class TopicLog:
             ) from exc
 
 
+def _properties(record: LogRecord) -> Mapping[str, str]:
+    return record.properties if record.value else {**record.properties, KEPT_TOMBSTONE: "true"}
+
+
 class TopicWriter:
     """The leader's producer of an internal topic, alone on it."""
 
@@ -153,7 +159,7 @@ class TopicWriter:
         last = MessageId(-1, -1)
         for begin in range(0, len(records), _BURST):
             burst = records[begin : begin + _BURST]
-            sent = [send(record.value, key=record.key, properties=record.properties) for record in burst]
+            sent = [send(record.value, key=record.key, properties=_properties(record)) for record in burst]
             last = (await asyncio.gather(*sent))[-1]
         return position_of(last)
 
