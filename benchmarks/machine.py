@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from magnetar.compiled import variant
 
 
-def describe(directory: Path, measured: str = f"magnetar ({variant()})") -> list[str]:
+def describe(directory: Path, measured: str) -> list[str]:
     """Lines for the head of a report.
 
     Args:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from magnetar.compiled import variant
+
 from . import growth_report, machine, report, results
 from .figure import Figure, table
 from .groups import BENCHMARKS, MINUTES_MAX, Benchmark
@@ -43,7 +45,7 @@ def commissioned(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
         parser.error("--quick measures too short for figures that are written: leave out one of them")
     directory = Path(tempfile.mkdtemp(prefix="magnetar-bench-", dir=arguments.directory))
     try:
-        description = machine.describe(directory)
+        description = machine.describe(directory, f"magnetar ({variant()})")
         print("\n".join(description), flush=True)
         seconds, repeats = (QUICK_SECONDS, 1) if arguments.quick else (SECONDS, REPEATS)
         written_in = Path(__file__).parent if arguments.write else None
