@@ -1,0 +1,76 @@
+"""A pool of places with a share for each key, whose waiters take turns by key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from .fair_queue import FairQueue
+from .shares import Room, Shares
+
+
+class FairPool:
+    """Places for a number of holders; a free one goes to the key that has waited longest for its turn.
+
+    Invariant: while a place is free, no key waits that has not used its share.
+    """
+
+    def __init__(self, size: int, per_key: int) -> None:
+        """Begin with all places free; one key may hold `per_key` of them."""
+        self._shares = Shares(size, per_key)
+        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shares!r}, waiting={self._waiting.lengths})"
+
+    def room(self, key: str) -> Room:
+        """Return whether a key would get a place now, and if not, why not."""
+        return self._shares.room(key)
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Hold a place in the body.
+
+        Cancellation: safe.
+        """
+        await self.take(key)
+        try:
+            yield
+        finally:
+            self.give_back(key)
+
+    async def take(self, key: str) -> None:
+        """Wait for a place; `give_back` returns it.
+
+        Cancellation: safe.
+        """
+        if self._shares.take(key) is Room.FREE:
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.put(key, (key, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give_back(key)  # it was granted in the same turn of the loop
+            raise
+
+    def give_back(self, key: str) -> None:
+        """Return a place, and grant it to the next waiter."""
+        self._shares.give_back(key)
+        while (waiter := self._waiting.pop(self._may_go)) is not None:
+            next_key, granted = waiter
+            if not granted.done():
+                self._shares.take(next_key)
+                granted.set_result(None)
+
+    def _may_go(self, key: str) -> bool:
+        return self._shares.room(key) is Room.FREE
+
+
+class FairLock(FairPool):
+    """A pool with one place."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)

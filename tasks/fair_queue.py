@@ -1,0 +1,46 @@
+"""A queue whose keys take turns, so that many items of one key do not keep another key's item waiting."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items in the order in which they were put, with keys in turn."""
+
+    def __init__(self) -> None:
+        self._items: OrderedDict[str, deque[T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
+
+    def __repr__(self) -> str:
+        return f"FairQueue({self.lengths})"
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How many items each key has."""
+        return {key: len(items) for key, items in self._items.items()}
+
+    def put(self, key: str, item: T) -> None:
+        """Add an item behind those of its key."""
+        self._items.setdefault(key, deque()).append(item)
+
+    def pop(self, may_go: Callable[[str], bool] = lambda _: True) -> T | None:
+        """Remove and return the next item, or None.
+
+        Args:
+            may_go: says whether a key may have its turn; one that may not keeps its place.
+        """
+        key = next(filter(may_go, self._items), None)
+        if key is None:
+            return None
+        items = self._items.pop(key)
+        item = items.popleft()
+        if items:
+            self._items[key] = items  # behind the other keys
+        return item
