@@ -25,7 +25,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 from ..errors import PackageError
 from .packages_extract import extract, module_root
@@ -45,8 +45,6 @@ MODULES_SUFFIX = ".py"
 _INCOMING = ".incoming"
 _SMALL_BYTES = 64 * 1024
 
-
-T = TypeVar("T")
 
 PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
 """Sends one part with its properties; returns once it is durable."""
@@ -134,18 +132,17 @@ class PackageStore:
             raise
         return Upload(path, digest.hexdigest(), size)
 
-    async def unpack(self, upload: Upload, name: str, check: Callable[[Path], T]) -> T:
-        """Extract an upload where instances will find it; returns what `check` says of what goes to an instance.
+    async def unpack(self, upload: Upload, name: str) -> Path:
+        """Extract an upload where instances will find it; returns what goes to an instance.
 
         Args:
             upload: what arrived.
             name: the file's name; its suffix tells the kind.
-            check: called in the thread that extracts.
 
         Raises:
-            PackageError: it is no readable .py, .zip or .whl file, or `check` says so.
+            PackageError: it is not a readable .py, .zip or .whl file.
         """
-        return await asyncio.to_thread(lambda: check(self._install(upload.path, upload.package_id, name)))
+        return await asyncio.to_thread(self._install, upload.path, upload.package_id, name)
 
     async def keep(self, upload: Upload, name: str, *, is_named: bool = False) -> None:
         """Make an upload durable in its topic.

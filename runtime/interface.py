@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from ..instance.examination.package import Question
+from ..instance.examination.source import Source, SourceQuestion
 from ..instance.spec import InstanceSpec
 from ..instance.system_user import SystemUser
 from ..wire.functions_pb2 import FunctionStatus, MetricsData
@@ -47,7 +48,7 @@ class Triggered(Protocol):
 
 @runtime_checkable
 class Examines(Protocol):
-    """A runtime that can find out what the code of a package does when it is loaded."""
+    """A runtime that can find out, in a process of its own, what is in a package."""
 
     async def examine(self, question: Question, user: SystemUser | None = None) -> str | None:
         """Return in one line why the code cannot work on any worker, empty if nothing is known against it.
@@ -60,6 +61,19 @@ class Examines(Protocol):
 
         Returns:
             None if that could not be found out: it takes too long, or what examines it has ended.
+        """
+
+    async def read_source(self, question: SourceQuestion, user: SystemUser | None = None) -> Source | None:
+        """Return what the source of a package says, None if the machine is too busy to find out.
+
+        Cancellation: safe.
+
+        Args:
+            question: about the source.
+            user: who reads it; None: this process's user.
+
+        Raises:
+            PackageError: something is missing or wrong, or the source costs too much to read.
         """
 
 

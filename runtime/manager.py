@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.examination.package import Question
+from ..instance.examination.source import Source, SourceQuestion
 from ..instance.identity import table_of
 from ..instance.loading.requirements import Installer
 from ..instance.logs.file import open_log
@@ -47,6 +48,7 @@ from .supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
+_Q = TypeVar("_Q", Question, SourceQuestion)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 WITH_LIBRARIES = ("process", "thread")
@@ -167,17 +169,35 @@ class RuntimeManager:
 
     async def examine(self, question: Question) -> str | None:
         """See `interface.Examines`; None as well if no runtime can find out."""
-        isolation, user = self._isolation, None
-        if isolation is not None:
-            try:
-                user = isolation.users.of(question.tenant)
-            except InvalidConfig:  # creation is refused for it
-                return None
-            question = question._replace(package=await asyncio.to_thread(isolation.package_for, user, question.package))
+        try:
+            question, user = await self._as_user(question)
+        except InvalidConfig:  # creation is refused for it
+            return None
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
                 return await runtime.examine(question, user)
         return None
+
+    async def read_source(self, question: SourceQuestion) -> Source | None:
+        """See `interface.Examines`; None as well if no runtime can find out.
+
+        Raises:
+            PackageError: something is missing or wrong, or the source costs too much to read.
+            InvalidConfig: the tenant has no system user.
+        """
+        question, user = await self._as_user(question)
+        for runtime in self._runtimes.values():
+            if isinstance(runtime, Examines):
+                return await runtime.read_source(question, user)
+        return None
+
+    async def _as_user(self, question: _Q) -> tuple[_Q, SystemUser | None]:
+        """Return a question about what a tenant's system user can read, and that user; without isolation None."""
+        if self._isolation is None:
+            return question, None
+        user = self._isolation.users.of(question.tenant)
+        package = await asyncio.to_thread(self._isolation.package_for, user, question.package)
+        return question._replace(package=package), user
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
         instance = assignment.instance

@@ -19,6 +19,7 @@ from ..client.client import AsyncClient
 from ..client.config import ConsumerConfig
 from ..errors import MagnetarError
 from ..instance.examination.package import Question
+from ..instance.examination.source import Source, SourceQuestion
 from ..membership.manager import INCARNATION, SUBSCRIPTION, TLS_PORT, Member, MembershipManager, Participation
 from ..metadata.functions import Change, FunctionMetadataManager, fqfn
 from ..metadata.packages import PackageStore
@@ -189,7 +190,7 @@ class Parts:
         self.trials = Trials(self.metadata, self._progress)
         topics = PackageTopics(client, config.topic(PACKAGE_PREFIX))
         self.packages = PackageStore(config.data_dir / PACKAGES_FOLDER, topics)
-        self.code_check = CodeCheck(self._examine)
+        self.code_check = CodeCheck(self._examine, self._read_source)
         index = TopicLog(client, config.topic(config.packages_topic), f"{me.worker_id}-packages-tailer")
         self.package_index = PackageIndex(index, f"{me.worker_id}-packages", self._package_named)
         urls = PackageUrls(
@@ -243,6 +244,9 @@ class Parts:
 
     async def _examine(self, question: Question) -> str | None:
         return None if self._runtime is None else await self._runtime.examine(question)
+
+    async def _read_source(self, question: SourceQuestion) -> Source | None:
+        return None if self._runtime is None else await self._runtime.read_source(question)
 
     async def _end_instances(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         if self._instances is None:

@@ -11,12 +11,11 @@ import click
 
 from ...config.connector_config import ConnectorConfig
 from ...config.rules import with_defaults
+from ...instance.examination.source import TRANSFORM, SourceQuestion, read_source
 from ...runtime.local import LocalRun, unpacked
 from ...wire.printable import printable
 from ...worker.functions.components import SINK, SOURCE
-from ...worker.functions.package_check import check_package
-from ...worker.functions.package_intake import check_code
-from ...worker.functions.state_calls import find_state_call
+from ...worker.functions.package_intake import source_question
 from ..failure import Failure
 from ..functions.functions import REMOTE_PREFIXES
 from ..functions.target import DEFAULT_NAMESPACE, DEFAULT_TENANT
@@ -55,10 +54,11 @@ def local_connector(kind: str, content: dict[str, Any], around: Surroundings) ->
         with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
             package = unpacked(Path(code), Path(directory))
             if is_installed:
-                check_package(package, config.transform_function_class_name or "")
+                read_source(SourceQuestion(package, TRANSFORM, config.transform_function_class_name or ""))
             else:
-                config = replace(config, class_name=check_code(package, config))
-                state_call = find_state_call(package, config.class_name or "")
+                found = read_source(source_question(package, config, finds_state_call=True))
+                config = replace(config, class_name=found.class_name)
+                state_call = found.state_call
     return LocalRun(
         details=component.to_details(config), package=Path(code) if code else None, service_url=around.service_url,
         admin_url=around.admin_url, state_url=around.state_url, state_call=state_call, security=around.security,

@@ -11,10 +11,10 @@ from typing import Any
 from ...config.conversion import read_function_config, to_details
 from ...config.function_config import SPARK
 from ...config.rules import check, with_defaults
+from ...instance.examination.source import read_source
 from ...runtime.local import LocalRun, unpacked
 from ...worker.functions.code_check import check_once
-from ...worker.functions.package_intake import check_code, question_of
-from ...worker.functions.state_calls import find_state_call
+from ...worker.functions.package_intake import question_of, source_question
 from ..failure import Failure
 from ..local_run import Surroundings
 from .functions import REMOTE_PREFIXES
@@ -40,10 +40,11 @@ def local_function(content: dict[str, Any], around: Surroundings, first_instance
     check(config)
     with tempfile.TemporaryDirectory(prefix="magnetar-localrun-") as directory:
         package = unpacked(code, Path(directory))
-        config = replace(config, class_name=check_code(package, config))
+        found = read_source(source_question(package, config, finds_state_call=True))
+        config = replace(config, class_name=found.class_name)
         local = LocalRun(
             details=to_details(config), package=code, service_url=around.service_url, admin_url=around.admin_url,
-            state_url=around.state_url, state_call=find_state_call(package, config.class_name or ""),
+            state_url=around.state_url, state_call=found.state_call,
             first_instance=first_instance, secrets_provider=around.secrets_provider,
             secrets_config=around.secrets_config, security=around.security,
         )  # fmt: skip

@@ -4,53 +4,42 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...errors import PackageError
-from .package_check import (
-    check_archive,
-    defines,
-    find_module,
-    last_name,
-    listed,
-    module_files,
-    modules_of,
-    parse,
-    public_names,
-    top_level,
-)
+from .source_check import Modules, check_archive, defines, last_name, listed, public_names, top_level
 
 _BASES = {"source": ("Source", "BatchSource"), "sink": ("Sink",)}
 _OTHERS = {"object", "Function", "Connector", "Source", "BatchSource", "Sink"}
 """Bases that are known to be no connector of a kind, unless they are in `_BASES`."""
 
 
-def connector_class(package: Path, class_name: str, kind: str) -> str:
+def connector_class(modules: Modules, class_name: str, kind: str) -> str:
     """Return the class of a connector that a package has. Blocking.
 
     Args:
-        package: a .py file or the directory of an extracted archive.
+        modules: of the package.
         class_name: ``module.Class``, of a .py file also ``Class``; empty for the only one that there is.
         kind: ``source`` or ``sink``.
 
     Raises:
         PackageError: says what is missing or wrong, in one line, in Pulsar's words where it has some.
     """
+    package = modules.package
     if package.is_dir():
         check_archive(package)
     if not class_name:
-        return _only_class(package, kind)
+        return _only_class(modules, kind)
     if "." not in class_name and package.is_file():
         class_name = f"{package.stem}.{class_name}"
     title = kind.capitalize()
     not_found = f"{title} class {class_name} not found{' in class loader' if kind == 'source' else ''}"
     module, _, name = class_name.rpartition(".")
     if not all(part.isidentifier() for part in class_name.split(".")) or not module:
-        raise PackageError(f"{not_found}: it is no name of the form module.Class")
-    file = find_module(package, module)
+        raise PackageError(f"{not_found}: the name is not of the form module.Class")
+    file = modules.find(module)
     if file is None:
-        raise PackageError(f"{not_found}: the package has no module {module}; it has {modules_of(package)}")
-    tree = parse(file, package)
+        raise PackageError(f"{not_found}: the package has no module {module}; it has {modules.names()}")
+    tree = modules.tree(file)
     if not defines(tree, name):
         defined = listed(public_names(tree))
         raise PackageError(f"{not_found}: module {module} has no {name}; it defines {defined}")
@@ -60,25 +49,24 @@ def connector_class(package: Path, class_name: str, kind: str) -> str:
     return class_name
 
 
-def _only_class(package: Path, kind: str) -> str:
+def _only_class(modules: Modules, kind: str) -> str:
     """Return the only class of a package that is a connector."""
-    found = _classes_of(package, kind)
+    found = _classes_of(modules, kind)
     if len(found) == 1:
         return found[0]
     title, wanted = kind.capitalize(), " or ".join(_BASES[kind])
     there = f"it has {listed(found)}" if found else f"it has no subclass of {wanted}"
     other = "sink" if kind == "source" else "source"
-    if not found and (others := _classes_of(package, other)):
+    if not found and (others := _classes_of(modules, other)):
         there += f", but the {other} {listed(others)} (`magnetar {other}s create`)"
     raise PackageError(f"{title} class is not provided: give className, as module.Class; {there}")
 
 
-def _classes_of(package: Path, kind: str) -> list[str]:
+def _classes_of(modules: Modules, kind: str) -> list[str]:
     """Return the connectors of a kind that a package has, without those that others of it inherit from."""
     found: list[str] = []
-    for module, file in module_files(package).items():
-        tree = parse(file, package)
-        classes = _classes(tree)
+    for module, file in modules.files().items():
+        classes = _classes(modules.tree(file))
         own = [name for name in classes if not name.startswith("_") and _is_one(classes, name, kind)]
         inherited = {base for name in own for base in _bases(classes[name])}
         found += [f"{module}.{name}" for name in own if name not in inherited]
@@ -121,11 +109,11 @@ def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
     return bool(bases - _OTHERS) or not bases.isdisjoint(_BASES[kind])
 
 
-def check_batching(package: Path, class_name: str, *, is_batch: bool) -> None:
+def check_batching(modules: Modules, class_name: str, *, is_batch: bool) -> None:
     """Refuse a BatchSource without `batchSourceConfig`, and a Source with it, as far as the source shows. Blocking.
 
     Args:
-        package: as in `connector_class`.
+        modules: of the package.
         class_name: what that returned.
         is_batch: whether there is a `batchSourceConfig`.
 
@@ -133,8 +121,8 @@ def check_batching(package: Path, class_name: str, *, is_batch: bool) -> None:
         PackageError: it is one of both.
     """
     module, _, name = class_name.rpartition(".")
-    file = find_module(package, module)
-    classes = _classes(parse(file, package)) if file is not None else {}
+    file = modules.find(module)
+    classes = _classes(modules.tree(file)) if file is not None else {}
     bases = set(_ancestors(classes, name)) if name in classes else set()
     if "BatchSource" in bases and not is_batch:
         raise PackageError(

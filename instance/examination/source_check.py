@@ -1,43 +1,123 @@
-"""Whether a package holds the class of its function: read from the source, without running any of it."""
+"""Whether a package holds the class of its function: read from the source, without running any of it.
+
+Sources come from strangers: nothing here recurses into a syntax tree, and servers read them in a process with limits
+(`source.read_source`).
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...api.pickled_function import PICKLE_FILE, VERSION_FILE, version_refusal
 from ...errors import PackageError
-from ...instance.loading.loader import requirements_of
+from ..loading.loader import requirements_of
 
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
 _MODULES_MAX = 1000
 _OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
 """A module that calls these may define names that its source does not show."""
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def check_package(package: Path, class_name: str, *, installs: bool = False) -> None:
+class Modules:
+    """The modules of a package."""
+
+    def __init__(self, package: Path, reads: Callable[[str], None] = lambda _: None) -> None:
+        """Read nothing yet.
+
+        Args:
+            package: a .py file or the directory of an extracted archive.
+            reads: called with the name of each file before it is parsed.
+        """
+        self.package = package
+        self._reads = reads
+        self._last: tuple[Path, ast.Module] | None = None
+
+    def find(self, module: str) -> Path | None:
+        """Return the file of a module, or None."""
+        parts = module.split(".")
+        if self.package.is_file():
+            return self.package if parts == [self.package.stem] else None
+        directory = self.package.joinpath(*parts[:-1])
+        for candidate in (directory / parts[-1] / "__init__.py", directory / (parts[-1] + ".py")):
+            if candidate.is_file():
+                return candidate
+        return None
+
+    def tree(self, file: Path) -> ast.Module:
+        """Return the syntax tree of a file; only the last one is kept.
+
+        Raises:
+            PackageError: the file is not Python source, or too large or too costly to parse.
+        """
+        if self._last is None or self._last[0] != file:
+            self._last = None  # its memory is needed for the next one
+            shown = file.name if self.package.is_file() else str(file.relative_to(self.package))
+            self._reads(shown)
+            self._last = file, _parse(file, shown)
+        return self._last[1]
+
+    def files(self) -> dict[str, Path]:
+        """Return the files of the modules by name, up to 1000."""
+        if self.package.is_file():
+            return {self.package.stem: self.package}
+        found = {}
+        for file in sorted(self.package.rglob("*.py"))[:_MODULES_MAX]:
+            parts = list(file.relative_to(self.package).with_suffix("").parts)
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            if name:
+                found[name] = file
+        return found
+
+    def names(self) -> str:
+        """Return the names of the modules, for an error."""
+        return listed(list(self.files()))
+
+
+def _parse(file: Path, shown: str) -> ast.Module:
+    try:
+        if file.stat().st_size > MAX_SOURCE_BYTES:
+            raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
+        source = file.read_bytes()
+        if b"\0" in source:  # Python releases differ in what they raise
+            raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
+        tree = ast.parse(source, shown)
+        compile(tree, shown, mode="exec", dont_inherit=True)
+    except SyntaxError as exc:
+        where = f" in line {exc.lineno}" if exc.lineno else ""
+        raise PackageError(f"{shown} has a syntax error{where}: {exc.msg}") from exc
+    except (RecursionError, MemoryError) as exc:
+        what = "nests too deeply" if isinstance(exc, RecursionError) else "takes too much memory to parse"
+        raise PackageError(f"{shown} {what}: split it, and put data into files that are not Python") from exc
+    except ValueError as exc:
+        raise PackageError(f"{shown} is not Python source: {exc}") from exc
+    return tree
+
+
+def check_package(modules: Modules, class_name: str, *, installs: bool = False) -> None:
     """Check that a function can be found in a package. Blocking.
 
     Args:
-        package: a .py file or the directory of an extracted archive.
+        modules: of the package.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
         installs: its requirements are installed, as those of functions are, but not of a connector's transform.
 
     Raises:
         PackageError: says what is missing or wrong, in one line.
     """
-    if package.is_dir():
-        check_archive(package, installs=installs)
-        _check_python(package)
+    if modules.package.is_dir():
+        check_archive(modules.package, installs=installs)
+        _check_python(modules.package)
     if not all(part.isidentifier() for part in class_name.split(".")):
-        raise PackageError(f"className {class_name!r} is no name of the form module.Class or module.function")
+        raise PackageError(f"className {class_name!r} is not of the form module.Class or module.function")
     module, _, attribute = class_name.rpartition(".")
     found: dict[str, ast.Module] = {}
     for name, wanted in ((module, attribute), (class_name, "process")):
-        file = find_module(package, name) if name else None
+        file = modules.find(name) if name else None
         if file is not None:
-            found[name] = parse(file, package)
+            found[name] = modules.tree(file)
             if defines(found[name], wanted):
                 _check_target(found[name], wanted, class_name)
                 return
@@ -47,7 +127,7 @@ def check_package(package: Path, class_name: str, *, installs: bool = False) -> 
         defined = listed(public_names(found[module]))
         raise PackageError(f"className {class_name}: module {module} has no {attribute}; it defines {defined}")
     missing = module or class_name
-    raise PackageError(f"className {class_name}: the package has no module {missing}; it has {modules_of(package)}")
+    raise PackageError(f"className {class_name}: the package has no module {missing}; it has {modules.names()}")
 
 
 def check_archive(root: Path, *, installs: bool = False) -> None:
@@ -72,44 +152,19 @@ def _check_python(root: Path) -> None:
             raise PackageError(reason)
 
 
-def find_module(package: Path, module: str) -> Path | None:
-    """Return the file of a module of a package, None without one."""
-    parts = module.split(".")
-    if package.is_file():
-        return package if parts == [package.stem] else None
-    for candidate in (package.joinpath(*parts, "__init__.py"), package.joinpath(*parts[:-1], parts[-1] + ".py")):
-        if candidate.is_file():
-            return candidate
-    return None
-
-
-def parse(file: Path, package: Path) -> ast.Module:
-    """Return the syntax tree of a package's file. Raises PackageError if it has none."""
-    shown = file.name if package.is_file() else str(file.relative_to(package))
-    try:
-        if file.stat().st_size > MAX_SOURCE_BYTES:
-            raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
-        source = file.read_bytes()
-        if b"\0" in source:  # Python releases differ in what they raise
-            raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
-        tree = ast.parse(source, shown)
-        compile(tree, shown, mode="exec", dont_inherit=True)
-    except SyntaxError as exc:
-        where = f" in line {exc.lineno}" if exc.lineno else ""
-        raise PackageError(f"{shown} has a syntax error{where}: {exc.msg}") from exc
-    except (ValueError, UnicodeDecodeError, RecursionError, MemoryError) as exc:
-        raise PackageError(f"{shown} is no Python source: {exc or type(exc).__name__}") from exc
-    return tree
-
-
 def top_level(node: ast.AST) -> Iterator[ast.stmt]:
     """Yield the statements of a module or class that run at import, those inside of if, try, with and loops too."""
-    for inner in ast.iter_child_nodes(node):
+    waiting = [ast.iter_child_nodes(node)]
+    while waiting:
+        inner = next(waiting[-1], None)
+        if inner is None:
+            waiting.pop()
+            continue
         if isinstance(inner, ast.stmt):
             yield inner
-        is_compound = isinstance(inner, ast.stmt | ast.ExceptHandler)
-        if is_compound and not isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from top_level(inner)
+        is_compound = isinstance(inner, ast.stmt | ast.ExceptHandler | ast.match_case)
+        if is_compound and not isinstance(inner, _FUNCTIONS | ast.ClassDef):
+            waiting.append(ast.iter_child_nodes(inner))
 
 
 def _names(scope: ast.Module | ast.ClassDef) -> Iterator[str]:
@@ -150,26 +205,7 @@ def last_name(node: ast.expr) -> str:
 
 def public_names(tree: ast.Module) -> list[str]:
     """Return the functions and classes of a module."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return sorted({node.name for node in top_level(tree) if isinstance(node, kinds)})
-
-
-def module_files(package: Path) -> dict[str, Path]:
-    """Return the modules of a package by name, up to 1000."""
-    if package.is_file():
-        return {package.stem: package}
-    found = {}
-    for file in sorted(package.rglob("*.py"))[:_MODULES_MAX]:
-        parts = list(file.relative_to(package).with_suffix("").parts)
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        if name:
-            found[name] = file
-    return found
-
-
-def modules_of(package: Path) -> str:
-    """Return the names of a package's modules, for an error."""
-    return listed(list(module_files(package)))
+    return sorted({node.name for node in top_level(tree) if isinstance(node, _FUNCTIONS | ast.ClassDef)})
 
 
 def listed(names: list[str]) -> str:

@@ -12,12 +12,9 @@ from __future__ import annotations
 import ast
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
-from ...api.context import NO_STATE_STORE
-from ...errors import PackageError
-from .package_check import find_module, last_name, parse, top_level
+from .source_check import Modules, last_name, top_level
 
 STATE_METHODS = frozenset(("incr_counter", "get_counter", "del_counter", "put_state", "get_state", "delete_state"))
 NODES_MAX = 200_000
@@ -27,21 +24,11 @@ _Place: TypeAlias = tuple[_Function, str, ast.ClassDef | None]
 """A function, its parameter that holds the context, empty for none, and the class that it is a method of."""
 
 
-def refuse_state_calls(package: Path, class_name: str) -> None:
-    """Refuse a function that uses its state, where there is no state store. Blocking.
-
-    Raises:
-        PackageError: it does, or a module of it cannot be parsed.
-    """
-    if call := find_state_call(package, class_name):
-        raise PackageError(f"className {class_name} calls {call}, and {NO_STATE_STORE}")
-
-
-def find_state_call(package: Path, class_name: str) -> str:
+def find_state_call(modules: Modules, class_name: str) -> str:
     """Return where a function first uses its state, as ``incr_counter in line 8 of counter.py``; empty if not found.
 
     Args:
-        package: a .py file or the directory of an extracted archive.
+        modules: of the package.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
 
     Raises:
@@ -49,10 +36,10 @@ def find_state_call(package: Path, class_name: str) -> str:
     """
     module, _, attribute = class_name.rpartition(".")
     for name, wanted in ((module, attribute), (class_name, "process")):
-        file = find_module(package, name) if name else None
+        file = modules.find(name) if name else None
         if file is None:
             continue
-        tree = parse(file, package)
+        tree = modules.tree(file)
         found = next((node for node in top_level(tree) if getattr(node, "name", "") == wanted), None)
         if isinstance(found, _Function | ast.ClassDef):
             call = _Search(tree).first_call(found)

@@ -1,8 +1,12 @@
-"""Examinations of packages, each in a process that the zygote forks for it: whether the code can work on any worker.
+"""Examinations of packages, each in a process that the zygote forks for it.
 
-A fork of the zygote has our modules already, which an interpreter of its own would take half a second for. A child has
-`TIME_LIMIT_S`; of what takes longer nothing is known, and it is killed. It carries a mark as instances do (`marks`), by
-which the zygote ends what it has started. As many as `AT_ONCE_MAX` run at a time; the others wait.
+Two kinds of questions are answered: what the source says (`SOURCE`), which runs no code of the package, and whether the
+code can work on any worker (`CODE`), which loads it. A fork of the zygote has our modules already, which an interpreter
+of its own would take half a second for.
+
+A child has limits by its kind (`Limits`), and is killed when its time is over. It carries a mark as instances do
+(`marks`), by which the zygote ends what it has started. At most `AT_ONCE_MAX` run at a time, `PER_TENANT_MAX` of them
+for one tenant; the others wait, and tenants take turns.
 """
 
 from __future__ import annotations
@@ -12,24 +16,82 @@ import os
 import resource
 import selectors
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
+from ...errors import PackageError
 from ...instance.examination.package import Question, examine
+from ...instance.examination.source import SourceQuestion, read_source
 from ...instance.loading import pulsar_facade
 from ...instance.system_user import SystemUser
+from ...tasks import FairQueue, Room, Shares
 from .dropping import become, close_all_but, open_of, read_all
 from .forked import FIRST_FILE, thread_count
 
+SOURCE, CODE = "source", "code"
+"""The kinds of questions."""
 TIME_LIMIT_S = 3.0
-"""For one package; one that takes longer, as large libraries may, is not refused."""
-AT_ONCE_MAX = 2
+"""For the code of one package; one that takes longer, as large libraries may, is not refused."""
+SOURCE_CPU_S = 5
+SOURCE_TIME_LIMIT_S = 25.0
+"""For the source of one package: on a busy machine its processor time takes a multiple of that."""
+SOURCE_MEMORY_BYTES = 1024**3
+AT_ONCE_MAX = 3
+PER_TENANT_MAX = 2
+"""So that others find a place at once, whatever one tenant sends."""
 ANSWER_BYTES_MAX = 64 * 1024
 MEMORY_BYTES_MAX = 4 * 1024**3
-"""Of addresses, for one package."""
+"""Of addresses, for the code of one package."""
+
+
+class Limits(NamedTuple):
+    """Limits of one process.
+
+    Attributes:
+        time_s: after which it is killed.
+        cpu_s: of processor time, after which the kernel ends it; None for no limit but `time_s`.
+        memory_bytes: of addresses, beyond those that a fork begins with if `is_beyond_fork`.
+        is_beyond_fork: see `memory_bytes`.
+    """
+
+    time_s: float
+    cpu_s: int | None
+    memory_bytes: int
+    is_beyond_fork: bool = False
+
+    def apply(self) -> None:
+        """Limit this process."""
+        most = self.memory_bytes + (_address_bytes() if self.is_beyond_fork else 0)
+        limits = [(resource.RLIMIT_AS, most), (resource.RLIMIT_CORE, 0)]
+        if self.cpu_s is not None:
+            limits.append((resource.RLIMIT_CPU, self.cpu_s))
+        for limit, wanted in limits:
+            _, allowed = resource.getrlimit(limit)
+            resource.setrlimit(limit, (wanted if allowed < 0 else min(wanted, allowed), allowed))
+
+
+LIMITS: Mapping[str, Limits] = {
+    SOURCE: Limits(SOURCE_TIME_LIMIT_S, SOURCE_CPU_S, SOURCE_MEMORY_BYTES, is_beyond_fork=True),
+    CODE: Limits(TIME_LIMIT_S, None, MEMORY_BYTES_MAX),
+}
+
+
+class Examined(NamedTuple):
+    """How an examination ended.
+
+    Attributes:
+        answer: what the process has said, or None.
+        has_ended: the process ended by itself, or by the kernel at one of its limits; False if it was killed when its
+            time was over, or never ran.
+        reading: the last file that it said it reads.
+    """
+
+    answer: dict[str, Any] | None
+    has_ended: bool = False
+    reading: str = ""
 
 
 @dataclass(slots=True)
@@ -38,12 +100,14 @@ class _Child:
 
     Attributes:
         number: the worker's.
+        tenant: whose package it examines.
         process_id: its own.
         until_s: when it is killed, by `time.monotonic`.
         answer: what it has said.
     """
 
     number: int
+    tenant: str
     process_id: int
     until_s: float
     answer: bytes = b""
@@ -74,7 +138,8 @@ class Examinations:
         self._tell = tell
         self._leave = leave
         self._kill = kill
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: FairQueue[dict[str, Any]] = FairQueue()
+        self._places = Shares(AT_ONCE_MAX, PER_TENANT_MAX)
         self._children: dict[int, _Child] = {}  # by the pipe that its answer comes through
         self._numbers: dict[int, int] = {}  # by process id, until it has ended
         self.users: dict[int, int] = {}  # by the worker's number, of those under another user
@@ -100,18 +165,20 @@ class Examinations:
             try:
                 command["file"] = open_of(os.getppid(), command["file"], os.O_RDONLY)
             except OSError:
-                self._answer(command["id"], None)
+                self._answer(command["id"], Examined(None))
                 return
-        self._waiting.append(command)
+        self._waiting.put(command["tenant"], command)
         self._start_next()
 
+    def _may_start(self, tenant: str) -> bool:
+        return self._places.room(tenant) is Room.FREE
+
     def _start_next(self) -> None:
-        while self._waiting and len(self._children) < AT_ONCE_MAX:
-            command = self._waiting.popleft()
+        while (command := self._waiting.pop(self._may_start)) is not None:
             try:
                 self._start(command)
             except OSError:
-                self._answer(command["id"], None)
+                self._answer(command["id"], Examined(None))
             finally:
                 if "file" in command:
                     os.close(command["file"])
@@ -133,21 +200,23 @@ class Examinations:
         if command.get("user") is not None:
             self.users[command["id"]] = command["user"][1]
         self._numbers[process_id] = command["id"]
-        self._children[reading] = _Child(command["id"], process_id, time.monotonic() + TIME_LIMIT_S)
+        until_s = time.monotonic() + LIMITS[command["kind"]].time_s
+        self._children[reading] = _Child(command["id"], command["tenant"], process_id, until_s)
+        self._places.take(command["tenant"])
         self._selector.register(reading, selectors.EVENT_READ, self)
 
     def read(self, pipe: int) -> None:
         """Take what has come through a pipe."""
         child = self._children[pipe]
         piece = os.read(pipe, ANSWER_BYTES_MAX)
-        child.answer += piece
+        child.answer = _last_lines(child.answer + piece)
         if not piece or len(child.answer) > ANSWER_BYTES_MAX:
-            self._end(pipe, _refusal(child.answer))
+            self._end(pipe, _said(child.answer))
 
     def look(self, now_s: float) -> None:
         """End what has taken too long."""
         for pipe in [pipe for pipe, child in self._children.items() if child.until_s <= now_s]:
-            self._end(pipe, None)
+            self._end(pipe, Examined(None))
 
     def has_ended(self, process_id: int) -> int | None:
         """Take note that a process has ended, and return the worker's number for it; None if it examined nothing."""
@@ -156,27 +225,53 @@ class Examinations:
             self.users.pop(number, None)
         return number
 
-    def _end(self, pipe: int, refusal: str | None) -> None:
+    def _end(self, pipe: int, examined: Examined) -> None:
         child = self._children.pop(pipe)
+        self._places.give_back(child.tenant)
         self._selector.unregister(pipe)
         os.close(pipe)
         if child.process_id in self._numbers:
             self._kill(child.process_id)
-        self._answer(child.number, refusal)
+        self._answer(child.number, examined)
         self._start_next()
 
-    def _answer(self, number: int, refusal: str | None) -> None:
-        self._tell({"event": "examined", "id": number, "refusal": refusal})
+    def _answer(self, number: int, examined: Examined) -> None:
+        self._tell({"event": "examined", "id": number, **examined._asdict()})
 
 
-def _refusal(answer: bytes) -> str | None:
-    """Return what a child has said; None if it ended before, or something else has written into its pipe."""
+def _said(text: bytes) -> Examined:
+    """Return what a child has said: lines with the files that it reads, then its answer.
+
+    There is no answer if it ended before, or something else has written into its pipe.
+    """
+    before, _, last = text.rpartition(b"\n")
+    reading, said = _object(before).get("reading"), _object(last)
+    answer: dict[str, Any] | None = None
+    match said:
+        case {"refusal": str(refusal)}:
+            answer = {"refusal": refusal}
+        case {"source": [str(class_name), str(state_call)]}:
+            answer = {"source": [class_name, state_call]}
+    return Examined(answer, has_ended=True, reading=reading if isinstance(reading, str) else "")
+
+
+def _last_lines(text: bytes) -> bytes:
+    """Return the last whole line of a text, and what follows it."""
+    return text[text.rfind(b"\n", 0, max(text.rfind(b"\n"), 0)) + 1 :]
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line; an empty one if it has none."""
     try:
-        said = json.loads(answer)
+        found = json.loads(line)
     except (ValueError, RecursionError):
-        return None
-    found = said.get("refusal") if isinstance(said, dict) else None
-    return found if isinstance(found, str) else None
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _address_bytes() -> int:
+    """Return how many bytes of addresses this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable[[], None]) -> NoReturn:
@@ -189,14 +284,29 @@ def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable
         question = command.get("question") or json.loads(read_all(command["file"]))
         # User code must find neither the worker's socket nor the pipe among its files by chance; the pipe it needs.
         close_all_but((answers,))
-        # What fails at a limit is not refused; it only must not take the worker's memory, or fill a disk with its core.
-        for limit, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CORE, 0)):
-            _, allowed = resource.getrlimit(limit)
-            resource.setrlimit(limit, (most if allowed < 0 else min(most, allowed), allowed))
+        # It must not take the worker's memory, or fill a disk with its core.
+        LIMITS[command["kind"]].apply()
         if command.get("user") is not None:
             become(SystemUser(*command["user"]), _USER_HOME, parent)
-        pulsar_facade.install()
-        refusal = examine(Question.from_json(question))
-        os.write(answers, json.dumps({"refusal": refusal}).encode())
+        answer = _source_answer(question, answers) if command["kind"] == SOURCE else _code_answer(question)
+        os.write(answers, json.dumps(answer).encode())
     finally:
         os._exit(0)
+
+
+def _code_answer(question: dict[str, Any]) -> dict[str, Any]:
+    """Load the code; what fails at a limit is not refused."""
+    pulsar_facade.install()
+    return {"refusal": examine(Question.from_json(question))}
+
+
+def _source_answer(question: dict[str, Any], answers: int) -> dict[str, Any]:
+    """Read the source, and say which file is read: one that costs too much ends this process."""
+
+    def reads(file: str) -> None:
+        os.write(answers, json.dumps({"reading": file}).encode() + b"\n")
+
+    try:
+        return {"source": read_source(SourceQuestion.from_json(question), reads)}
+    except PackageError as error:
+        return {"refusal": str(error)}

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ...config.function_config import DEFAULT_CPU
-from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError
+from ...errors import ClosedError, ConnectionLost, FunctionLoadError, MagnetarError, PackageError
 from ...instance.examination.package import Question
+from ...instance.examination.source import Source, SourceQuestion
 from ...instance.logs.file import InstanceLog, open_log, tail
 from ...instance.secrets import needs_worker
 from ...instance.spec import InstanceSpec
@@ -30,7 +31,15 @@ from ..control import SOCKET_PATH_BYTES_MAX, ControlClient
 from ..isolation.places import Isolation
 from . import marks, proc
 from .channel import BEAT_S, ProcessChannel, execute
-from .examinations import TIME_LIMIT_S
+from .examinations import (
+    CODE,
+    SOURCE,
+    SOURCE_CPU_S,
+    SOURCE_MEMORY_BYTES,
+    SOURCE_TIME_LIMIT_S,
+    TIME_LIMIT_S,
+    Examined,
+)
 from .forked import ForkedProcess, how_it_ended
 from .handed_files import HandedFiles, memory_file
 from .liveness import Liveness
@@ -46,6 +55,8 @@ LOG_LINES_OF_A_CRASH = 20
 LAST_WORDS_BYTES_MAX = 64 * 1024
 EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
 """How long a request waits for what is known about its package; then it is taken as it is."""
+SOURCE_TIMEOUT_S = SOURCE_TIME_LIMIT_S + 5.0
+"""How long a request waits until the source of its package has been read; then it is refused."""
 ZYGOTE_END_S = 10.0
 REASON_TIMEOUT_S = 5.0  # to read the last words and the log's end from a disk that may be slow
 _ZYGOTE = "magnetar.runtime.process.zygote"
@@ -219,7 +230,7 @@ class ZygoteClient:
         """Begin to listen, and to send a heartbeat every `BEAT_S`."""
         self.channel = channel
         self._instances: dict[int, ProcessInstance] = {}
-        self._examined: dict[int, asyncio.Future[str | None]] = {}
+        self._examined: dict[int, asyncio.Future[Examined]] = {}
         self._is_closing = False
         self._tasks = TaskSet(f"zygote {channel.pid}")
         self._ended = asyncio.Event()
@@ -234,28 +245,30 @@ class ZygoteClient:
         """Tell an instance nothing more."""
         self._instances.pop(number, None)
 
-    async def examine(self, number: int, question: Question, user: SystemUser | None = None) -> str | None:
-        """Return what is known against a package, empty for nothing; None if the zygote could not find out.
+    async def examine(
+        self, number: int, kind: str, question: Question | SourceQuestion, user: SystemUser | None = None
+    ) -> Examined:
+        """Return what an examination of a package found.
 
         Args:
             number: of the examination.
+            kind: of the question.
             question: about the package.
-            user: who loads it; None for the worker's own user.
+            user: who examines it; None for the worker's own user.
         """
         future = self._examined[number] = asyncio.get_running_loop().create_future()
         file = -1
         try:
-            command: dict[str, Any] = {"command": "examine", "id": number}
+            command: dict[str, Any] = {"command": "examine", "id": number, "kind": kind, "tenant": question.tenant}
             if user is None:
                 command["question"] = question.to_json()
             else:
                 file = memory_file("question", json.dumps(question.to_json()))
                 command |= {"file": file, "user": user}
-            if self.channel.is_open:
-                self.channel.tell(command)
-            else:
-                future.set_result(None)
-            found: str | None = await future
+            if not self.channel.is_open:
+                return Examined(None)
+            self.channel.tell(command)
+            found: Examined = await future
             return found
         finally:
             del self._examined[number]
@@ -278,7 +291,7 @@ class ZygoteClient:
                 log.error("%s; its %d instances start again", reason, len(self._instances))
             instances, self._instances = self._instances, {}
             for future in self._examined.values():
-                settle(future, None)
+                settle(future, Examined(None))
             await asyncio.gather(*(self._finish(instance, reason) for instance in instances.values()))
             self._ended.set()
 
@@ -315,7 +328,7 @@ class ZygoteClient:
         kind = event["event"]
         if kind == "examined":
             if (future := self._examined.get(number)) is not None:
-                settle(future, event["refusal"])
+                settle(future, Examined(event["answer"], event["has_ended"], event["reading"]))
         elif instance is None:
             if kind == "started":  # too late: nobody waits for it, and it would keep its successor waiting
                 self.kill_instance(number)
@@ -451,16 +464,41 @@ class ProcessRuntime:
     async def examine(  # noqa: D102  documented in interface.Examines
         self, question: Question, user: SystemUser | None = None
     ) -> str | None:
+        answer = (await self._examined(CODE, question, user, EXAMINATION_TIMEOUT_S)).answer or {}
+        refusal = answer.get("refusal")
+        return refusal if isinstance(refusal, str) else None
+
+    async def read_source(  # noqa: D102
+        self, question: SourceQuestion, user: SystemUser | None = None
+    ) -> Source | None:
+        examined = await self._examined(SOURCE, question, user, SOURCE_TIMEOUT_S)
+        answer = examined.answer or {}
+        if "source" in answer:
+            return Source(*answer["source"])
+        if not answer and not examined.has_ended:
+            return None
+        raise PackageError(answer.get("refusal") or _too_costly(examined.reading))
+
+    async def _examined(
+        self, kind: str, question: Question | SourceQuestion, user: SystemUser | None, timeout_s: float
+    ) -> Examined:
         try:
-            async with asyncio.timeout(EXAMINATION_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 zygote = await self._open_zygote()
-                return await zygote.examine(next(self._numbers), question, user)
+                return await zygote.examine(next(self._numbers), kind, question, user)
         except (TimeoutError, OSError, ClosedError) as error:
             log.info("%s was not examined: %s", question.class_name, str(error) or "it took too long")
-            return None
+            return Examined(None)
 
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True
         async with self._starting:
             if self._zygote is not None:
                 await self._zygote.close()
+
+
+def _too_costly(file: str) -> str:
+    return (
+        f"{file or 'the package'} is too costly to read: parsing it takes more than {SOURCE_CPU_S} s of processor time"
+        f" or {SOURCE_MEMORY_BYTES // 2**20} MiB of memory; split it, and put data into files that are not Python"
+    )

@@ -20,7 +20,8 @@ from magnetar.api.connector_config import read_config
 from magnetar.cli.connectors.connectors import _EXAMPLES
 from magnetar.connectors.register import find
 from magnetar.errors import PackageError
-from magnetar.worker.functions.connector_check import connector_class
+from magnetar.instance.examination.connector_check import connector_class
+from magnetar.instance.examination.source_check import Modules
 
 PAGE = (Path(magnetar.__file__).parent / "docs" / "connectors.md").read_text(encoding="utf-8")
 
@@ -45,7 +46,7 @@ def context(**attributes: Any) -> Any:
 
 def test_the_source_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = block("ticker.py", "python", tmp_path)
-    assert connector_class(path, "", "source") == "ticker.Ticker"
+    assert connector_class(Modules(path), "", "source") == "ticker.Ticker"
     ticker = load(path, "Ticker", monkeypatch)()
     ticker.open(read_config(type(ticker).config, {"rate": 1000}), context())
     assert [ticker.read().value for _ in range(2)] == ["tick 1", "tick 2"]
@@ -59,7 +60,7 @@ def test_the_source_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_package_of_the_other_kind_is_named(tmp_path: Path) -> None:
     path = block("ticker.py", "python", tmp_path)
     with pytest.raises(PackageError) as raised:
-        connector_class(path, "", "sink")
+        connector_class(Modules(path), "", "sink")
     assert str(raised.value) == (
         "Sink class is not provided: give className, as module.Class; it has no subclass of Sink, but the source"
         " ticker.Ticker (`magnetar sources create`)"
@@ -68,7 +69,7 @@ def test_a_package_of_the_other_kind_is_named(tmp_path: Path) -> None:
 
 def test_the_sink_writes_each_key_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = block("rows.py", "python", tmp_path)
-    assert connector_class(path, "", "sink") == "rows.Rows"
+    assert connector_class(Modules(path), "", "sink") == "rows.Rows"
     rows = load(path, "Rows", monkeypatch)()
     rows.open(read_config(type(rows).config, {"path": str(tmp_path / "rows.db")}), context())
     for _ in range(2):

@@ -186,7 +186,7 @@ async def test_nothing_is_left_after_an_upload_is_refused(tmp_path: Path, monkey
         await store.receive(chunks(*[b"x" * PART_BYTES] * 3))
     upload = await store.receive(chunks(b"no zip"))
     with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
-        await store.unpack(upload, "f.zip", lambda package: package)
+        await store.unpack(upload, "f.zip")
     await store.discard(upload)
     assert store.local_ids() == []
     assert list((tmp_path / ".incoming").iterdir()) == []
@@ -222,7 +222,7 @@ async def test_one_content_as_a_module_and_as_an_archive(tmp_path: Path, first: 
     content = zipped(f="x = 1")
     for name in (first, *{"f.py", "f.zip"}.difference((first,))):
         upload = await store.receive(chunks(content))
-        place = await store.unpack(upload, name, lambda package: package)
+        place = await store.unpack(upload, name)
         await store.discard(upload)
         if name == "f.py":
             assert place.read_bytes() == content
@@ -237,9 +237,9 @@ async def test_one_content_as_a_module_and_as_an_archive(tmp_path: Path, first: 
 async def test_a_module_is_no_archive_although_it_is_there(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     upload = await store.receive(chunks(b"x = 1"))
-    await store.unpack(upload, "f.py", lambda package: package)
+    await store.unpack(upload, "f.py")
     with pytest.raises(PackageError, match=r"the package f\.zip is not a readable zip file"):
-        await store.unpack(upload, "f.zip", lambda package: package)
+        await store.unpack(upload, "f.zip")
     await store.discard(upload)
 
 

@@ -28,7 +28,7 @@ async def processes() -> AsyncIterator[ProcessRuntime]:
 
 @pytest.fixture
 async def code(processes: ProcessRuntime) -> AsyncIterator[CodeCheck]:
-    check = CodeCheck(processes.examine)
+    check = CodeCheck(processes.examine, processes.read_source)
     yield check
     await check.close()
 

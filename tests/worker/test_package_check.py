@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from magnetar.config.function_config import FunctionConfig
 from magnetar.errors import PackageError
+from magnetar.instance.examination.connector_check import connector_class
+from magnetar.instance.examination.source import read_source
+from magnetar.instance.examination.source_check import Modules, check_package
 from magnetar.wire.functions_pb2 import PackageLocationMetaData
-from magnetar.worker.functions.connector_check import connector_class
-from magnetar.worker.functions.package_check import check_package
-from magnetar.worker.functions.package_intake import check_code, package_id, package_name
+from magnetar.worker.functions.package_intake import package_id, package_name, source_question
 
 
 def file_package(directory: Path, source: str, name: str = "m.py") -> Path:
@@ -43,7 +44,7 @@ def file_package(directory: Path, source: str, name: str = "m.py") -> Path:
     ],
 )
 def test_what_a_module_defines_is_found(tmp_path: Path, source: str, class_name: str) -> None:
-    check_package(file_package(tmp_path, source), class_name)
+    check_package(Modules(file_package(tmp_path, source)), class_name)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +59,14 @@ def test_what_a_module_defines_is_found(tmp_path: Path, source: str, class_name:
         ("def f(x): pass", "other", "className other: the package has no module other; it has m"),
         ("x = (", "m.f", "m.py has a syntax error in line 1: '(' was never closed"),
         ("return 1", "m.f", "m.py has a syntax error in line 1: 'return' outside function"),
-        ("def f(x): pass", "m..f", "className 'm..f' is no name of the form module.Class or module.function"),
-        ("def f(x): pass", "", "className '' is no name of the form module.Class or module.function"),
-        ("def f(x): pass", "m-n.f", "className 'm-n.f' is no name of the form module.Class or module.function"),
+        ("def f(x): pass", "m..f", "className 'm..f' is not of the form module.Class or module.function"),
+        ("def f(x): pass", "", "className '' is not of the form module.Class or module.function"),
+        ("def f(x): pass", "m-n.f", "className 'm-n.f' is not of the form module.Class or module.function"),
     ],
 )
 def test_what_is_missing_is_named(tmp_path: Path, source: str, class_name: str, reason: str) -> None:
     with pytest.raises(PackageError) as caught:
-        check_package(file_package(tmp_path, source), class_name)
+        check_package(Modules(file_package(tmp_path, source)), class_name)
     assert str(caught.value) == reason
 
 
@@ -73,11 +74,11 @@ def test_packages_of_modules_are_searched(tmp_path: Path) -> None:
     (tmp_path / "app" / "inner").mkdir(parents=True)
     (tmp_path / "app" / "__init__.py").write_text("def process(x): pass")
     (tmp_path / "app" / "inner" / "work.py").write_text("def go(x): pass")
-    check_package(tmp_path, "app.inner.work.go")
-    check_package(tmp_path, "app")
-    check_package(tmp_path, "app.process")
+    check_package(Modules(tmp_path), "app.inner.work.go")
+    check_package(Modules(tmp_path), "app")
+    check_package(Modules(tmp_path), "app.process")
     with pytest.raises(PackageError, match=r"the package has no module other; it has app, app\.inner\.work$"):
-        check_package(tmp_path, "other.go")
+        check_package(Modules(tmp_path), "other.go")
 
 
 def test_requirements_are_refused_where_nothing_installs_them(tmp_path: Path) -> None:
@@ -85,23 +86,28 @@ def test_requirements_are_refused_where_nothing_installs_them(tmp_path: Path) ->
     (tmp_path / "src").mkdir()
     file_package(tmp_path / "src", "def f(x): pass")
     with pytest.raises(PackageError, match=r"requirements\.txt, which is installed for functions only"):
-        check_package(tmp_path / "src", "m.f")
-    check_package(tmp_path / "src", "m.f", installs=True)
+        check_package(Modules(tmp_path / "src"), "m.f")
+    check_package(Modules(tmp_path / "src"), "m.f", installs=True)
     for runtime in (None, "process", "spark", "thread"):
-        assert check_code(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env=runtime)) == "m.f"
+        assert (
+            read_source(
+                source_question(tmp_path / "src", FunctionConfig(class_name="m.f", runtime_env=runtime))
+            ).class_name
+            == "m.f"
+        )
 
 
 def test_text_that_is_no_source_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_bytes(b"# -*- coding: nonsense -*-\nx = 1\n")
     with pytest.raises(PackageError, match=r"^m\.py has a syntax error: unknown encoding: nonsense$"):
-        check_package(path, "m.f")
+        check_package(Modules(path), "m.f")
     path.write_bytes("x = '\udc80'".encode("utf-8", "surrogatepass"))
     with pytest.raises(PackageError, match=r"^m\.py "):
-        check_package(path, "m.f")
+        check_package(Modules(path), "m.f")
     path.write_text("-" * 200_000 + "1")
     with pytest.raises(PackageError, match=r"^m\.py "):
-        check_package(path, "m.f")
+        check_package(Modules(path), "m.f")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_a_file_name_that_is_no_bare_name_is_refused(name: str) -> None:
     ],
 )
 def test_the_class_of_a_connector_is_found(tmp_path: Path, source: str, class_name: str, kind: str, found: str) -> None:
-    assert connector_class(file_package(tmp_path, source), class_name, kind) == found
+    assert connector_class(Modules(file_package(tmp_path, source)), class_name, kind) == found
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_the_class_of_a_connector_is_found(tmp_path: Path, source: str, class_na
     [
         ("", "m.S", "source", "Source class m.S not found in class loader: module m has no S; it defines nothing"),
         ("", "a.K", "sink", "Sink class a.K not found: the package has no module a; it has m"),
-        ("", "m..K", "sink", "Sink class m..K not found: it is no name of the form module.Class"),
+        ("", "m..K", "sink", "Sink class m..K not found: the name is not of the form module.Class"),
         ("class K(Source): pass", "m.K", "sink",
          "Sink class m.K does not implement the correct interface: make it a Sink"),
         ("class K: pass", "K", "sink", "Sink class m.K does not implement the correct interface: make it a Sink"),
@@ -159,5 +165,5 @@ def test_the_class_of_a_connector_is_found(tmp_path: Path, source: str, class_na
 )  # fmt: skip
 def test_what_is_no_connector_is_named(tmp_path: Path, source: str, class_name: str, kind: str, reason: str) -> None:
     with pytest.raises(PackageError) as caught:
-        connector_class(file_package(tmp_path, source), class_name, kind)
+        connector_class(Modules(file_package(tmp_path, source)), class_name, kind)
     assert str(caught.value) == reason

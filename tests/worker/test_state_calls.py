@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from magnetar.errors import PackageError
-from magnetar.worker.functions.state_calls import NODES_MAX, find_state_call, refuse_state_calls
+from magnetar.instance.examination.source_check import Modules
+from magnetar.instance.examination.state_calls import NODES_MAX, find_state_call
 
 from tests.support.eventually import eventually
 
@@ -95,7 +95,7 @@ RECURSIVE = "def process(text, context):\n    return process(text, context)\n"
 def test_state_calls_are_found_where_they_are_certain(tmp_path: Path, source: str, class_name: str, found: str) -> None:
     for package in (tmp_path / "m.py", tmp_path):
         (tmp_path / "m.py").write_text(source)
-        assert find_state_call(package, class_name) == found
+        assert find_state_call(Modules(package), class_name) == found
 
 
 @pytest.mark.parametrize(
@@ -120,26 +120,19 @@ def test_the_work_of_a_search_is_bounded(tmp_path: Path, source: str, monkeypatc
     iter_child_nodes = ast.iter_child_nodes
     (tmp_path / "m.py").write_text(source)
     monkeypatch.setattr(ast, "iter_child_nodes", counted)
-    assert find_state_call(tmp_path / "m.py", "m.process") == ""
+    assert find_state_call(Modules(tmp_path / "m.py"), "m.process") == ""
     assert visits < 2 * NODES_MAX
-
-
-def test_the_refusal_names_the_call_and_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text(DIRECT)
-    with pytest.raises(PackageError) as caught:
-        refuse_state_calls(tmp_path / "m.py", "m.process")
-    assert str(caught.value) == (
-        "className m.process calls incr_counter in line 2 of m.py, and there is no state store: set"
-        " stateStorageServiceUrl in the worker's configuration, or give localrun --state-storage-service-url, to the"
-        " address of a `magnetar state-store`, as bk://host:port"
-    )
 
 
 @pytest.mark.slow
 async def test_a_function_with_a_state_call_is_not_created_without_a_state_store(cluster: Cluster) -> None:
     answer = await cluster.create("counts", DIRECT, inputs=[cluster.topic("in")])
     assert answer.status_code == 400
-    assert "calls incr_counter in line 2 of counts.py, and there is no state store" in answer.json()["reason"]
+    assert answer.json()["reason"] == (
+        "className counts.process calls incr_counter in line 2 of counts.py, and there is no state store: set"
+        " stateStorageServiceUrl in the worker's configuration, or give localrun --state-storage-service-url, to the"
+        " address of a `magnetar state-store`, as bk://host:port"
+    )
 
 
 @pytest.mark.slow

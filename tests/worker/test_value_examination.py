@@ -38,7 +38,7 @@ def function(): pass
 @pytest.fixture
 async def code() -> AsyncIterator[CodeCheck]:
     processes = ProcessRuntime()
-    check = CodeCheck(processes.examine)
+    check = CodeCheck(processes.examine, processes.read_source)
     yield check
     await check.close()
     await processes.close()

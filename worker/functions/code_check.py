@@ -1,68 +1,138 @@
-"""Examines packages in another process before they are stored; each content once."""
+"""Has packages examined in other processes before they are stored: their source, and what their code does when loaded.
+
+Each question is asked once, however many requests ask it, and a tenant may have `UNDER_WAY_MAX` of them under way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
-from ...errors import PackageError
+from ...errors import PackageError, RequestRefused
 from ...instance.examination.package import Question
-from ...runtime.process.runtime import ProcessRuntime
-from ...tasks import TaskSet
+from ...instance.examination.source import Source, SourceQuestion
+from ...runtime.process.runtime import SOURCE_TIMEOUT_S, ProcessRuntime
+from ...tasks import Room, Shares, TaskSet
 
 REMEMBERED_MAX = 10_000
+UNDER_WAY_MAX = 32
+"""Examinations of one tenant that run or wait."""
+_ALL_UNDER_WAY_MAX = 1024
+Q = TypeVar("Q", Question, SourceQuestion)
+A = TypeVar("A")
+ReadSource = Callable[[SourceQuestion], Awaitable[Source | None]]
+
+
+class _Answers(Generic[Q, A]):
+    """Answers to questions of one kind."""
+
+    def __init__(self, ask: Callable[[Q], Awaitable[A | None]]) -> None:
+        self._ask_other = ask
+        self._known: OrderedDict[Q, A] = OrderedDict()
+        self._under_way: dict[Q, asyncio.Task[A | None]] = {}
+        self._shares = Shares(_ALL_UNDER_WAY_MAX, UNDER_WAY_MAX)
+        self.tasks = TaskSet("examination of packages")
+
+    async def get(self, question: Q) -> A | None:
+        """Return the answer, None if there is none now. Cancellation: safe.
+
+        Raises:
+            RequestRefused: 429, the tenant has too many questions under way; 503, all tenants have.
+        """
+        if (known := self._known.get(question)) is not None:
+            return known
+        task = self._under_way.get(question)
+        if task is None:
+            self._take_place(question.tenant)
+            task = self._under_way[question] = self.tasks.start(self._ask(question), "question")
+        return await asyncio.shield(task)
+
+    def _take_place(self, tenant: str) -> None:
+        room = self._shares.take(tenant)
+        if room is Room.SHARE_USED:
+            raise RequestRefused(
+                429, f"tenant {tenant} has {UNDER_WAY_MAX} packages being examined: try again when some are done"
+            )
+        if room is Room.POOL_USED:
+            raise RequestRefused(503, f"{_ALL_UNDER_WAY_MAX} packages are being examined: try again shortly")
+
+    async def _ask(self, question: Q) -> A | None:
+        try:
+            answer = await self._ask_other(question)
+        finally:
+            del self._under_way[question]
+            self._shares.give_back(question.tenant)
+        if answer is not None:
+            self._known[question] = answer
+            if len(self._known) > REMEMBERED_MAX:
+                self._known.popitem(last=False)
+        return answer
 
 
 class CodeCheck:
     """Has packages examined; bound to one event loop."""
 
-    def __init__(self, examine: Callable[[Question], Awaitable[str | None]]) -> None:
+    def __init__(self, examine: Callable[[Question], Awaitable[str | None]], read_source: ReadSource) -> None:
         """Prepare.
 
         Args:
-            examine: answers a question; see `runtime.interface.Examines`.
+            examine: answers a question about code; see `runtime.interface.Examines`.
+            read_source: answers a question about a source; see there.
         """
         self._examine = examine
-        self._known: OrderedDict[Question, str] = OrderedDict()
-        self._under_way: dict[Question, asyncio.Task[str]] = {}
-        self._tasks = TaskSet("check of packages")
+        self._code: _Answers[Question, str] = _Answers(lambda question: self._examine(question))
+        self._sources: _Answers[SourceQuestion, Source | PackageError] = _Answers(_caught(read_source))
 
     async def check(self, question: Question) -> None:
         """Return if nothing is known against a package. Cancellation: safe.
 
         Raises:
             PackageError: it cannot work on any worker; says why.
+            RequestRefused: 429 or 503, too many packages are being examined.
         """
-        refusal = self._known.get(question)
-        if refusal is None:
-            task = self._under_way.get(question)
-            if task is None:
-                task = self._under_way[question] = self._tasks.start(self._ask(question), "question")
-            refusal = await asyncio.shield(task)
-        if refusal:
+        if refusal := await self._code.get(question):
             raise PackageError(refusal)
 
-    async def _ask(self, question: Question) -> str:
-        try:
-            answer = await self._examine(question)
-        finally:
-            del self._under_way[question]
-        if answer is not None:
-            self._known[question] = answer
-            if len(self._known) > REMEMBERED_MAX:
-                self._known.popitem(last=False)
-        return answer or ""
+    async def read_source(self, question: SourceQuestion) -> Source:
+        """Return what the source of a package says. Cancellation: safe.
+
+        Raises:
+            PackageError: something is missing or wrong, or the source costs too much to read.
+            RequestRefused: 429 or 503, too many packages are being examined, or the machine is too busy.
+        """
+        answer = await self._sources.get(question)
+        if answer is None:
+            raise RequestRefused(
+                503, f"the package was not read within {SOURCE_TIMEOUT_S:g} s, the worker is busy: try again shortly"
+            )
+        if isinstance(answer, PackageError):
+            raise PackageError(str(answer))
+        return answer
 
     async def close(self) -> None:
         """Give up what is being examined."""
-        await self._tasks.close()
+        await self._code.tasks.close()
+        await self._sources.tasks.close()
+
+
+def _caught(read_source: ReadSource) -> Callable[[SourceQuestion], Awaitable[Source | PackageError | None]]:
+    """Return a function that returns the refusal of a package, to be remembered."""
+
+    async def read(question: SourceQuestion) -> Source | PackageError | None:
+        try:
+            return await read_source(question)
+        except PackageError as error:
+            return PackageError(str(error))  # without the frames that it came through
+
+    return read
 
 
 async def check_once(question: Question) -> None:
     """Return if nothing is known against a package, which is examined for this alone; raises as `CodeCheck.check`."""
     processes = ProcessRuntime()
-    code = CodeCheck(processes.examine)
+    code = CodeCheck(processes.examine, processes.read_source)
     try:
         await code.check(question)
     finally:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+from ...api.context import NO_STATE_STORE
 from ...config.connector_config import BUILT_IN, ConnectorConfig, SinkConfig, SourceConfig
 from ...config.conversion import to_details
 from ...config.function_config import SPARK, FunctionConfig
 from ...errors import PackageError, RequestRefused
+from ...instance.examination import source
 from ...instance.examination.package import Question
+from ...instance.examination.source import SourceQuestion
 from ...instance.examination.values import value_settings
 from ...metadata.packages import PackageStore, Upload
 from ...metadata.packages_extract import SUFFIXES
 from ...wire.functions_pb2 import PackageLocationMetaData
 from ..cluster.hand_over import Deadline
 from .code_check import CodeCheck
-from .connector_check import check_batching, connector_class
-from .package_check import check_package
 from .package_urls import PackageUrls
-from .state_calls import refuse_state_calls
 
 PACKAGE_PREFIX = "package-"
 """The path of a package in a record: this, and its id."""
@@ -67,18 +66,15 @@ class PackageIntake:
             RequestRefused: 400, its name is none of a package.
         """
         name = _file_name(file_name, config)
-
-        def check(place: Path) -> tuple[Path, str]:
-            class_name = check_code(place, config)
-            if not self._has_state and config.runtime_env != SPARK:
-                refuse_state_calls(place, class_name)
-            return place, class_name
-
-        place, class_name = await self._packages.unpack(upload, name, check)
-        await self._examine(place, class_name, config)
+        place = await self._packages.unpack(upload, name)
+        needs_state = not self._has_state and config.runtime_env != SPARK
+        found = await self._code.read_source(source_question(place, config, finds_state_call=needs_state))
+        if found.state_call:
+            raise PackageError(f"className {found.class_name} calls {found.state_call}, and {NO_STATE_STORE}")
+        await self._examine(place, found.class_name, config)
         await deadline.ask(lambda: self._packages.keep(upload, name))
         location = PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
-        return location, class_name
+        return location, found.class_name
 
     async def keep_transform(
         self, upload: Upload, file_name: str | None, config: ConnectorConfig, deadline: Deadline
@@ -86,15 +82,17 @@ class PackageIntake:
         """Check the package of an installed connector's transform function and make it durable; raises as `keep`."""
         class_name = config.transform_function_class_name or ""
         name = _package_name(file_name or config.transform_function or "", class_name)
-        place = await self._packages.unpack(upload, name, lambda place: _checked(place, class_name))
-        await self._code.check(Question(place, class_name, is_called=True, tenant=config.tenant or ""))
+        place = await self._packages.unpack(upload, name)
+        await self._check_transform(place, class_name, config.tenant or "")
         await deadline.ask(lambda: self._packages.keep(upload, name))
         return PackageLocationMetaData(packagePath=PACKAGE_PREFIX + upload.package_id, originalFileName=name)
 
     async def check_transform(self, location: PackageLocationMetaData, class_name: str, tenant: str) -> None:
         """Check the package of a transform function against another class; raises PackageError."""
-        place = await self.fetch(location)
-        await asyncio.to_thread(check_package, place, class_name)
+        await self._check_transform(await self.fetch(location), class_name, tenant)
+
+    async def _check_transform(self, place: Path, class_name: str, tenant: str) -> None:
+        await self._code.read_source(SourceQuestion(place, source.TRANSFORM, class_name, tenant=tenant))
         await self._code.check(Question(place, class_name, is_called=True, tenant=tenant))
 
     async def keep_named(self, upload: Upload, location: PackageLocationMetaData, deadline: Deadline) -> None:
@@ -114,7 +112,8 @@ class PackageIntake:
         """
         if not is_built_in(location):
             place = await self.fetch(location)
-            await self._examine(place, await asyncio.to_thread(check_code, place, config), config)
+            found = await self._code.read_source(source_question(place, config))
+            await self._examine(place, found.class_name, config)
 
     async def _examine(self, place: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> None:
         """Have the code loaded elsewhere; not that of Spark functions, whose requirements are installed later."""
@@ -162,19 +161,19 @@ def package_name(location: PackageLocationMetaData) -> str:
     return name
 
 
-def check_code(package: Path, config: FunctionConfig | ConnectorConfig) -> str:
-    """Return the class of a package that a config means. Blocking. Raises PackageError."""
-    class_name = config.class_name or ""
-    if isinstance(config, ConnectorConfig) and config.transform_function_class_name:
-        check_package(package, config.transform_function_class_name)
-    if isinstance(config, SinkConfig):
-        return connector_class(package, class_name, "sink")
+def source_question(
+    package: Path, config: FunctionConfig | ConnectorConfig, *, finds_state_call: bool = False
+) -> SourceQuestion:
+    """Return what is asked about the source of a package; see `SourceQuestion`."""
+    found = SourceQuestion(
+        package, source.FUNCTION, config.class_name or "", finds_state_call=finds_state_call, tenant=config.tenant or ""
+    )
+    if isinstance(config, ConnectorConfig):
+        kind = source.SINK if isinstance(config, SinkConfig) else source.SOURCE
+        found = found._replace(kind=kind, transform=config.transform_function_class_name or "")
     if isinstance(config, SourceConfig):
-        class_name = connector_class(package, class_name, "source")
-        check_batching(package, class_name, is_batch=bool(config.batch_source_config))
-        return class_name
-    check_package(package, class_name, installs=True)
-    return class_name
+        found = found._replace(is_batch=bool(config.batch_source_config))
+    return found
 
 
 def question_of(package: Path, class_name: str, config: FunctionConfig | ConnectorConfig) -> Question:
@@ -183,11 +182,6 @@ def question_of(package: Path, class_name: str, config: FunctionConfig | Connect
         return Question(package, class_name, is_called=False, tenant=config.tenant or "")
     settings = value_settings(to_details(config))
     return Question(package, class_name, is_called=True, settings=settings, tenant=config.tenant or "")
-
-
-def _checked(place: Path, class_name: str) -> Path:
-    check_package(place, class_name)
-    return place
 
 
 def _bare(path: str) -> str:
