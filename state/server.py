@@ -6,7 +6,6 @@ Threads, not an event loop: a call waits in its thread for the disk, and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,15 @@ import grpc
 
 from ..errors import BadVersion, ClosedError, FencedByPosition, MagnetarError, StateRefused, StateStoreFailed
 from ..security.server_tls_settings import ServerTls
+from ..tasks import Room
 from ..wire import state_pb2 as pb
 from .access import KEY_SETTING, TableKey
+from .calls import CALLS_MAX, CallThreads, RequestWatch
 from .client import KEY_OF_ERROR, NAME_OF_ERROR, SERVICE, TABLE, TOKEN
 from .codec import encode_outbox, encode_position, encode_values
 from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, TLS_SCHEME, check_table
 from .store import TableStore
 
-THREADS = 32
-"""Calls that are served at once; each waiting one holds a thread."""
-CALLS_MAX = 2_048
-"""Calls that wait or are served; more are told to come again."""
 HANDSHAKE_TIMEOUT_MS = 10_000
 """How long a client may take to begin, with TLS or without."""
 STOP_S = 2.0
@@ -53,8 +50,9 @@ class TableServer:
         url: by which this machine reaches it, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS.
     """
 
-    def __init__(self, store: TableStore, server: grpc.Server, place: str, port: int) -> None:
+    def __init__(self, store: TableStore, server: grpc.Server, watch: RequestWatch, place: str, port: int) -> None:
         self.port = port
+        self._watch = watch
         self.url = f"{place}:{port}"
         self._store = store
         self._server = server
@@ -84,8 +82,9 @@ class TableServer:
         """
         credentials = _credentials(tls)
         store = TableStore.open(directory)
+        threads, watch = CallThreads(has_tenants=key is not None), RequestWatch()
         server = grpc.server(
-            ThreadPoolExecutor(THREADS, "state"),
+            threads,
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -93,9 +92,9 @@ class TableServer:
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
             ],
             maximum_concurrent_rpcs=CALLS_MAX,
-            interceptors=None if key is None else [_Doorkeeper(key)],
+            interceptors=[_Doorkeeper(key, threads)],
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store, key)),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(store, key, watch)),))
         try:
             address = f"{host}:{port}"
             if credentials is None:
@@ -103,10 +102,11 @@ class TableServer:
             else:
                 bound, scheme = server.add_secure_port(address, credentials), TLS_SCHEME
         except RuntimeError as error:
+            watch.close()
             store.close()
             raise OSError(f"cannot listen on {host}:{port}") from error
         server.start()
-        return cls(store, server, f"{scheme}{_REACHABLE.get(host, host)}", bound)
+        return cls(store, server, watch, f"{scheme}{_REACHABLE.get(host, host)}", bound)
 
     def __repr__(self) -> str:
         return f"TableServer(port={self.port}, store={self._store!r})"
@@ -114,6 +114,7 @@ class TableServer:
     def stop(self) -> None:
         """Take no more calls, finish those under way for two seconds, and close the tables."""
         self._server.stop(STOP_S).wait()
+        self._watch.close()
         self._store.close()
 
 
@@ -131,17 +132,26 @@ class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]
     What the request says is looked at once it is there (`_check_token`).
     """
 
-    def __init__(self, key: TableKey) -> None:
+    def __init__(self, key: TableKey | None, threads: CallThreads) -> None:
         self._key = key
+        self._threads = threads
         self._refuse = grpc.stream_stream_rpc_method_handler(_refuse)
+        self._refuse_share = grpc.stream_stream_rpc_method_handler(partial(_refuse_share, threads.calls_per_tenant))
 
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """Return the handler of a call."""
-        shown = dict(call.invocation_metadata)
-        token, table = str(shown.get(TOKEN, "")), shown.get(TABLE, b"")
-        name = bytes(table).decode("utf-8", "replace") if isinstance(table, bytes) else ""
-        known = len(name) <= TABLE_CHARACTERS_MAX and self._key.allows(token, name or None)
-        return continuation(call) if known else self._refuse
+        tenant = ""
+        if self._key is not None:
+            shown = dict(call.invocation_metadata)
+            token, table = str(shown.get(TOKEN, "")), shown.get(TABLE, b"")
+            name = bytes(table).decode("utf-8", "replace") if isinstance(table, bytes) else ""
+            if len(name) > TABLE_CHARACTERS_MAX or not self._key.allows(token, name or None):
+                self._threads.expect(None)
+                return self._refuse
+            tenant = name.partition("/")[0]
+        if self._threads.expect(tenant) is Room.SHARE_USED:
+            return self._refuse_share
+        return continuation(call)  # gRPC refuses those beyond `CALLS_MAX`
 
 
 def _refuse(_: Any, context: grpc.ServicerContext) -> Iterator[Any]:
@@ -150,13 +160,19 @@ def _refuse(_: Any, context: grpc.ServicerContext) -> Iterator[Any]:
     yield
 
 
+def _refuse_share(share: int, _: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+    reason = f"the tenant has {share} calls of the state store under way: try again when some have ended"
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+    yield
+
+
 def _token_refusal(what: str, *, is_shown: bool) -> StateRefused:
     how = "another one" if is_shown else "none"
     return StateRefused(f"{what} needs a token, and the caller has {how}; give its worker the service's {KEY_SETTING}")
 
 
-def _handlers(store: TableStore, key: TableKey | None) -> dict[str, Any]:
-    unary = partial(_unary, key)
+def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> dict[str, Any]:
+    unary = partial(_unary, key, watch)
 
     def put(request: pb.PutRequest) -> pb.PutResponse:
         expected = request.expected_version if request.HasField("expected_version") else None
@@ -186,19 +202,25 @@ def _handlers(store: TableStore, key: TableKey | None) -> dict[str, Any]:
             lambda request: pb.TablesResponse(names=store.names(request.prefix, request.after)), pb.TablesRequest
         ),
         "Statistics": unary(lambda _: store.statistics(), pb.StatisticsRequest),
-        "Open": grpc.unary_stream_rpc_method_handler(
-            lambda request, context: _open(store, key, request, context),
+        "Open": grpc.stream_stream_rpc_method_handler(
+            lambda requests, context: _open(store, key, watch.next(requests, context), context),
             request_deserializer=pb.OpenRequest.FromString,
             response_serializer=pb.OpenResponse.SerializeToString,
         ),
     }
 
 
-def _unary(key: TableKey | None, method: Callable[[Any], Any], request_type: Any) -> Any:
-    """Return the handler of a call; a method that returns nothing is answered with `Done`."""
+def _unary(key: TableKey | None, watch: RequestWatch, method: Callable[[Any], Any], request_type: Any) -> Any:
+    """Return the handler of a call; a method that returns nothing is answered with `Done`.
+
+    For gRPC it takes a stream, of which it reads one request: so it has the call before the request is here.
+    """
     is_of_worker = request_type in _OF_WORKERS
 
-    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+    def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        request = watch.next(requests, context)
+        if request is None:
+            return pb.Done()  # to a call that has ended
         try:
             if key is not None:
                 _check_token(key, context, None if is_of_worker else request.table)
@@ -207,7 +229,7 @@ def _unary(key: TableKey | None, method: Callable[[Any], Any], request_type: Any
         except MagnetarError as error:
             _abort(context, error)
 
-    return grpc.unary_unary_rpc_method_handler(
+    return grpc.stream_unary_rpc_method_handler(
         answer,
         request_deserializer=request_type.FromString,
         response_serializer=lambda message: message.SerializeToString(),
@@ -234,8 +256,10 @@ def _abort(context: grpc.ServicerContext, error: MagnetarError) -> None:
 
 
 def _open(
-    store: TableStore, key: TableKey | None, request: pb.OpenRequest, context: grpc.ServicerContext
+    store: TableStore, key: TableKey | None, request: pb.OpenRequest | None, context: grpc.ServicerContext
 ) -> Iterator[pb.OpenResponse]:
+    if request is None:
+        return  # the call has ended
     try:
         if key is not None:
             _check_token(key, context, request.table)

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.errors import InvalidConfig, StateRefused, StateStoreUnavailable
 from magnetar.state.access import TableKey, token_in, with_token, without_token
+from magnetar.state.calls import CALLS_PER_TENANT, THREADS, THREADS_PER_TENANT, CallThreads, RequestWatch
 from magnetar.state.client import TABLE, TOKEN, Increment, Position, TableClient
 from magnetar.state.limits import address_of
 from magnetar.state.names import with_epoch
-from magnetar.state.server import THREADS, TableServer
+from magnetar.state.server import TableServer
 from magnetar.wire import state_pb2 as pb
 
 KEY = TableKey(bytes(range(32)))
@@ -216,3 +217,89 @@ def test_key_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert TableKey.made_at(file).full_token() == made.full_token()
     assert [one.name for one in file.parent.iterdir()] == ["state.key"]
+
+
+def half_calls(channel: grpc.Channel, table: str, count: int, release: threading.Event) -> list[Any]:
+    """Begin calls with a valid token that do not send their request before the event is set."""
+
+    def nothing() -> Iterator[bytes]:
+        release.wait(60)
+        yield from ()
+
+    begin = channel.stream_unary("/magnetar.state.TableService/Read", bytes, bytes)
+    shown = ((TOKEN, KEY.table_token(table)), (TABLE, table.encode()))
+    return [cast(Any, begin.future(nothing(), timeout=60, metadata=shown)) for _ in range(count)]
+
+
+def test_half_calls_of_one_tenant_stop_no_other(guarded: TableServer, connect: Callable[[str], TableClient]) -> None:
+    release = threading.Event()
+    other = connect(KEY.table_token(OTHER))
+    with grpc.insecure_channel(guarded.url.removeprefix("bk://")) as channel:
+        try:
+            half_calls(channel, OWN, THREADS_PER_TENANT + 8, release)
+            for number in range(20):
+                other.put(OTHER, b"k", str(number).encode())
+            found = other.read(OTHER, [b"k"])
+            assert [one and one.data for one in found] == [b"19"]
+        finally:
+            release.set()
+
+
+def test_a_tenant_with_too_many_calls_under_way_is_refused(
+    guarded: TableServer, connect: Callable[[str], TableClient]
+) -> None:
+    release = threading.Event()
+    with grpc.insecure_channel(guarded.url.removeprefix("bk://")) as channel:
+        try:
+            calls = half_calls(channel, OWN, CALLS_PER_TENANT + 1, release)
+            refused = next(grpc_error for call in calls[::-1] if (grpc_error := call.exception(30)) is not None)
+            assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "the tenant has 512 calls of the state store under way: try again" in refused.details()
+            connect(KEY.table_token(OTHER)).put(OTHER, b"k", b"v")
+        finally:
+            release.set()
+
+
+def test_a_call_that_does_not_send_its_request_is_cancelled() -> None:
+    cancelled = threading.Event()
+
+    class Context:
+        def cancel(self) -> None:
+            cancelled.set()
+
+    def requests() -> Iterator[str]:
+        assert cancelled.wait(60)
+        return
+        yield
+
+    watch = RequestWatch(timeout_s=0.05)
+    assert watch.next(iter(["request"]), cast(Any, Context())) == "request"
+    assert not cancelled.is_set()
+    assert watch.next(requests(), cast(Any, Context())) is None
+    watch.close()
+
+
+def test_threads_go_to_tenants_in_turn() -> None:
+    threads = CallThreads(has_tenants=True)
+    go_on, order = threading.Event(), []
+
+    def call(name: str) -> None:
+        go_on.wait(60)
+        order.append(name)
+
+    def submit(tenant: str, name: str) -> Any:
+        threads.expect(tenant)
+        return threads.submit(call, name)
+
+    greedy = [submit("greedy", f"greedy {number}") for number in range(3 * THREADS_PER_TENANT)]
+    others = [submit(f"t{number}", "other") for number in range(4)]
+    threads.expect(None)
+    assert threads.submit(lambda: "at once").result(30) == "at once"
+    running = sum(one.running() for one in greedy)
+    assert running == THREADS_PER_TENANT
+    go_on.set()
+    for one in (*greedy, *others):
+        one.result(30)
+    assert order.count("other") == 4
+    assert {f"greedy {number}" for number in range(3 * THREADS_PER_TENANT)} < set(order)
+    threads.shutdown()

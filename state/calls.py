@@ -1,0 +1,156 @@
+"""Which calls of the table service get a thread: tenants share them, and a call must send its request in time.
+
+Design: gRPC hands a call to a thread when its headers are here, and the thread waits for the request. So a client could
+hold all threads with calls that it never completes. Here tenants have shares of the threads, and of the queue before
+them. The tenant is that of the table whose token the call shows; without tokens all calls are of one tenant, which may
+have everything. A call that has a thread and sends no request is cancelled after `REQUEST_TIMEOUT_S`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Condition, Lock, Thread
+from time import monotonic
+from typing import Any, NamedTuple
+
+import grpc
+
+from ..tasks import FairQueue, Room, Shares
+
+THREADS = 96
+"""Calls that are served at once; each waiting one holds a thread."""
+THREADS_PER_TENANT = 32
+CALLS_MAX = 2_048
+"""Calls that wait or are served; more are told to come again."""
+CALLS_PER_TENANT = 512
+REQUEST_TIMEOUT_S = 10.0
+"""How long a call with a thread may take to send its request."""
+_REFUSING_THREADS = 4
+"""Threads for calls that are refused, which never wait."""
+
+
+class _Work(NamedTuple):
+    """A call that waits for a thread."""
+
+    tenant: str
+    future: Future[Any]
+    run: Callable[[], Any]
+
+
+class CallThreads(ThreadPoolExecutor):
+    """The threads of a server, shared between tenants.
+
+    gRPC asks an interceptor about a call and then, in the same thread, submits it: `expect` says whose call comes next.
+    """
+
+    def __init__(self, *, has_tenants: bool) -> None:
+        """Begin without threads.
+
+        Args:
+            has_tenants: whether calls show whose they are; if not, one tenant may have everything.
+        """
+        super().__init__(THREADS + _REFUSING_THREADS, "state")
+        self._places = Shares(THREADS, THREADS_PER_TENANT if has_tenants else THREADS)
+        self._calls = Shares(CALLS_MAX, CALLS_PER_TENANT if has_tenants else CALLS_MAX)
+        self._waiting: FairQueue[_Work] = FairQueue()
+        self._lock = Lock()
+        self._next: str | None = None
+
+    @property
+    def calls_per_tenant(self) -> int:
+        """How many calls a tenant may have that wait or are served."""
+        return self._calls.per_key
+
+    def expect(self, tenant: str | None) -> Room:
+        """Return whether a tenant may have another call; the next one submitted is its own.
+
+        Args:
+            tenant: None for a call that is only refused, and takes no share.
+        """
+        with self._lock:
+            room = Room.FREE if tenant is None else self._calls.room(tenant)
+        self._next = tenant if room is Room.FREE else None
+        return room
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the call as soon as its tenant may have a thread."""
+        tenant, self._next = self._next, None
+        if tenant is None:
+            return super().submit(fn, *args, **kwargs)
+        work = _Work(tenant, Future(), lambda: fn(*args, **kwargs))
+        with self._lock:
+            self._calls.take(tenant)
+            self._waiting.put(tenant, work)
+            self._start_next()
+        return work.future
+
+    def _start_next(self) -> None:
+        while (work := self._waiting.pop(self._may_start)) is not None:
+            self._places.take(work.tenant)
+            super().submit(self._run, work)
+
+    def _may_start(self, tenant: str) -> bool:
+        return self._places.room(tenant) is Room.FREE
+
+    def _run(self, work: _Work) -> None:
+        try:
+            result = work.run() if work.future.set_running_or_notify_cancel() else None
+        except BaseException as error:  # noqa: BLE001  as a pool's own threads do
+            work.future.set_exception(error)
+        else:
+            if not work.future.cancelled():
+                work.future.set_result(result)
+        finally:
+            with self._lock:
+                self._places.give_back(work.tenant)
+                self._calls.give_back(work.tenant)
+                self._start_next()
+
+
+class RequestWatch:
+    """Cancels calls whose request does not come; one thread for all of them."""
+
+    def __init__(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[float, list[grpc.ServicerContext]]] = deque()
+        self._changed = Condition()
+        self._is_idle = self._is_closed = False
+        self._thread = Thread(target=self._watch, name="state requests", daemon=True)
+        self._thread.start()
+
+    def next(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """Return the request of a call, None if the call has ended without one."""
+        watched = [context]
+        with self._changed:
+            self._waiting.append((monotonic() + self._timeout_s, watched))
+            if self._is_idle:
+                self._is_idle = False
+                self._changed.notify()
+        try:
+            return next(requests, None)
+        except grpc.RpcError:
+            return None
+        finally:
+            with self._changed:
+                watched.clear()
+                while self._waiting and not self._waiting[0][1]:
+                    self._waiting.popleft()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._is_closed:
+                while self._waiting and self._waiting[0][0] <= monotonic():
+                    _, watched = self._waiting.popleft()
+                    for context in watched:
+                        context.cancel()
+                self._is_idle = not self._waiting
+                self._changed.wait(self._waiting[0][0] - monotonic() if self._waiting else None)
