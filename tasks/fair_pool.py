@@ -54,6 +54,8 @@ class FairPool:
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 self.give_back(key)  # it was granted in the same turn of the loop
+            else:
+                self._waiting.remove(key, (key, granted))
             raise
 
     def give_back(self, key: str) -> None:

@@ -44,3 +44,11 @@ class FairQueue(Generic[T]):
         if items:
             self._items[key] = items  # behind the other keys
         return item
+
+    def remove(self, key: str, item: T) -> None:
+        """Remove an item, if it is still there."""
+        items = self._items.get(key)
+        if items is not None and item in items:
+            items.remove(item)
+            if not items:
+                del self._items[key]

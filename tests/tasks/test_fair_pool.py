@@ -123,3 +123,13 @@ def test_all_get_a_place_in_the_end_and_never_more_than_there_are(
         assert repr(pool) == f"FairPool(Shares(0 of {size}, {{}}), waiting={{}})"
 
     asyncio.run(run())
+
+
+async def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
+    pool = FairPool(1, 1)
+    await pool.take("a")
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await pool.take("a")
+    assert repr(pool) == "FairPool(Shares(1 of 1, {'a': 1}), waiting={})"

@@ -51,3 +51,15 @@ def test_keys_take_turns_and_a_key_that_may_not_go_keeps_its_place() -> None:
     assert queue.pop(lambda key: key != "a") == "b1"
     assert queue.lengths == {"a": 2, "c": 1}
     assert [queue.pop() for _ in range(4)] == ["a1", "c1", "a2", None]
+
+
+def test_an_item_that_is_removed_loses_its_place() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a1", "a2", "b1"):
+        queue.put(item[0], item)
+    queue.remove("a", "a1")
+    queue.remove("b", "b1")
+    queue.remove("b", "b1")
+    assert repr(queue) == "FairQueue({'a': 1})"
+    assert len(queue) == 1
+    assert queue.pop() == "a2"
