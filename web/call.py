@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from ..security.roles import Roles
 from .answers import Refused
@@ -37,6 +38,9 @@ class Call:
         roles: Roles | None = self.request.scope.get(ROLES)
         return roles
 
+    def close(self) -> None:
+        """Release what the request holds; called once it is answered."""
+
     def raw(self, name: str) -> str:
         """Return a path parameter as it was sent."""
         value: str = self.request.path_params[name]
@@ -60,6 +64,16 @@ class Call:
                 raise Refused(413, f"the request body exceeds {max_bytes} bytes")
             chunks.append(chunk)
         return b"".join(chunks)
+
+
+def caller_of(scope: Scope) -> str:
+    """Return who shares the limits of a server with itself only: a role, or an address if no role is known."""
+    roles: Roles | None = scope.get(ROLES)
+    role = None if roles is None else roles.original or roles.role
+    if role is not None:
+        return f"role {role}"
+    client = scope.get("client")
+    return f"address {client[0] if client else 'unknown'}"
 
 
 def decoded(raw: str) -> str:

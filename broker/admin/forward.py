@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.types import Receive, Scope, Send
 
 from ...errors import MagnetarError
+from ...tasks import FairPool, Room
 from ...tasks.supervised import race
 from ...web.answers import Refused, refusal
 from ...web.authenticated import METHOD
-from ...web.call import ROLES
+from ...web.call import ROLES, caller_of
 from ...web.httpx_import import import_httpx
 from .forwarded_identity import Headers, Vouch, with_identity
 
@@ -29,6 +30,8 @@ NOT_READY = "Function worker service is not done initializing. Please try again 
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 200
 """Requests under way to workers; more of them wait for `POOL_TIMEOUT_S`."""
+CONNECTIONS_PER_CALLER = 50
+"""Of one role, or one address where no role is known: slow bodies and followed logs hold them as long as they last."""
 POOL_TIMEOUT_S = 20.0
 _ONLY_TLS = "and by brokerClientTlsEnabled no other is asked; set tlsEnabled and workerPortTls there"
 BEGIN_BYTES = 64 * 1024
@@ -94,6 +97,7 @@ class Forwarder:
         self._is_enabled = is_enabled
         self._vouch = vouch
         self._client: httpx.AsyncClient | None = None
+        self._connections = FairPool(MAX_CONNECTIONS, CONNECTIONS_PER_CALLER)
 
     async def close(self) -> None:
         """Close the connections to workers."""
@@ -125,6 +129,23 @@ class Forwarder:
         headers = self._headers(scope)
         has_body = _has_body(scope)
         begun = await _begin(receive) if has_body else ([], False)
+        client = await self._open_client()
+        import httpx
+
+        request = httpx.Request(
+            scope["method"],
+            httpx.URL(url).copy_with(raw_path=_target(scope)),
+            headers=headers,
+            content=_body(*begun, receive) if has_body else None,
+        )
+        caller = caller_of(scope)
+        await self._take_connection(caller)
+        try:
+            await _exchange(client, request, url, scope, receive, send)
+        finally:
+            self._connections.give_back(caller)
+
+    async def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
             # 3 MB that a broker without functions does not need, and a tenth of a second that its loop does not have.
             await asyncio.to_thread(import_httpx)
@@ -137,38 +158,50 @@ class Forwarder:
 
             # No certificate of the broker's: a worker would take it for the caller's, and show it more than it may see.
             credentials = ClientCredentials(ClientSecurity(tls_trust_certs_file=self._tls.trust_certs_file))
-            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S, pool=POOL_TIMEOUT_S)
+            timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
             self._client = pool(timeout, httpx.Limits(max_connections=MAX_CONNECTIONS), credentials)
-        request = httpx.Request(
-            scope["method"],
-            httpx.URL(url).copy_with(raw_path=_target(scope)),
-            headers=headers,
-            content=_body(*begun, receive) if has_body else None,
-        )
-        from ...web.async_client import tls_reason
+        return self._client
 
+    async def _take_connection(self, caller: str) -> None:
+        """Wait until a caller may have one more connection.
+
+        Raises:
+            Refused: 429, its other requests take too long; 503, those of all callers do.
+        """
         try:
-            response = await self._client.send(request, stream=True)
-        except httpx.PoolTimeout as error:
-            text = (
-                f"all {MAX_CONNECTIONS} connections to the functions worker have requests under way; try again shortly"
-            )
-            raise Refused(503, text) from error
-        # OSError: httpx lets errors of TLS after the handshake pass as they are. MagnetarError: of the trust file.
-        except (httpx.HTTPError, OSError, MagnetarError) as error:
-            reason = tls_reason(url, error) or f"{type(error).__name__}: {error}"
-            raise Refused(
-                503, f"the functions worker at {url} does not answer ({reason}); try again shortly"
-            ) from error
-        try:
-            if _lacks_packages(scope, response):
-                raise Refused(503, NO_PACKAGES)
-            await _stream_answer(response, receive, send)
-        except httpx.HTTPError as error:
-            # The head is already out: a connection that ends early, as it does on return, is the only way to say so.
-            log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
-        finally:
-            await response.aclose()
+            async with asyncio.timeout(POOL_TIMEOUT_S):
+                await self._connections.take(caller)
+        except TimeoutError:
+            if self._connections.room(caller) is Room.SHARE_USED:
+                reason = f"{caller} has {CONNECTIONS_PER_CALLER} requests to the functions worker under way"
+                raise Refused(429, f"{reason}: try again when some have ended") from None
+            reason = f"all {MAX_CONNECTIONS} connections to the functions worker have requests under way"
+            raise Refused(503, f"{reason}; try again shortly") from None
+
+
+async def _exchange(
+    client: httpx.AsyncClient, request: httpx.Request, url: str, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Send a request to the worker at a url, and what it answers to the client."""
+    import httpx
+
+    from ...web.async_client import tls_reason
+
+    try:
+        response = await client.send(request, stream=True)
+    # OSError: httpx lets errors of TLS after the handshake pass as they are. MagnetarError: of the trust file.
+    except (httpx.HTTPError, OSError, MagnetarError) as error:
+        reason = tls_reason(url, error) or f"{type(error).__name__}: {error}"
+        raise Refused(503, f"the functions worker at {url} does not answer ({reason}); try again shortly") from error
+    try:
+        if _lacks_packages(scope, response):
+            raise Refused(503, NO_PACKAGES)
+        await _stream_answer(response, receive, send)
+    except httpx.HTTPError as error:
+        # The head is already out: a connection that ends early, as it does on return, is the only way to say so.
+        log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
+    finally:
+        await response.aclose()
 
 
 def _lacks_packages(scope: Scope, response: httpx.Response) -> bool:

@@ -195,10 +195,43 @@ def test_other_paths_do_not(path: str) -> None:
     assert not forwards(path)
 
 
-async def test_half_a_body_takes_no_connection_to_the_worker(
-    broker: RunningBroker, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give forwarders that are made from now on three connections, two of them for one caller."""
+    monkeypatch.setattr("magnetar.broker.admin.forward.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("magnetar.broker.admin.forward.CONNECTIONS_PER_CALLER", 2)
+    monkeypatch.setattr("magnetar.broker.admin.forward.POOL_TIMEOUT_S", 0.2)
+
+
+@pytest.mark.usefixtures("few_connections")
+async def test_followed_logs_of_one_caller_leave_connections_for_others(
+    broker: RunningBroker, worker: FakeWorker
 ) -> None:
-    monkeypatch.setattr("magnetar.broker.admin.forward.MAX_CONNECTIONS", 2)
+    elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+    async with (
+        broker.http.stream("GET", f"{FUNCTION}/logs") as first,
+        broker.http.stream("GET", f"{FUNCTION}/logs") as second,
+        httpx.AsyncClient(base_url=broker.web_url, transport=elsewhere) as other,
+    ):
+        followed = [first.aiter_raw(), second.aiter_raw()]
+        assert [await anext(log) for log in followed] == [b"first\n"] * 2
+        refused = await broker.http.get(FUNCTION)
+        assert (refused.status_code, refused.json()["reason"]) == (
+            429,
+            "address 127.0.0.1 has 2 requests to the functions worker under way: try again when some have ended",
+        )
+        assert (await other.get(FUNCTION)).status_code == 418
+        async with other.stream("GET", f"{FUNCTION}/logs") as third:
+            followed.append(third.aiter_raw())
+            assert await anext(followed[-1]) == b"first\n"
+            refused = await other.get(FUNCTION)
+            assert refused.status_code == 503
+            assert refused.json()["reason"].startswith("all 3 connections to the functions worker have requests")
+    assert (await broker.http.get(FUNCTION)).status_code == 418
+
+
+@pytest.mark.usefixtures("few_connections")
+async def test_half_a_body_takes_no_connection_to_the_worker(broker: RunningBroker, worker: FakeWorker) -> None:
     port = int(broker.web_url.rsplit(":", 1)[1])
     head = f"POST {FUNCTION} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nConnection: close\r\n\r\n"
     halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
