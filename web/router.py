@@ -14,6 +14,7 @@ requests of nobody in particular, nothing is looked up.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -129,10 +130,11 @@ class RestRouter(Generic[C]):
     async def _answer(self, request: Request, handler: Handler[C], rules: Rules) -> Response:
         try:
             call = self._make_call(request)
-            if self._guard is not None:
-                await self._guard.check(call, rules)
-            answer = handler(call)
-            return (await answer if isinstance(answer, Awaitable) else answer) or done()
+            with contextlib.closing(call):
+                if self._guard is not None:
+                    await self._guard.check(call, rules)
+                answer = handler(call)
+                return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:
             return refusal(error)
         except ClientDisconnect:  # nobody is left to read an answer

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import chain
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ... import __version__
 from ...errors import ConnectionLost, MagnetarError, OperationTimeout, PackageError
+from ...metadata.packages import PackageStore
 from ...web.answers import Refused, as_json, refusal
-from ...web.call import Call
+from ...web.call import Call, caller_of
 from ...web.guard import Guard
 from ...web.openapi import pages
 from ...web.router import RestRouter, Routes
 from ..functions.service import FunctionName
+from .form_limits import FormAccount, FormLimits
+from .multipart import Form, read_form
 
 ONE_FUNCTION = "/admin/v3/functions/{tenant}/{namespace}/{name}"
 
 
 class WorkerCall(Call):
     """A request under way."""
+
+    def __init__(self, request: Request, limits: FormLimits) -> None:
+        super().__init__(request)
+        self._account = FormAccount(limits, caller_of(request.scope))
+
+    async def form(self, stream_part: str | None = None, uploads: PackageStore | None = None) -> Form:
+        """Return the parts of the request by name; see `read_form`."""
+        return await read_form(self.request, self._account, stream_part, uploads)
+
+    def close(self) -> None:
+        """Return what the form has taken."""
+        self._account.close()
 
     def name(self, parameter: str) -> str:
         """Return a path parameter that is one segment, decoded; with a slash in it there is no such path."""
@@ -116,4 +133,5 @@ def make_app(
         ("GET", "/version", version),
         ("GET", "/initialized", initialized),
     ]
-    return RestRouter([*routes, *pages(TITLE, __version__, routes)], WorkerCall, refuse, "worker", guard)
+    make_call = partial(WorkerCall, limits=FormLimits())
+    return RestRouter([*routes, *pages(TITLE, __version__, routes)], make_call, refuse, "worker", guard)

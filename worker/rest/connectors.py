@@ -24,7 +24,7 @@ from ..functions.state_tables import StateTables
 from .app import WorkerCall, WorkerRoutes
 from .functions import ROLLBACK, Deploy, auth_data, deployed, deployer_of, deployment_of, updates_auth
 from .logs import FOLLOW, TAIL, stream_logs
-from .multipart import Part, json_part, read_form
+from .multipart import Part, json_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ConnectorRoutes:
 
     async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:
         name = call.function
-        form = await read_form(call.request, "data", self.packages)
+        form = await call.form("data", self.packages)
         try:
             takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
             deployment = deployment_of(form, f"{self.kind}Config", self.functions.component.title)

@@ -40,7 +40,7 @@ from ..functions.status_json import with_reason
 from ..functions.trigger import Trigger
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
 from .logs import FOLLOW, TAIL, stream_logs
-from .multipart import Form, Part, json_part, read_form
+from .multipart import Form, Part, json_part
 
 NO_OUTPUT_HEADER = "Magnetar-No-Output"
 """Of the answer to a trigger that made no output: why not, in words. Not in Pulsar."""
@@ -118,7 +118,7 @@ class FunctionsRoutes:
 
     async def _deploy(self, call: WorkerCall, deploy: Deploy, *, has_options: bool = False) -> Response:
         function = call.function
-        form = await read_form(call.request, "data", self.packages)
+        form = await call.form("data", self.packages)
         try:
             takes_over = has_options and updates_auth(call, json_part(form, "updateOptions") or {})
             deployment = replace(
@@ -227,7 +227,7 @@ class FunctionsRoutes:
         name = function.name
         metadata = self.functions.find(function)
         if is_spark(metadata.functionDetails):
-            if "content-type" in call.request.headers and (await read_form(call.request)).keys() & _TRIGGER_PARTS:
+            if "content-type" in call.request.headers and (await call.form()).keys() & _TRIGGER_PARTS:
                 raise RequestRefused(
                     400, f"Function {name} runs by Spark, over the backlog of its inputs: trigger it without data"
                 )
@@ -239,7 +239,7 @@ class FunctionsRoutes:
             raise RequestRefused(
                 400, f"Function {name} works message by message: trigger it with one; only spark functions take none"
             )
-        form = await read_form(call.request)
+        form = await call.form()
         part = form.get("data") or form.get("dataStream")
         if part is None:
             raise RequestRefused(400, "Trigger Data is not provided")
@@ -282,7 +282,7 @@ class FunctionsRoutes:
 
     async def decide(self, call: WorkerCall) -> None:
         """Decide a change that another worker has received; only on the leader."""
-        form = await read_form(call.request)
+        form = await call.form()
         if "functionMetaData" not in form:
             raise RequestRefused(400, "Corrupt Function MetaData: the part functionMetaData is missing")
         try:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from ...errors import RequestRefused
 from ...metadata.packages import PackageStore, Upload
 from ...wire.strict_json import NotJson, read_json
+from .form_limits import FormAccount
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -50,16 +51,19 @@ _Event = Part | bytes | None
 """A part begins, a piece of it, or (None) it ends."""
 
 
-async def read_form(request: Request, stream_part: str | None = None, uploads: PackageStore | None = None) -> Form:
+async def read_form(
+    request: Request, account: FormAccount, stream_part: str | None = None, uploads: PackageStore | None = None
+) -> Form:
     """Return the parts of a request by name.
 
     Args:
         request: the request; its body is consumed.
+        account: charged for what the parts take.
         stream_part: name of the part that goes to `uploads` piece by piece instead of into memory.
         uploads: takes that part; after an error it is discarded there.
 
     Raises:
-        RequestRefused: no multipart request (415), or not readable, or too large (400).
+        RequestRefused: no multipart request (415), or not readable, or too large (400), or too many (429, 503).
     """
     events = _events(request, _boundary(request))
     form: Form = {}
@@ -73,9 +77,10 @@ async def read_form(request: Request, stream_part: str | None = None, uploads: P
                 )
             form[event.name] = event
             if event.name == stream_part and uploads is not None:
+                account.begin_upload()
                 event.upload = await uploads.receive(_until_end(events))
             else:
-                event.content = await _collect(event, events)
+                event.content = await _collect(event, events, account)
     except BaseException as exc:
         for part in form.values():
             if part.upload is not None and uploads is not None:
@@ -106,13 +111,14 @@ async def _until_end(events: AsyncIterator[_Event]) -> AsyncIterator[bytes]:
         yield event
 
 
-async def _collect(part: Part, events: AsyncIterator[_Event]) -> bytes:
+async def _collect(part: Part, events: AsyncIterator[_Event], account: FormAccount) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in _until_end(events):
         size += len(piece)
         if size > MAX_PART_BYTES:
             raise RequestRefused(400, f"the part {part.name[:40]} is larger than {MAX_PART_BYTES} bytes")
+        account.keep(len(piece))
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -17,7 +17,7 @@ from ...web.answers import as_json
 from ...wire.strict_json import NotJson, read_json
 from ..functions.package_index import PackageIndex, PackageName, package_name_of
 from .app import WorkerCall, WorkerRoutes
-from .multipart import Part, json_part, read_form
+from .multipart import Part, json_part
 
 METADATA_BYTES_MAX = 256 * 1024
 """Every worker has the metadata of all packages in memory."""
@@ -67,7 +67,7 @@ class PackagesRoutes:
     async def upload(self, call: WorkerCall) -> None:
         """Keep the part file under a name, with the part metadata (JSON)."""
         name = _name(call)
-        form = await read_form(call.request, "file", self.packages)
+        form = await call.form("file", self.packages)
         upload = form.get("file", Part()).upload
         try:
             sent = json_part(form, "metadata", max_bytes=METADATA_BYTES_MAX)

@@ -17,7 +17,7 @@ from ...wire.functions_pb2 import FunctionMetaData
 from ..functions.service import Functions
 from ..functions.state_tables import StateTables
 from .app import ONE_FUNCTION, WorkerCall, WorkerRoutes
-from .multipart import MAX_PART_BYTES, json_part, read_form
+from .multipart import MAX_PART_BYTES, json_part
 
 if TYPE_CHECKING:
     from ...state.values import Value
@@ -102,7 +102,7 @@ class StateRoutes:
         key = call.text("key")
         self.tables.check_configured()
         table = table_of(self._find(call))
-        state = json_part(await read_form(call.request), "state", max_bytes=MAX_PART_BYTES)
+        state = json_part(await call.form(), "state", max_bytes=MAX_PART_BYTES)
         if state is None:
             raise RequestRefused(400, "the part state is missing: a FunctionState as JSON")
         data = sent(state, key)

@@ -1,0 +1,72 @@
+"""What the multipart requests of a worker may take at once: memory for small parts, and uploads to disk.
+
+Both are shared between callers, so that one role that sends large forms, or slow ones, leaves room for the others.
+"""
+
+from __future__ import annotations
+
+from ...errors import RequestRefused
+from ...tasks import Room, Shares
+
+FORM_BYTES_MAX = 6 * 1024 * 1024
+"""Of one request's parts in memory: the largest message, as trigger data, and a config."""
+MEMORY_BYTES_MAX = 96 * 1024 * 1024
+"""Of all requests' parts in memory."""
+MEMORY_BYTES_PER_CALLER = 24 * 1024 * 1024
+UPLOADS_MAX = 128
+"""Requests that upload a package or have it checked."""
+UPLOADS_PER_CALLER = 32
+
+
+class FormLimits:
+    """The limits of one worker."""
+
+    def __init__(self) -> None:
+        self.memory = Shares(MEMORY_BYTES_MAX, MEMORY_BYTES_PER_CALLER)
+        self.uploads = Shares(UPLOADS_MAX, UPLOADS_PER_CALLER)
+
+
+class FormAccount:
+    """What one request has taken, until it is answered."""
+
+    def __init__(self, limits: FormLimits, caller: str) -> None:
+        self._limits = limits
+        self._caller = caller
+        self._bytes = 0
+        self._uploads = 0
+
+    def keep(self, size: int) -> None:
+        """Take so much memory more.
+
+        Raises:
+            RequestRefused: 400, the parts of this request are too large; 429, those of its caller; 503, those of all.
+        """
+        if self._bytes + size > FORM_BYTES_MAX:
+            raise RequestRefused(400, f"the parts of the request beside the package exceed {FORM_BYTES_MAX} bytes")
+        room = self._limits.memory.take(self._caller, size)
+        if room is Room.SHARE_USED:
+            reason = f"requests of {self._caller} hold {MEMORY_BYTES_PER_CALLER // 2**20} MiB of forms"
+            raise RequestRefused(429, f"{reason}: try again when some are answered")
+        if room is Room.POOL_USED:
+            raise RequestRefused(503, f"requests hold {MEMORY_BYTES_MAX // 2**20} MiB of forms: try again shortly")
+        self._bytes += size
+
+    def begin_upload(self) -> None:
+        """Take a place for an upload.
+
+        Raises:
+            RequestRefused: 429, the caller has too many under way; 503, all callers have.
+        """
+        room = self._limits.uploads.take(self._caller)
+        if room is Room.SHARE_USED:
+            reason = f"{self._caller} has {UPLOADS_PER_CALLER} uploads under way"
+            raise RequestRefused(429, f"{reason}: try again when some are done")
+        if room is Room.POOL_USED:
+            raise RequestRefused(503, f"{UPLOADS_MAX} uploads are under way: try again shortly")
+        self._uploads += 1
+
+    def close(self) -> None:
+        """Return everything."""
+        self._limits.memory.give_back(self._caller, self._bytes)
+        self._limits.uploads.give_back(self._caller, self._uploads)
+        self._bytes = self._uploads = 0
