@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -24,6 +23,7 @@ from .policies.authorization import Authorization
 from .policies.rate_limit import SharedRates
 from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
+from .session.places import ConnectionPlaces
 from .session.turns import Turns
 from .topics.backlog_quotas import enforce_all
 from .topics.deduplication import DEDUPLICATION_CURSOR, Status
@@ -47,17 +47,7 @@ if TYPE_CHECKING:
     from .policies.namespaces import Namespaces
     from .storage.store import Storage
 
-MAX_UNKNOWN = 1024
-"""Connections without CONNECT; the oldest gives way to the next one. Fewer where the process may open few files."""
-_FILES_SHARE = 4
-
 log = logging.getLogger(__name__)
-
-
-def _unknown_connections() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_UNKNOWN if files == resource.RLIM_INFINITY else max(16, min(MAX_UNKNOWN, files // _FILES_SHARE))
-
 
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
@@ -114,8 +104,7 @@ class BrokerService:
         self.topic_index = TopicIndex(lambda: (*storage.log_names(), *self.topics))
         self.topic_watches = TopicWatches(self.topic_names)
         self.connections: dict[Connection, None] = {}  # in the order in which they came
-        self._unknown: dict[Connection, None] = {}  # those without CONNECT, likewise
-        self._max_unknown = _unknown_connections()
+        self._places = ConnectionPlaces()
         self.turns = Turns()
         self.rates = Rates()
         self.shared_rates = SharedRates()
@@ -275,11 +264,10 @@ class BrokerService:
         """Note a connection."""
         self.connections[connection] = None
         self._all_gone.clear()
-        self._unknown[connection] = None
-        if len(self._unknown) > self._max_unknown:
-            oldest = next(iter(self._unknown))
-            log.info("%r gives way: %d connections have sent no CONNECT", oldest, self._max_unknown)
-            oldest.abort()
+        gives_way = self._places.arrived(connection)
+        if gives_way is not None:
+            log.info("%r gives way: %d connections have sent no CONNECT", gives_way, self._places.max_unknown)
+            gives_way.abort()
         if self.config.max_connections or self.config.max_connections_per_ip:
             address = connection.address.rpartition(":")[0]
             from_there = sum(one.address.rpartition(":")[0] == address for one in self.connections)
@@ -288,13 +276,13 @@ class BrokerService:
                 connection.fail(NO_REQUEST, NotAllowed(refusal))
                 connection.close()
 
-    def connection_known(self, connection: Connection) -> None:
-        """Note that a connection is past CONNECT."""
-        self._unknown.pop(connection, None)
+    def connection_known(self, connection: Connection) -> str:
+        """Note that a connection is past CONNECT; returns why it cannot stay, empty if it can."""
+        return self._places.admit(connection)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""
-        self._unknown.pop(connection, None)
+        self._places.left(connection)
         self.connections.pop(connection, None)
         if not self.connections:
             self._all_gone.set()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import resource
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,11 +19,10 @@ from functools import partial
 from typing import Any
 
 from ..tasks import TaskSet
+from .open_files import HANDSHAKES, part
 
 HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKES = 512
-_HANDSHAKES_MIN = 16
-_FILES_SHARE = 4
 BACKLOG = 1024
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 """Such as `localhost` of IPv6 on a machine without it."""
@@ -34,10 +32,7 @@ log = logging.getLogger(__name__)
 
 def most_handshakes() -> int:
     """Return how many unfinished handshakes a listener has at most."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return MAX_HANDSHAKES
-    return min(MAX_HANDSHAKES, max(_HANDSHAKES_MIN, files // _FILES_SHARE))
+    return part(HANDSHAKES, MAX_HANDSHAKES)
 
 
 class TlsListener:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +19,11 @@ from typing import Any, cast
 
 from starlette.responses import Response
 
+from ..security.open_files import HTTP_CONNECTIONS, part
 from .uvicorn_import import HttpToolsProtocol
 
 MAX_CONNECTIONS = 2048
 """`maxHttpServerConnections`; fewer where the process may open few files, which the storage needs too."""
-_FILES_SHARE = 4
 CERTIFICATE = "magnetar.certificate"
 """Key of a request's scope: the client's certificate as `ssl.SSLSocket.getpeercert` shows it, empty if none was shown;
 None without TLS."""
@@ -53,8 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def _connections() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(16, min(MAX_CONNECTIONS, files // _FILES_SHARE))
+    return part(HTTP_CONNECTIONS, MAX_CONNECTIONS)
 
 
 @dataclass(slots=True, kw_only=True)

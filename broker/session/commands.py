@@ -60,7 +60,10 @@ def _connect(connection: Connection, command: pb.CommandConnect) -> None:
 def _welcome(connection: Connection, command: pb.CommandConnect) -> None:
     """Say CONNECTED; the two sides speak the lower of their versions."""
     connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
-    connection.is_known()
+    if refusal := connection.is_known():
+        connection.fail(NO_REQUEST, NotAllowed(refusal))
+        connection.close()
+        return
     connection.client_version = command.client_version
     connection.protocol_version = command.protocol_version
     connected = pb.CommandConnected(

@@ -321,10 +321,14 @@ class Connection(asyncio.Protocol):
         self.state = state
         self._legal = LEGAL[Role.CLIENT][state]  # looked up here and not for each command
 
-    def is_known(self) -> None:
-        """Take from now on what a client may send that has said who it is."""
+    def is_known(self) -> str:
+        """Take from now on what a client may send that has said who it is.
+
+        Returns:
+            Why the broker does not keep this connection; empty if it does.
+        """
         self._decoder.max_frame_bytes = self.config.max_frame_bytes
-        self.broker.connection_known(self)
+        return self.broker.connection_known(self)
 
     def reply(self, command: Message) -> None:
         """Send one command."""

@@ -34,8 +34,8 @@ class ServicePort(BrokerPort, Protocol):
     def connection_made(self, connection: Connection) -> None:
         """Note a connection."""
 
-    def connection_known(self, connection: Connection) -> None:
-        """Note that a connection is past CONNECT."""
+    def connection_known(self, connection: Connection) -> str:
+        """Note that a connection is past CONNECT; returns why it cannot stay, empty if it can."""
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget a connection."""

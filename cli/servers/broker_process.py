@@ -21,6 +21,7 @@ from ...broker.storage.config import StorageConfig
 from ...broker.storage.store import Storage
 from ...membership.manager import parse_member
 from ...metadata.store.url import open_store, parse_store_url
+from ...security.open_files import raise_limit
 from ...web.authenticated import AuthenticatedRequests
 from ...web.same_site import allowed_names
 from ...web.serve import serve
@@ -109,6 +110,7 @@ class BrokerProcess:
             Failure: a port cannot be listened on.
         """
         opened, config = self._opened, self._config
+        raise_limit()
         opened.callback(self._directory.close)
         metadata_file = self._directory.path / METADATA_FILE
         if parse_store_url(config.metadata_store_url) != parse_store_url("") and metadata_file.exists():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...security.open_files import raise_limit
 from .config_file import STATE_KEYS
 from .data_directory import DataDirectory
 from .exposure import check_exposure, insecure_option, tell_exposure
@@ -57,6 +58,7 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     directory = DataDirectory.open(Path(data_dir))
     from ...state.server import TableServer
 
+    raise_limit()
     try:
         server = TableServer.start(directory.path, host, port, key, tls)
     except OSError as exc:

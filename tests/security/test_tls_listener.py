@@ -150,7 +150,7 @@ def open_sockets() -> int:
 
 
 def test_few_files_make_few_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for files, expected in ((-1, 512), (4096, 512), (1024, 256), (20, 16)):
+    for files, expected in ((-1, 512), (4096, 512), (1024, 128), (20, 16)):
         monkeypatch.setattr("resource.getrlimit", lambda _, files=files: (files, files))
         assert most_handshakes() == expected
 

@@ -1,0 +1,91 @@
+"""Which connections a broker keeps: how many it has room for, in all and of one client.
+
+A client is a role, or an address where no role is known. Connections that have sent no CONNECT give way to newer ones,
+first those of the address that has most of them; those past CONNECT are never closed for another, so a client that has
+its share is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ...security.open_files import KNOWN_CONNECTIONS, UNKNOWN_CONNECTIONS, part
+from ...tasks import Room, Shares
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+UNKNOWN_MAX = 1024
+KNOWN_MAX = 1 << 20
+_TELL_S = 60.0
+_REMEDY = "close some, or raise the broker's limit of open files (ulimit -n)"
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionPlaces:
+    """The places of one broker."""
+
+    def __init__(self) -> None:
+        """Divide the files that this process may open."""
+        self.max_unknown = part(UNKNOWN_CONNECTIONS, UNKNOWN_MAX)
+        most = part(KNOWN_CONNECTIONS, KNOWN_MAX)
+        self._known = Shares(most, most // 2)
+        self._clients: dict[Connection, str] = {}  # past CONNECT
+        self._unknown: dict[Connection, str] = {}  # addresses, in the order in which they came
+        self._from: Counter[str] = Counter()
+        self._told_s = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"ConnectionPlaces({self._known!r}, unknown={len(self._unknown)} of {self.max_unknown})"
+
+    def arrived(self, connection: Connection) -> Connection | None:
+        """Give a new connection a place, and return the one that has to give way to it, or None."""
+        address = _host(connection)
+        self._unknown[connection] = address
+        self._from[address] += 1
+        if len(self._unknown) <= self.max_unknown:
+            return None
+        (most, _), *_ = self._from.most_common(1)
+        return next(one for one, its_address in self._unknown.items() if its_address == most)
+
+    def admit(self, connection: Connection) -> str:
+        """Give a connection that has sent CONNECT a place; returns why there is none, empty if there is one."""
+        self._forget_unknown(connection)
+        roles = connection.roles
+        role = None if roles is None else roles.original or roles.role
+        client = f"address {_host(connection)}" if role is None else f"role {role}"
+        room = self._known.take(client)
+        if room is Room.FREE:
+            self._clients[connection] = client
+            return ""
+        if room is Room.SHARE_USED:
+            refusal = f"{client} has {self._known.per_key} connections, as many as one client may have: {_REMEDY}"
+        else:
+            refusal = f"all {self._known.size} connections of this broker are taken: {_REMEDY}"
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            log.warning("%r is refused, as others may be in the next minute: %s", connection, refusal)
+        return refusal
+
+    def left(self, connection: Connection) -> None:
+        """Free the place of a connection."""
+        self._forget_unknown(connection)
+        client = self._clients.pop(connection, None)
+        if client is not None:
+            self._known.give_back(client)
+
+    def _forget_unknown(self, connection: Connection) -> None:
+        address = self._unknown.pop(connection, None)
+        if address is not None:
+            self._from[address] -= 1
+            if not self._from[address]:
+                del self._from[address]
+
+
+def _host(connection: Connection) -> str:
+    return connection.address.rpartition(":")[0].removeprefix("/")
