@@ -32,4 +32,4 @@ def raise_limit() -> None:
 def part(sixteenths: int, most: int, least: int = 16) -> int:
     """Return how many of the files that this process may open are so many sixteenths, between two bounds."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if files == resource.RLIM_INFINITY else max(least, min(most, files * sixteenths // _PARTS))
+    return most if files == resource.RLIM_INFINITY else min(most, max(least, files * sixteenths // _PARTS))
