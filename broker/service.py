@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotAllowed, ServiceNotReady, TopicNotFound
 from ..security.authentication.opening import open_authenticator
-from ..tasks import TaskSet, within
+from ..tasks import FairLock, TaskSet, within
 from ..wire.topic_name import TopicName
 from .advertised import Advertised
 from .config import BrokerConfig
@@ -73,6 +73,7 @@ class BrokerService:
         topic_watches: lists of topics that clients watch.
         connections: those that are open.
         turns: connections whose commands wait for a later turn of the event loop.
+        reports: held by requests that look at all topics, so that their slices do not add up.
         shared_rates: limits that topics share.
         rates: averages over the last period, for statistics.
         lookups_waiting: those that wait for the metadata store.
@@ -106,6 +107,7 @@ class BrokerService:
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._places = ConnectionPlaces()
         self.turns = Turns()
+        self.reports = FairLock()
         self.rates = Rates()
         self.shared_rates = SharedRates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)

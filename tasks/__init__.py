@@ -4,6 +4,7 @@ from .fair_pool import FairLock, FairPool
 from .fair_queue import FairQueue
 from .retry import Backoff, Retry
 from .shares import Room, Shares
+from .slices import Slices
 from .supervised import TaskSet, awaited_elsewhere, log_failure, race
 from .waiting import call_in, settle, within
 
@@ -15,6 +16,7 @@ __all__ = [
     "Retry",
     "Room",
     "Shares",
+    "Slices",
     "TaskSet",
     "awaited_elsewhere",
     "call_in",

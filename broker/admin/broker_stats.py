@@ -8,7 +8,6 @@ Source: Pulsar's BrokerStatsBase, MBeanStatsGenerator and NamespaceStats.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import resource
@@ -21,15 +20,15 @@ from typing import Any
 from starlette.responses import Response
 
 from ... import __version__
+from ...tasks import Slices
 from ...web.answers import Refused, as_json
+from ...web.call import caller_of
 from .call import Call
 from .routing import Routes
 
 _STATS = "/admin/v2/broker-stats"
 _STATM = Path("/proc/self/statm")
 _FILES = Path("/proc/self/fd")
-TOPICS_PER_TURN = 50
-"""Topics that are counted before the loop may do something else."""
 _OF_TOPIC = {
     "brk_in_rate": "msgRateIn",
     "brk_in_tp_rate": "msgThroughputIn",
@@ -53,11 +52,12 @@ async def _metrics(call: Call) -> Response:
     """Answer with rates and counts by namespace, and with those of the broker and its process."""
     broker, cluster = call.broker, call.namespaces.cluster_name
     by_namespace: dict[str, Counter[str]] = {}
-    for number, topic in enumerate(tuple(broker.topics.values())):
-        if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-            await asyncio.sleep(0)
-        counts = by_namespace.setdefault(topic.name.namespace_name, Counter())
-        _count(counts, topic.stats())
+    async with broker.reports.turn(caller_of(call.request.scope)):
+        slices = Slices()
+        for topic in tuple(broker.topics.values()):
+            counts = by_namespace.setdefault(topic.name.namespace_name, Counter())
+            _count(counts, topic.stats())
+            await slices.pause()
     found = [_metric(counts, namespace=namespace) for namespace, counts in sorted(by_namespace.items())]
     connections = {"brk_active_connections": len(broker.connections)}
     found.append(_metric(connections, broker=call.host, cluster=cluster, metric="broker_connection"))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
 from ... import __version__
 from ...errors import InvalidConfig
 from ...metadata.store.url import parse_store_url
-from ...web.answers import Refused, as_json, as_text, not_supported, nothing, refusing
+from ...tasks import Slices
+from ...web.answers import Refused, as_json, as_text, encode, not_supported, nothing, refusing
+from ...web.call import caller_of
 from ...wire.payload import seal
 from ...wire.pulsar_api_pb2 import MessageMetadata
 from ...wire.topic_name import parse_topic_name
@@ -139,17 +142,29 @@ async def _reset_setting(call: Call) -> Response:
     return nothing()
 
 
-def _topics(call: Call) -> Response:
+async def _topics(call: Call) -> Response:
     """Answer the statistics of loaded topics by namespace, bundle and domain."""
-    tree: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
-    for topic in tuple(call.broker.topics.values()):
-        name = topic.name
-        if str(name) == HEALTH_TOPIC:
-            continue
-        bundles = tree.setdefault(name.namespace_name, {})
-        domains = bundles.setdefault("0x00000000_0xffffffff", {})
-        domains.setdefault(name.domain, {})[str(name)] = topic.stats()
-    return as_json(tree)
+    found: dict[tuple[str, str], list[bytes]] = {}
+    async with call.broker.reports.turn(caller_of(call.request.scope)):
+        slices = Slices()
+        for topic in tuple(call.broker.topics.values()):
+            name = topic.name
+            if str(name) != HEALTH_TOPIC:
+                shown = found.setdefault((name.namespace_name, name.domain), [])
+                shown.append(encode(str(name)) + b":" + encode(topic.stats()))
+            await slices.pause()
+    namespaces: dict[str, list[bytes]] = {}
+    for (namespace, domain), topics in found.items():
+        namespaces.setdefault(namespace, []).append(encode(domain) + b":" + _object(topics))
+    tree = (
+        encode(namespace) + b":" + _object([encode("0x00000000_0xffffffff") + b":" + _object(domains)])
+        for namespace, domains in namespaces.items()
+    )
+    return Response(_object(tree), media_type="application/json")
+
+
+def _object(members: Iterable[bytes]) -> bytes:
+    return b"{" + b",".join(members) + b"}"
 
 
 def _lookup(call: Call) -> Response:

@@ -1,0 +1,93 @@
+"""Reports about all topics are made in slices: the work of one turn of the event loop does not grow with the topics."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from magnetar.broker.topics.topic import Topic
+from magnetar.tasks import Slices
+from magnetar.web.exposition import render
+from prometheus_client.core import GaugeMetricFamily
+
+from tests.broker.admin.conftest import RunningBroker
+
+TOPICS = 30
+REPORTS = {
+    "/metrics": "magnetar.broker.admin.metrics",
+    "/admin/v2/broker-stats/metrics": "magnetar.broker.admin.broker_stats",
+    "/admin/v2/broker-stats/topics": "magnetar.broker.admin.brokers",
+}
+
+
+class Clock:
+    """A clock that advances a millisecond whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+
+async def test_a_slice_ends_by_the_clock() -> None:
+    now_s = 0.0
+    slices = Slices(lambda: now_s)
+    turns: list[None] = []
+    asyncio.get_running_loop().call_soon(turns.append, None)
+    now_s = 0.004
+    await slices.pause()
+    assert not turns
+    now_s = 0.005
+    await slices.pause()
+    assert turns
+
+
+@pytest.mark.parametrize("path", REPORTS)
+async def test_the_topics_of_one_turn_are_few(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    names = [f"persistent://public/default/t{number:02}" for number in range(TOPICS)]
+    for name in names:
+        assert (await broker.http.put(f"/admin/v2/{name.replace('://', '/')}")).status_code == 204
+        assert (await broker.http.get(f"/admin/v2/{name.replace('://', '/')}/stats")).status_code == 200
+    in_turn: list[int] = [0]
+
+    def next_turn() -> None:
+        in_turn.append(0)
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    def counted(topic: Topic, **options: Any) -> Any:
+        in_turn[-1] += 1
+        return stats(topic, **options)
+
+    stats = Topic.stats
+    monkeypatch.setattr(Topic, "stats", counted)
+    monkeypatch.setattr(f"{REPORTS[path]}.Slices", partial(Slices, Clock()))
+    request = asyncio.create_task(broker.http.get(path))
+    next_turn()
+    answer = await request
+    monkeypatch.undo()
+    assert answer.status_code == 200
+    assert sum(in_turn) >= TOPICS
+    assert max(in_turn) <= 5
+    if "topics" in path:
+        topics = answer.json()["public/default"]["0x00000000_0xffffffff"]["persistent"]
+        assert sorted(topics) == names
+        assert topics[names[0]]["msgInCounter"] == 0
+    elif path == "/metrics":
+        assert answer.text.count("pulsar_msg_backlog{") == TOPICS
+        assert answer.text.count("# HELP pulsar_msg_backlog ") == 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 199, 200, 401])
+def test_a_family_in_pieces_is_the_same_text(count: int) -> None:
+    from magnetar.broker.admin.metrics import _pieces
+
+    family = GaugeMetricFamily("g", "Help # me.", labels=("topic",))
+    for number in range(count):
+        family.add_metric((f"#{number}\n# odd",), number)
+    assert b"".join(_pieces(family)) == render((family,))
