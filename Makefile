@@ -20,6 +20,7 @@
 #   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
 #   make bench-kafka KAFKA=<starter>   Spark beside Kafka's source, as ratios (installs 1 GB first)
 #   make docs            the documentation as a site, in build/site
+#   make test-pauses     the longest pauses of servers under the largest inputs, on a quiet machine
 #   make audit           known vulnerabilities of the libraries
 #   make docs-connectors the reference pages of connectors     make wheel   dist/: the sdist, and a wheel of it
 #   make wheels [PYTHONS="python3.11 …"]   dist/: the sdist, and a manylinux wheel for each Python
@@ -51,7 +52,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit docs help demo test test-all test-slow test-crash race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-all test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
+.PHONY: audit docs help demo test test-all test-slow test-crash test-pauses race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-all test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
 
 help:
 	@sed -n '4,/^$$/s/^# *//p' Makefile
@@ -66,7 +67,7 @@ test: export MAGNETAR_MATRIX_SHARE ?= 25
 test: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
 test: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test: $(DEV_STAMP)
-	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" $(ARGS)
+	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients and not pauses" $(ARGS)
 
 # All rows of matrices, and all tests on compiled modules.
 test-all:
@@ -167,6 +168,10 @@ test-clients: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-clients: $(DEV_STAMP)
 	$(PYTEST) tests/clients -m "clients$(if $(PULSAR)$(MAGNETAR_TEST_PULSAR_URL),, and not pulsar)" -rs --timeout 600 $(ARGS)
 
+# Prints a table. MAGNETAR_PAUSE_MS sets another limit than 250 ms, for a machine that is not quiet.
+test-pauses: $(DEV_STAMP)
+	$(PYTEST) -n 0 tests/pauses -m pauses -s $(ARGS)
+
 # The documentation as a site, in build/site/index.html. A link that leads nowhere fails.
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -259,7 +264,7 @@ test-compiled: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test-compiled: export MAGNETAR_SLOW_SEED := $(or $(MAGNETAR_SLOW_SEED),$(CHANCE))
 test-compiled: compiled
 	$(COMPILED)/bin/python -m magnetar --version | grep "(compiled)"
-	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients" \
+	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients and not pauses" \
 	  tests/wire tests/client tests/instance $(ARGS)
 
 # What a new user runs first, with this Python, a home directory that has only pip's settings, and a fresh copy of the
