@@ -114,7 +114,7 @@ class RequestWatch:
 
     def __init__(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[float, list[grpc.ServicerContext]]] = deque()
+        self._waiting: deque[tuple[float, list[Any]]] = deque()  # until when, and the context until its request is here
         self._changed = Condition()
         self._is_idle = self._is_closed = False
         self._thread = Thread(target=self._watch, name="state requests", daemon=True)

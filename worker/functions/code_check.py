@@ -29,7 +29,7 @@ class _Answers(Generic[Q, A]):
     """Answers to questions of one kind."""
 
     def __init__(self, ask: Callable[[Q], Awaitable[A | None]]) -> None:
-        self._ask_other = ask
+        self._ask_other: Callable[[Q], Awaitable[A | None]] = ask
         self._known: OrderedDict[Q, A] = OrderedDict()
         self._under_way: dict[Q, asyncio.Task[A | None]] = {}
         self._shares = Shares(_ALL_UNDER_WAY_MAX, UNDER_WAY_MAX)
