@@ -31,7 +31,11 @@ def state_request(url: str) -> Callable[[], None]:
     from magnetar.state.client import TableClient
 
     client = TableClient(url)
-    return lambda: client.read("probe/default/table", [b"key"], timeout_s=120) and None
+
+    def ask() -> None:
+        client.read("probe/default/table", [b"key"], timeout_s=120)
+
+    return ask
 
 
 def main(url: str) -> None:
