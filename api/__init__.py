@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .connector import (
         Batching,
         BatchSource,
+        DeadLetter,
         EndOfInput,
         Record,
         RecordRefused,
@@ -35,6 +36,7 @@ __all__ = [
     "BatchSource",
     "Batching",
     "Context",
+    "DeadLetter",
     "EndOfInput",
     "Function",
     "FunctionMessageId",
@@ -62,8 +64,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
         __name__,
         {
             ".connector": [
-                "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext",
-                "Source", "SourceContext", "Trigger",
+                "BatchSource", "Batching", "DeadLetter", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink",
+                "SinkContext", "Source", "SourceContext", "Trigger",
             ],
             ".connector_config": ["option"],
         },

@@ -77,6 +77,21 @@ class Record:
     refuse: Callable[[str], object] | None = None
 
 
+@dataclass(slots=True)
+class DeadLetter(Record):
+    """What a source has read and cannot make a valid record of.
+
+    Return it from `Source.read` or `BatchSource.read` in the place of the record, so that one bad value does not stop
+    the source. It is counted in the status and logged, and goes to the dead-letter topic of the source; with
+    `Record.refuse` the sender receives the reason instead. Its value is what was read, as far as that is known.
+
+    Attributes:
+        reason: why it is not valid, in one line.
+    """
+
+    reason: str = field(kw_only=True)
+
+
 class Retry(MagnetarError):
     """The other system is away or busy: what was called is called again, after a pause that grows.
 

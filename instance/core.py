@@ -116,9 +116,9 @@ class InstanceCore:
         """Count and log what a callback of `context.publish` raised (from any thread)."""
         self.user_failed(f"callback of publish failed: {format_error(error)}")
 
-    def system_failed(self, text: str) -> None:
-        """Count and log a failure around the function (from any thread)."""
-        self.stats.system_exception(text, now_ms())
+    def system_failed(self, text: str, count: int = 1) -> None:
+        """Count failures around the function, and log a line about them (from any thread)."""
+        self.stats.system_exception(text, now_ms(), count)
         self.log.write("ERROR", text)
 
     def report(self, level: str, text: str) -> None:

@@ -22,9 +22,9 @@ PUBLIC: dict[str, set[str]] = {
     },
     "magnetar.api": {
         "Context", "Function", "FunctionMessageId", "IdentitySerDe", "JsonSerDe", "PickleSerDe", "SerDe",
-        "BatchSource", "Batching", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink", "SinkContext", "Source",
-        "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable", "Trigger",
-        "batch_function",
+        "BatchSource", "Batching", "DeadLetter", "EndOfInput", "Record", "RecordRefused", "Retry", "Sink",
+        "SinkContext", "Source", "SourceContext", "option", "StateRefused", "StateStoreFailed", "StateUnavailable",
+        "Trigger", "batch_function",
     },
     "magnetar.client": {
         "EARLIEST", "LATEST", "MessageId",

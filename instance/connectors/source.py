@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, SupportsIndex
 
-from ...api.connector import EndOfInput, Record, Source
+from ...api.connector import DeadLetter, EndOfInput, Record, Source
 from ...api.serde import SerDe
 from ...client.config import Compression
 from ...client.outgoing_message import NO_VALUE
@@ -50,6 +50,8 @@ END_S = 0.5
 """How long nothing is looked after when there is no more input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
+_LINES_MAX = 10
+"""Log lines about records of one read that are left out; one more says how many others there are."""
 
 
 @dataclass(slots=True)
@@ -107,8 +109,8 @@ class Outlet(Protocol):
     def ship(self, batch: ReadBatch) -> None:
         """Send a batch."""
 
-    def leave_out(self, text: str) -> None:
-        """Count and log that a record cannot be sent."""
+    def leave_out(self, text: str, count: int = 1) -> None:
+        """Count records that cannot be sent, and log a line about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class SourceReader:
         self._letters = letters
         self._transform: Transform | None = None
         self._settled: deque[ReadBatch] = deque()
+        self._left_out: list[str] = []  # lines about records of the read at hand
         self._at = Kept()
         self._to: Destination
         self._is_at_end = False
@@ -250,16 +253,30 @@ class SourceReader:
                     sequence_id=run.first + part.start if self._to.is_exact else None,
                 )
                 batch.entries.append((run.partition, entry))
+        if self._left_out:
+            self._report_left_out()
 
     def _transformed(self, batch: ReadBatch) -> Sequence[Record | None]:
-        """Return what is sent of the records of a batch, None for one that is dropped."""
-        if self._transform is None:
-            return batch.records
-        failures: list[Failure] = []
-        outputs = self._transform.outputs(batch.records, failures)
-        for failure in failures:
-            self._leave_out(batch, failure.position, batch.records[failure.position], text_of(failure.error))
-        return outputs
+        """Return what is sent of the records of a batch, None for one that is left out or dropped."""
+        given = batch.records
+        has_letters = any(issubclass(kind, DeadLetter) for kind in set(map(type, given)))
+        if self._transform is None and not has_letters:
+            return given
+        sent: list[Record | None] = list(given)
+        for index, record in enumerate(given if has_letters else ()):
+            if isinstance(record, DeadLetter):
+                self._leave_out(batch, index, record, record.reason)
+                sent[index] = None
+        if self._transform is not None:
+            places = [index for index, record in enumerate(sent) if record is not None]
+            failures: list[Failure] = []
+            outputs = self._transform.outputs([given[index] for index in places], failures)
+            for failure in failures:
+                index = places[failure.position]
+                self._leave_out(batch, index, given[index], text_of(failure.error))
+            for index, output in zip(places, outputs, strict=True):
+                sent[index] = output
+        return sent
 
     def _leave_out(self, batch: ReadBatch, index: int, record: Record, reason: str) -> None:
         """Send a record that cannot be a message to the dead-letter topic, or have its sender receive an error.
@@ -272,10 +289,20 @@ class SourceReader:
         """
         if batch.records[index].refuse is not None:
             batch.refused[index] = reason
-            self._outlet.leave_out(f"a record is refused: {reason}")
+            self._left_out.append(f"a record is refused: {reason}")
             return
-        batch.others += self._letters.requests(record, reason)
-        self._outlet.leave_out(f"a record goes to the dead-letter topic: {reason}")
+        letters = list(self._letters.requests(record, reason))
+        batch.others += letters
+        batch.size += sum(len(letter.payload) for letter in letters)
+        self._left_out.append(f"a record goes to the dead-letter topic: {reason}")
+
+    def _report_left_out(self) -> None:
+        """Count and log the records of a read that are left out; a line for each if there are few."""
+        lines, self._left_out = self._left_out, []
+        for line in lines[:_LINES_MAX]:
+            self._outlet.leave_out(line)
+        if (more := len(lines) - _LINES_MAX) > 0:
+            self._outlet.leave_out(f"{more} more records of the same read are left out; the last: {lines[-1]}", more)
 
     def _plain_run(self, given: Sequence[Record | None], first: int) -> list[_Run]:
         """Return records as one run if nothing is odd about any of them; else none."""
@@ -355,7 +382,7 @@ def _records(found: Any) -> Sequence[Record]:
         return (found,)
     if isinstance(found, str | bytes | bytearray | memoryview) or not isinstance(found, Sequence):
         given = f"a value of type {type(found).__name__}"
-    elif all(isinstance(one, Record) for one in found):
+    elif all(issubclass(kind, Record) for kind in set(map(type, found))):
         return found
     else:
         kind = next(type(one).__name__ for one in found if not isinstance(one, Record))

@@ -211,9 +211,9 @@ class SourceSettlement:
             raise InstanceStopping from error
         self._post(self._send, batch)
 
-    def leave_out(self, text: str) -> None:
+    def leave_out(self, text: str, count: int = 1) -> None:
         """See `source.Outlet`."""
-        self._post(self._core.system_failed, text)
+        self._post(self._core.system_failed, text, count)
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
         self._core.mailbox.post(partial(action, *arguments))
