@@ -1,22 +1,22 @@
 """CSV as connectors read and write it: rows as JSON objects, with the same options everywhere.
 
-A row that cannot be read costs that row alone: it is left out, and `CsvReader` names it.
+A row that cannot be read costs that row alone: `CsvReader` makes a dead letter of it.
 """
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import csv
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from datetime import time as time_of_day
 from typing import Any, Protocol, TextIO
 
+from ..api.connector import DeadLetter
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .json_rows import encoded, unique_names
 
 ROW_BYTES_MAX = 64 << 20
 """Bytes of one row. A quote without its end makes a row of all that follows; it costs one line instead."""
@@ -54,23 +54,16 @@ def check_csv(options: HasCsvOptions) -> None:
 
 
 class CsvReader:
-    """Makes objects of the lines of one file.
+    """Makes JSON objects of the lines of one file."""
 
-    Attributes:
-        left_out: how many rows could not be read.
-    """
-
-    def __init__(self, options: HasCsvOptions, bad: Callable[[str], None], encoding: str = "") -> None:
+    def __init__(self, options: HasCsvOptions, encoding: str = "") -> None:
         """Prepare.
 
         Args:
             options: how the file is written.
-            bad: is called with why a row is left out.
             encoding: of the text; empty for UTF-8.
         """
-        self.left_out = 0
         self._options = options
-        self._bad = bad
         self._encoding = encoding or "utf-8"
         self._columns: list[str] | None = None if options.csv_header else []
         self._partial: list[str] = []
@@ -89,11 +82,14 @@ class CsvReader:
         for line in beginning:
             if self._columns is not None:
                 break
-            self.read([line], is_last=False)
+            for _ in self.read([line], is_last=False):
+                pass
         self._keep_partial([])
 
-    def read(self, lines: Sequence[bytes], *, is_last: bool) -> list[dict[str, Any]]:
-        """Return the rows that are complete with these lines.
+    def read(self, lines: Sequence[bytes], *, is_last: bool) -> Iterator[bytes | DeadLetter]:
+        """Yield the rows that are complete with these lines, as JSON, and a dead letter for each that is not valid.
+
+        Rows are made one by one, as few cells of a line may make a large object. Take all of them before the next call.
 
         Args:
             lines: without or with their ends.
@@ -106,14 +102,12 @@ class CsvReader:
         self._partial += texts
         self._partial_bytes += sum(map(len, texts))
         if self._partial_bytes < self._enough_bytes and not is_last:
-            return []
+            return
         pending = self._partial
         self._keep_partial([])
-        rows: list[dict[str, Any]] = []
         begin = 0
         while begin < len(pending):
-            begin = self._read_from(begin, pending, rows, is_last=is_last)
-        return rows
+            begin = yield from self._read_from(begin, pending, is_last=is_last)
 
     def _keep_partial(self, lines: list[str]) -> None:
         """Keep the lines of a row that has no end yet; all of them are parsed again when there are twice as many."""
@@ -121,8 +115,8 @@ class CsvReader:
         self._partial_bytes = sum(map(len, lines))
         self._enough_bytes = min(2 * self._partial_bytes, ROW_BYTES_MAX)
 
-    def _read_from(self, begin: int, pending: list[str], rows: list[dict[str, Any]], *, is_last: bool) -> int:
-        """Add the rows of lines from one on; return the line to go on with, behind one that is no row."""
+    def _read_from(self, begin: int, pending: list[str], *, is_last: bool) -> Generator[bytes | DeadLetter, None, int]:
+        """Yield the rows of lines from one on; return the line to go on with, behind one that is not a row."""
         used = row_begin = begin
         may_join = self._credit > 0
 
@@ -141,7 +135,8 @@ class CsvReader:
             for cells in csv.reader(lines(), delimiter=self._options.csv_delimiter, strict=False):
                 self._line += used - row_begin
                 row_begin = used
-                self._add(cells, rows)
+                if (row := self._row(cells)) is not None:
+                    yield row
             return used
         except _Unfinished:
             rest = pending[row_begin:] if may_join else []
@@ -155,53 +150,41 @@ class CsvReader:
         self._credit += sum(map(len, in_rows)) - sum(map(len, in_vain)) - _LINE_COST * len(in_vain)
         self._credit = min(self._credit, _CREDIT_MAX)
         self._line += 1
-        self._leave_out(reason)
+        yield self._letter(pending[row_begin], reason)
         return row_begin + 1
 
-    def _leave_out(self, reason: str) -> None:
-        self.left_out += 1
-        self._bad(f"the row in line {self._line} is left out: {reason}")
+    def _letter(self, text: str, reason: str) -> DeadLetter:
+        content: bytes | str = text.rstrip("\r\n")
+        with contextlib.suppress(UnicodeEncodeError):
+            content = text.rstrip("\r\n").encode("utf-8", "surrogateescape")  # with invalid bytes as they were
+        return DeadLetter(content, reason=f"the row in line {self._line} is not valid: {reason}")
 
-    def _add(self, cells: list[str], rows: list[dict[str, Any]]) -> None:
+    def _row(self, cells: list[str]) -> bytes | DeadLetter | None:
+        """Return cells as a row, or None if there are none, or if they name the columns."""
         if not cells:
-            return
-        if self._columns is None:
-            self._columns = _names(cells)
-            return
-        try:
-            "".join(cells).encode()
-        except UnicodeEncodeError:
-            self._leave_out(f"it is not valid {self._encoding.upper()}")
-            return
+            return None
         columns = self._columns
+        if columns is None:
+            self._columns = unique_names(cells)
+            return None
+        row: dict[str, Any]
         if not self._options.csv_header:
             while len(columns) < len(cells):
                 columns.append(f"column{len(columns) + 1}")
-            rows.append(dict(zip(columns, cells, strict=False)))
-            return
-        row: dict[str, Any] = dict(itertools.zip_longest(columns, cells[: len(columns)]))
-        if len(cells) > len(columns):
-            row[_free(_MORE, columns)] = cells[len(columns) :]
-        rows.append(row)
+            row = dict(zip(columns, cells, strict=False))
+        else:
+            row = dict(itertools.zip_longest(columns, cells[: len(columns)]))
+            if len(cells) > len(columns):
+                row[_free(_MORE, columns)] = cells[len(columns) :]
+        try:
+            return encoded(row)
+        except UnicodeEncodeError:
+            text = self._options.csv_delimiter.join(cells)
+            return self._letter(text, f"it is not {self._encoding.upper()}")
 
 
 class _Unfinished(Exception):
     """The lines end inside a row."""
-
-
-def _names(cells: Sequence[str]) -> list[str]:
-    """Return names of columns, each once: a repeated one gets a number, and one without a name its place."""
-    names: dict[str, None] = {}
-    numbers: dict[str, int] = {}  # the last one that a name has got
-    for place, cell in enumerate(cells, 1):
-        text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or f"column{place}"
-        name, number = text, numbers.get(text, 1)
-        while name in names:
-            number += 1
-            name = f"{text}_{number}"
-        names[name] = None
-        numbers[text] = number
-    return list(names)
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
@@ -220,15 +203,3 @@ def write_csv(out: TextIO, columns: Iterable[str], rows: Iterable[Mapping[str, A
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else value
-
-
-def encoded(row: Mapping[str, Any]) -> bytes:
-    """Return a row as JSON."""
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_as_json).encode()
-
-
-def _as_json(value: Any) -> Any:
-    """Return what JSON has no type for: times in ISO 8601, bytes in base64, decimal numbers as text."""
-    if isinstance(value, datetime | date | time_of_day):
-        return value.isoformat()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -28,24 +28,26 @@ File names that are not valid UTF-8 appear in properties and keys with escapes s
 from __future__ import annotations
 
 import codecs
+import itertools
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..api.connector import Position, Record, Retry, Source, SourceContext
+from ..api.connector import DeadLetter, Position, Record, Retry, Source, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
-from .csv_rows import CsvOptions, CsvReader, check_csv, encoded
+from .csv_rows import CsvOptions, CsvReader, check_csv
 from .file_copies import Copies
 from .file_finding import FileFinder, Found, expression
 from .file_removal import delete, identity_of, rename_with
 from .file_settling import Settling
 from .file_shares import ReadBefore, Share, divide, pruned, read_before
 from .file_text import DAMAGED, LINE_BYTES_MAX, FileText, Place, stamp_of
+from .texts import shown_path
 
 KEPT_MAX = 1000
 """Files that are read and still there, or that were there, of which the position says more than a time."""
@@ -55,6 +57,8 @@ ROTATED_S = 30.0
 """How long a file that has lost its name is still looked at after its last line."""
 _IDLE_S = 0.2
 """How long a `read` that finds nothing waits."""
+ROWS_AT_ONCE = 1000
+"""Of CSV; few bytes of a file may make large rows."""
 _SHORT_S = 0.005
 """How long it waits where files are read, and their last lines not durable yet."""
 
@@ -109,11 +113,13 @@ class _Open:
         found: as the last look has found it.
         text: what is in it.
         csv: makes rows of its lines; None for lines.
+        rows: of the lines read last, those that were not returned yet; None if there are none.
     """
 
     found: Found
     text: FileText
     csv: CsvReader | None = None
+    rows: Iterator[bytes | DeadLetter] | None = None
 
     @property
     def key(self) -> str:
@@ -194,6 +200,7 @@ class FileSource(Source):
         self._followed: dict[str, _Open] = {}  # at their ends, the one that was read last at the end
         self._failed: dict[str, int] = {}  # the stamps of files that could not be read
         self._complained: set[str] = set()
+        self._letters: list[Record] = []  # of files that cannot be read
         self._looked_s = -math.inf
         self._queue: list[Found] = []  # the next one at the end
         self._present: dict[str, int] = {}  # files of the last look, with the time of the change of their status
@@ -206,6 +213,9 @@ class FileSource(Source):
         """See `Source.read`."""
         while True:
             current = self._current or self._next()
+            if self._letters:
+                letters, self._letters = self._letters, []
+                return letters
             if current is None:
                 time.sleep(_IDLE_S)
                 return None
@@ -217,7 +227,7 @@ class FileSource(Source):
             except DAMAGED as error:
                 self._give_up(current, error)
                 continue
-            is_at_end = current.text.is_at_end
+            is_at_end = current.text.is_at_end and current.rows is None
             if is_at_end:
                 self._leave(current)
             self._settling.add(current.found, records, identity_of(current.text.status) if is_at_end else None)
@@ -245,27 +255,65 @@ class FileSource(Source):
 
     def _records(self, current: _Open) -> list[Record]:
         text, rows = current.text, current.csv
-        before, left_out = text.offset, rows.left_out if rows else 0
-        values: list[Any] = text.lines()
-        if rows is not None:
-            values = list(map(encoded, rows.read(values, is_last=text.is_at_end)))
-            left_out = rows.left_out - left_out
-        elif encoding := self._config.encoding:
-            values = [line.decode(encoding, "replace") for line in values]
-        if text.too_long:
-            self._log.error("%s: a line of more than %d bytes is left out", text.path, LINE_BYTES_MAX)
-            left_out += text.too_long
-            text.too_long = 0
-        if left_out and self._settling.is_removing and current.key not in self._settling.stays:
+        before = text.offset
+        values: list[Any] = self._rows(current, rows) if rows is not None else self._lines(text)
+        if (
+            DeadLetter in set(map(type, values))
+            and self._settling.is_removing
+            and current.key not in self._settling.stays
+        ):
             self._settling.stays.add(current.key)
             self._log.error("%s stays, as a part of it could not be sent", text.path)
-        if (text.offset != before or text.is_at_end) and (rows is None or rows.is_between_rows):
+        is_whole = rows is None or (current.rows is None and rows.is_between_rows)
+        if is_whole and (rows is not None or text.offset != before or text.is_at_end):
             self._known.pop(current.key, None)  # the newest at the end
             self._known[current.key] = text.place(is_at_end=text.is_at_end)
-        path, is_named = text.path, self._config.with_properties
-        properties = {"file": _shown(path.name), "path": _shown(path)} if is_named else {}
-        key = _shown(os.path.relpath(path, self._finder.root)) if self._config.key == "path" else None
-        return [Record(value, key, properties) for value in values]
+        return self._as_records(text.path, values)
+
+    def _lines(self, text: FileText) -> list[Any]:
+        """Return the next lines, and a dead letter for each that is too long."""
+        is_first = not text.offset
+        values: list[Any] = text.lines()
+        encoding = self._config.encoding
+        if is_first and values:
+            values[0] = _without_mark(values[0], encoding)
+        if encoding:
+            values = [line.decode(encoding, "replace") for line in values]
+        if text.too_long:
+            values += [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes")] * text.too_long
+            text.too_long = 0
+        return values
+
+    def _rows(self, current: _Open, reader: CsvReader) -> list[Any]:
+        """Return the next rows as JSON, and a dead letter for each that is not valid."""
+        text = current.text
+        if current.rows is None:
+            is_first = not text.offset
+            lines = text.lines()
+            if is_first and lines:
+                _without_mark(lines[0], self._config.encoding)
+            current.rows = reader.read(lines, is_last=text.is_at_end)
+        values: list[Any] = list(itertools.islice(current.rows, ROWS_AT_ONCE))
+        if len(values) < ROWS_AT_ONCE:
+            current.rows = None
+            if text.too_long:
+                values += [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes")] * text.too_long
+                text.too_long = 0
+        return values
+
+    def _as_records(self, path: Path, values: list[Any]) -> list[Record]:
+        properties: dict[str, str] = {}
+        if self._config.with_properties:
+            properties = {"file": shown_path(path.name), "path": shown_path(path)}
+        key = shown_path(os.path.relpath(path, self._finder.root)) if self._config.key == "path" else None
+        if DeadLetter not in set(map(type, values)):
+            return [Record(value, key, properties) for value in values]
+        return [
+            DeadLetter(value.value, key, properties, reason=f"{shown_path(path)}: {value.reason}")
+            if isinstance(value, DeadLetter)
+            else Record(value, key, properties)
+            for value in values
+        ]
 
     # -- the next file --------------------------------------------------------------------------------------------
 
@@ -318,11 +366,7 @@ class FileSource(Source):
 
     def _rows_of(self, text: FileText, offset: int) -> CsvReader:
         """Return what reads the rows of a file from an offset on."""
-
-        def complain(reason: str) -> None:
-            self._log.error("%s: %s", text.path, reason)
-
-        rows = CsvReader(self._config, complain, self._config.encoding)
+        rows = CsvReader(self._config, self._config.encoding)
         if offset:
             rows.read_header(text.beginning().splitlines(keepends=True))
         return rows
@@ -355,14 +399,22 @@ class FileSource(Source):
         """Leave a file out until it changes."""
         self._failed[found.key] = stamp_of(found.status)
         self._undone = min(self._undone, found.status.st_ctime_ns)
-        reason = f"{type(error).__name__}: {error}"
-        self._complain(f"{found.path} cannot be read, and is left out until it changes: {reason}")
+        cause = f"{type(error).__name__}: {error}"
+        reason = f"the file cannot be read, and is left out until it changes: {cause}"
+        if self._is_new_complaint(f"{found.path}: {reason}"):
+            self._letters += self._as_records(found.path, [DeadLetter(b"", reason=reason)])
 
     def _complain(self, text: str) -> None:
         """Log an error, once."""
-        if text not in self._complained and len(self._complained) < KEPT_MAX:
-            self._complained.add(text)
+        if self._is_new_complaint(text):
             self._log.error("%s", text)
+
+    def _is_new_complaint(self, text: str) -> bool:
+        """Return whether this was not said before; false, too, where too much was said."""
+        if text in self._complained or len(self._complained) >= KEPT_MAX:
+            return False
+        self._complained.add(text)
+        return True
 
     def _removed(self, key: str) -> None:
         self._known.pop(key, None)
@@ -481,6 +533,13 @@ class FileSource(Source):
         self._forget_at = len(self._known) + KEPT_MAX
 
 
-def _shown(path: str | Path) -> str:
-    """Return a path as text that is valid UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+def _without_mark(line: bytes, encoding: str) -> bytes:
+    """Return the first line of a file without the byte order mark of UTF-8.
+
+    Raises:
+        OSError: the mark is one of an encoding whose line ends are not one byte.
+    """
+    if not encoding and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise OSError("it begins with the byte order mark of UTF-16 or UTF-32: convert it to UTF-8")
+    is_utf8 = not encoding or codecs.lookup(encoding).name == "utf-8"
+    return line.removeprefix(codecs.BOM_UTF8) if is_utf8 else line

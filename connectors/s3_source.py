@@ -22,18 +22,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
-from ..api.connector import BatchSource, Record, Retry, SourceContext
+from ..api.connector import BatchSource, DeadLetter, Record, Retry, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
-from .csv_rows import CsvOptions, CsvReader, check_csv, encoded
+from .csv_rows import CsvOptions, CsvReader, check_csv
 from .libraries import need
+from .parquet_rows import rows_of_parquet
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
+from .text_lines import BROKEN, csv_rows, json_lines, text_lines
+from .texts import shown_path
 
 REMEMBERED = 20_000
 REMEMBERED_DAYS = 7.0
 BATCH = 1000
 BATCH_BYTES = 1 << 20
-LINE_BYTES_MAX = 64 << 20
 _STATE = "discovered"
 _SPOOLED_BYTES = 64 << 20
 
@@ -46,8 +48,8 @@ class S3SourceConfig(CsvOptions, S3Config):
         "Bucket and prefix, such as s3://bucket/orders/, or a directory, such as file:///var/orders.", aliases=("url",)
     )
     format: Literal["lines", "json", "csv", "parquet"] = option(
-        "lines: a record for each line; json: the same, and a line that is no JSON is left out; csv, parquet: a JSON"
-        " object for each row, of texts where it is CSV.",
+        "lines: a record for each line; json: the same, where a line that is not valid JSON goes to the dead-letter"
+        " topic; csv, parquet: a JSON object for each row, of texts where it is CSV.",
         default="lines",
         aliases=("formatType",),
     )
@@ -192,27 +194,36 @@ class S3Source(BatchSource):
         self._files.close()
 
     def _read(self, name: str) -> Iterator[Record]:
-        """Return the records of an object; what is wrong with it is logged, as reading it again would not help."""
-        log, properties = self._context.logger, {"object": name}
+        """Yield the records of an object, and dead letters for what is not valid: reading it again would not help."""
+        shown = shown_path(name)
+        properties = {"object": shown}
+        count = 0
         try:
-            stream = self._open(name)
+            for value in self._values(name):
+                count += 1
+                if isinstance(value, DeadLetter):
+                    value.properties, value.reason = properties, f"{shown}: {value.reason}"
+                    yield value
+                else:
+                    yield Record(value, properties=properties)
         except FileNotFoundError:
-            log.error("%s went away before it was read", name)
-            return
-        kind = self._config.format
-        values: Iterator[bytes] = _rows_of_parquet(stream) if kind == "parquet" else _lines(stream)
-        if kind == "csv":
-            reader = CsvReader(self._config, lambda reason: log.error("%s: %s", name, reason))
-            values = _rows_of_csv(stream, reader)
-        number = 0
-        try:
-            for number, value in enumerate(values, 1):
-                if kind == "json" and not _is_json(value):
-                    log.error("%s: line %d is no JSON, and is left out: %.100r", name, number, value)
-                    continue
-                yield Record(value, properties=properties)
-        except (_Broken, gzip.BadGzipFile, EOFError) as error:
-            log.error("%s cannot be read behind record %d, and is left there: %s", name, number, error)
+            self._context.logger.error("%s was deleted before it was read", shown)
+        except BROKEN as error:
+            reason = " ".join(str(error).split())[:300]
+            yield DeadLetter(
+                b"", properties=properties, reason=f"{shown} cannot be read beyond record {count}: {reason}"
+            )
+
+    def _values(self, name: str) -> Iterator[bytes | DeadLetter]:
+        stream = self._open(name)
+        match self._config.format:
+            case "parquet":
+                return rows_of_parquet(stream)
+            case "csv":
+                return csv_rows(stream, CsvReader(self._config))
+            case "json":
+                return json_lines(stream)
+        return text_lines(stream)
 
     def _open(self, name: str) -> IO[bytes]:
         """Open an object, unpacked where it is gzip.
@@ -251,45 +262,6 @@ def _open_inside(directory: Path, name: str) -> IO[bytes]:
         return open(name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=held))
     finally:
         os.close(held)
-
-
-class _Broken(Exception):
-    """An object is not what the format says."""
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    while line := stream.readline(LINE_BYTES_MAX + 1):
-        if len(line) > LINE_BYTES_MAX:
-            raise _Broken(f"a line has more than {LINE_BYTES_MAX} bytes")
-        if text := line.rstrip(b"\r\n"):
-            yield text
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _rows_of_csv(stream: IO[bytes], reader: CsvReader) -> Iterator[bytes]:
-    while lines := stream.readlines(BATCH_BYTES):
-        yield from map(encoded, reader.read(lines, is_last=False))
-    yield from map(encoded, reader.read([], is_last=True))
-
-
-def _rows_of_parquet(stream: IO[bytes]) -> Iterator[bytes]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(stream) as file:
-            for batch in file.iter_batches(batch_size=BATCH):
-                for row in batch.to_pylist():
-                    yield encoded(row)
-    except pa.ArrowException as error:
-        raise _Broken(" ".join(str(error).split())[:300]) from error
 
 
 def _raise(error: OSError) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 from ..api.connector import Record
@@ -35,6 +37,11 @@ def payload_of(value: Any) -> bytes:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return json.dumps(value, ensure_ascii=False).encode()
+
+
+def shown_path(path: str | Path) -> str:
+    """Return a path as text that is valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def failure_of(error: Exception, timeout_s: float) -> str:

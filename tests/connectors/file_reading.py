@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from magnetar.api.connector import DeadLetter
 from magnetar.api.connector_config import read_config
 from magnetar.connectors import file_source
 from magnetar.connectors.file_source import FileSource, FileSourceConfig
@@ -47,6 +48,7 @@ class Reading:
         )
         self.source.open(config, context)
         self.opened.append(self.source)
+        self.letters: list[DeadLetter] = []  # of what was read by `lines`
 
     @staticmethod
     def created(path: Path, **configs: Any) -> dict[str, Any]:
@@ -65,11 +67,17 @@ class Reading:
             if not records:
                 self.source._looked_s = -1e9
                 continue
-            found += [record.value for record in records]
+            self.letters += [record for record in records if isinstance(record, DeadLetter)]
+            found += [record.value for record in records if not isinstance(record, DeadLetter)]
             for record in records:
                 if acknowledges and record.acknowledge is not None:
                     record.acknowledge()
         return found
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of the dead letters."""
+        return [letter.reason for letter in self.letters]
 
     def position(self) -> Any:
         return json.loads(json.dumps(self.source.snapshot()))

@@ -123,7 +123,7 @@ def test_files_that_are_too_young_are_read_later_also_behind_a_time(files: Path)
 
 
 def test_damaged_and_unreadable_files_are_left_out_until_they_change(
-    files: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_text, "READ_BYTES", 1000)
     noise = [os.urandom(20).hex().encode() for _ in range(500)]
@@ -139,20 +139,38 @@ def test_damaged_and_unreadable_files_are_left_out_until_they_change(
     assert len(found) > 100
     assert reading.lines() == []
     for name in ("1.gz", "2.gz", "3.zip"):
-        assert caplog.text.count(f"{files / name} cannot be read, and is left out until it changes") == 1
+        reason = f"{files / name}: the file cannot be read, and is left out until it changes"
+        assert [reason in one for one in reading.reasons].count(True) == 1
     (files / "1.gz").write_bytes(whole)
     assert found[:-3] + reading.lines() == noise
 
 
-def test_lines_that_are_too_long_are_left_out_alone(
-    files: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lines_that_are_too_long_are_left_out_alone(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_text, "READ_BYTES", 100)
     monkeypatch.setattr(file_source, "LINE_BYTES_MAX", 1000)
     monkeypatch.setattr(file_text, "LINE_BYTES_MAX", 1000)
     (files / "1").write_bytes(b"a\n" + b"x" * 5000 + b"\nb\n" + b"y" * 3000 + b"\nc\n" + b"z" * 5000)
-    assert Reading(files).lines() == [b"a", b"b", b"c"]
-    assert caplog.text.count("a line of more than 1000 bytes is left out") == 3
+    reading = Reading(files)
+    assert reading.lines() == [b"a", b"b", b"c"]
+    assert reading.reasons == [f"{files / '1'}: a line has more than 1000 bytes"] * 3
+
+
+def test_byte_order_mark_is_not_part_of_the_first_line(files: Path) -> None:
+    (files / "1").write_bytes(b"\xef\xbb\xbfa\nb\n")
+    assert Reading(files, keepFile=True).lines() == [b"a", b"b"]
+    assert Reading(files, keepFile=True, encoding="utf-8").lines() == ["a", "b"]
+    assert Reading(files, keepFile=True, encoding="latin-1").lines() == ["ï»¿a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["lines", "csv"])
+def test_file_in_utf16_is_named_and_stays(files: Path, kind: str) -> None:
+    (files / "1").write_bytes("a\nb\n".encode("utf-16"))
+    (files / "2").write_bytes(b"a\n1\n")
+    reading = Reading(files, format=kind, keepFile=False)
+    assert reading.lines() == ([b'{"a":"1"}'] if kind == "csv" else [b"a", b"1"])
+    (reason,) = reading.reasons
+    assert "begins with the byte order mark of UTF-16 or UTF-32: convert it to UTF-8" in reason
+    assert [path.name for path in files.iterdir()] == ["1"]
 
 
 def test_file_that_is_deleted_while_it_is_read_is_read_to_its_end(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,13 +436,17 @@ def test_csv_options_are_those_of_s3(files: Path) -> None:
         Reading(files, format="csv", tail=True)
 
 
-def test_csv_row_that_cannot_be_read_costs_that_row_and_the_file_stays(
-    files: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_csv_row_that_cannot_be_read_costs_that_row_and_the_file_stays(files: Path) -> None:
     (files / "1").write_bytes(b'a,b\n1,2\ncaf\xe9,3\n4,"no end\n5,6\n')
-    assert rows_of(Reading(files, format="csv", keepFile=False)) == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
-    assert "the row in line 3 is left out: it is not valid UTF-8" in caplog.text
-    assert "the row in line 4 is left out: a quote has no end" in caplog.text
+    reading = Reading(files, format="csv", keepFile=False)
+    assert rows_of(reading) == [{"a": "1", "b": "2"}, {"a": "5", "b": "6"}]
+    assert [(letter.value, letter.properties["file"]) for letter in reading.letters] == [
+        (b"caf\xe9,3", "1"), (b'4,"no end', "1"),
+    ]  # fmt: skip
+    assert reading.reasons == [
+        f"{files / '1'}: the row in line 3 is not valid: it is not UTF-8",
+        f"{files / '1'}: the row in line 4 is not valid: a quote has no end",
+    ]
     assert (files / "1").exists()
     (files / "2").write_bytes(b"a\ncaf\xe9\n")
     assert rows_of(Reading(files / "2", format="csv", keepFile=True, encoding="latin-1")) == [{"a": "café"}]
@@ -463,13 +485,26 @@ def test_csv_columns_with_the_same_name_are_numbered(files: Path) -> None:
 
 
 def test_csv_row_of_many_lines_that_come_one_by_one_is_complete() -> None:
-    reader = csv_rows.CsvReader(csv_rows.CsvOptions(csv_header=False), pytest.fail)
+    reader = csv_rows.CsvReader(csv_rows.CsvOptions(csv_header=False))
     read: list[Any] = []
     for line in [b'"begin', *[b"more"] * 1000, b'end",x', b"1,2", b"3,4"]:
         read += reader.read([line], is_last=False)
     read += reader.read([], is_last=True)
-    assert [row["column2"] for row in read] == ["x", "2", "4"]
+    assert [json.loads(row)["column2"] for row in read] == ["x", "2", "4"]
     assert reader.is_between_rows
+
+
+def test_csv_rows_of_many_absent_cells_come_in_batches(files: Path) -> None:
+    (files / "1").write_bytes(",".join(f"c{number}" for number in range(2000)).encode() + b"\n" + b"1\n" * 5000)
+    reading = Reading(files, format="csv", keepFile=False)
+    first = reading.source.read() or []
+    assert len(first) == file_source.ROWS_AT_ONCE
+    assert not reading.position()["files"]  # rows of the lines read are still to come
+    assert len(reading.lines()) == 4000
+    for record in first:
+        if record.acknowledge is not None:
+            record.acknowledge()
+    assert not list(files.iterdir())
 
 
 def test_csv_goes_on_inside_a_file(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

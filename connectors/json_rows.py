@@ -1,0 +1,68 @@
+"""Rows of other systems as JSON objects, with texts for the values that JSON has no type for.
+
+Times are ISO 8601, bytes base64, decimal numbers texts with all their digits, and numbers that are not finite the texts
+``NaN``, ``Infinity`` and ``-Infinity``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from datetime import time as time_of_day
+from typing import Any
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON text."""
+    try:
+        return _encode(value)
+    except ValueError:  # a number that is not finite
+        return _encode(_finite(value))
+
+
+def encoded(row: Mapping[str, Any]) -> bytes:
+    """Return a row as JSON in UTF-8.
+
+    Raises:
+        UnicodeEncodeError: a text has lone surrogates, so that it is not valid Unicode.
+    """
+    return json_text(row).encode()
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON has no type for as one that it has."""
+    if isinstance(value, datetime | date | time_of_day):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain, allow_nan=False).encode
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with texts in the place of numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {_finite(key): _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def unique_names(cells: Sequence[str]) -> list[str]:
+    """Return names of columns, each once: a repeated name gets a number, and an empty one its place."""
+    names: dict[str, None] = {}
+    numbers: dict[str, int] = {}  # the last one that a name has got
+    for place, cell in enumerate(cells, 1):
+        text = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or f"column{place}"
+        name, number = text, numbers.get(text, 1)
+        while name in names:
+            number += 1
+            name = f"{text}_{number}"
+        names[name] = None
+        numbers[text] = number
+    return list(names)

@@ -1,0 +1,144 @@
+"""The lines of an object that was written by another system: what is not valid costs one line, never the object.
+
+A byte order mark is not part of the text. One of UTF-16 or UTF-32 says how the text is encoded; it is recoded as UTF-8.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from typing import IO, Protocol
+
+from ..api.connector import DeadLetter
+from .csv_rows import CsvReader
+from .documents import json_of
+
+LINE_BYTES_MAX = 64 << 20
+_HEAD_BYTES = 64 << 10
+"""Of a line that is too long, in its dead letter."""
+_SKIPPED_BYTES = 1 << 20
+_AT_ONCE_BYTES = 1 << 20
+
+
+class BrokenObject(Exception):
+    """An object is not what the format says, from some place on."""
+
+
+BROKEN = (BrokenObject, gzip.BadGzipFile, EOFError, zlib.error)
+"""What is raised where an object cannot be read any further."""
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",  # begins like the one of UTF-16
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+class _Lines(Protocol):
+    def readline(self, size: int, /) -> bytes:
+        """Return the next line, or as many bytes of it."""
+
+
+class _Recoded:
+    """A text of another encoding, in UTF-8."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text = text
+
+    def readline(self, size: int, /) -> bytes:
+        """See `_Lines`; the size is in characters."""
+        try:
+            return self._text.readline(size).encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise BrokenObject(f"it is not valid {error.encoding}: {error.reason}") from error
+
+
+@contextlib.contextmanager
+def _without_mark(stream: IO[bytes]) -> Iterator[tuple[_Lines, bool]]:
+    """Provide the lines behind a byte order mark, and whether they are recoded."""
+    head = stream.read(4)
+    stream.seek(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if head.startswith(mark)), "")
+    if not encoding:
+        yield stream, False
+        return
+    # Lone surrogates become bytes that are not valid UTF-8, which costs their lines alone.
+    text = io.TextIOWrapper(stream, encoding, errors="surrogatepass", newline="\n")
+    try:
+        yield _Recoded(text), True
+    finally:
+        with contextlib.suppress(ValueError):  # the stream may be closed by now
+            text.detach()
+
+
+def _lines(stream: _Lines) -> Iterator[tuple[int, bytes | DeadLetter]]:
+    """Yield numbers and lines, with their ends, and a dead letter for one that is too long."""
+    number = 0
+    while line := stream.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) <= LINE_BYTES_MAX or line.endswith(b"\n"):
+            yield number, line
+            continue
+        while (part := stream.readline(_SKIPPED_BYTES)) and not part.endswith(b"\n"):
+            pass
+        reason = f"line {number} has more than {LINE_BYTES_MAX} bytes: its letter has the first {_HEAD_BYTES}"
+        yield number, DeadLetter(line[:_HEAD_BYTES], reason=reason)
+
+
+def text_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
+    """Yield the lines that are not empty, without their ends, as they are."""
+    with _without_mark(stream) as (lines, is_recoded):
+        for number, line in _lines(lines):
+            if isinstance(line, DeadLetter):
+                yield line
+            elif text := line.rstrip(b"\r\n"):
+                if is_recoded and not _is_utf8(text):
+                    yield DeadLetter(text, reason=f"line {number} has lone surrogates, which UTF-8 cannot express")
+                else:
+                    yield text
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def json_lines(stream: IO[bytes]) -> Iterator[bytes | DeadLetter]:
+    """Yield the lines that are not empty, and a dead letter for one that is not valid JSON in UTF-8."""
+    with _without_mark(stream) as (lines, _):
+        for number, line in _lines(lines):
+            if isinstance(line, DeadLetter):
+                yield line
+            elif text := line.rstrip(b"\r\n"):
+                try:
+                    json_of(text)
+                except (ValueError, RecursionError) as error:
+                    yield DeadLetter(text, reason=f"line {number} is not valid JSON: {error}")
+                else:
+                    yield text
+
+
+def csv_rows(stream: IO[bytes], reader: CsvReader) -> Iterator[bytes | DeadLetter]:
+    """Yield the rows as JSON objects, and a dead letter for each that is not valid."""
+    waiting: list[bytes] = []
+    size = 0
+    with _without_mark(stream) as (lines, _):
+        for _, line in _lines(lines):
+            if isinstance(line, DeadLetter):
+                yield from reader.read(waiting, is_last=True)  # a row that goes on in this line has lost its middle
+                yield line
+                waiting, size = [], 0
+                continue
+            waiting.append(line)
+            size += len(line)
+            if size >= _AT_ONCE_BYTES:
+                yield from reader.read(waiting, is_last=False)
+                waiting, size = [], 0
+        yield from reader.read(waiting, is_last=True)
