@@ -1,7 +1,11 @@
 """The source ``jdbc-poll``: new rows of a table or a query of any database of SQLAlchemy, found by columns that grow.
 
 The position is the last row's values of these columns; what lies behind it is read, in their order. Each row is a JSON
-object with its columns as fields: times are ISO texts, decimals texts, bytes base64.
+object with its columns as fields: times are ISO texts, decimals texts, bytes base64. What Python has no object for,
+such as PostgreSQL's ``infinity`` and years before 1, is the text that the database shows.
+
+A row that the driver cannot read goes to the dead-letter topic with the values of these columns. It is found by reading
+fewer rows at once, down to a single one.
 
 What cannot be seen like this: rows that are deleted, and rows that are changed where there is no `timestampColumn`. A
 transaction that commits late brings rows with smaller values than what was read already; they would be missed.
@@ -11,28 +15,28 @@ read.
 
 from __future__ import annotations
 
-import base64
-import json
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from datetime import time as time_of_day
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector import DeadLetter, Record, Retry, Source, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
-from .sql_databases import away, connect, make_engine, sqlalchemy_url
+from .json_rows import json_text, plain, unique_names
+from .postgres_loaders import JSON_TYPES, SETTINGS, RawJson, SqlText, read_all_times, read_exactly
+from .sql_databases import away, connect, is_unreadable, make_engine, sqlalchemy_url, text_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _PAUSE_S = 0.2
 """How long a `read` that has nothing to do waits at most."""
+_INFINITY = "infinity"
+"""As PostgreSQL shows the time that is later than all others."""
 
 
 @dataclass
@@ -86,6 +90,7 @@ class JdbcPollSource(Source):
     config = JdbcPollConfig
     _connection: Connection | None = None
     _last: tuple[Any, ...] | None = None
+    _infinite: Any = None
 
     def check(self, config: JdbcPollConfig) -> None:
         """See `Connector.check`."""
@@ -122,10 +127,17 @@ class JdbcPollSource(Source):
         else:
             schema, _, table = config.table_name.rpartition(".")
             self._rows = sqlalchemy.table(table, schema=schema or None)
-        self._last = None if context.position is None else tuple(map(_from_json, context.position))
+        position = [_from_json(value) for value in context.position or ()]
+        known = position[: len(self._names)]
+        self._last = tuple(known) if known and None not in known else None
+        self._infinite = position[len(known)] if len(position) > len(known) else None
+        self._has_infinite = self._infinite is not None
         self._seen: deque[tuple[float, Any]] = deque()
         self._due_s = 0.0
-        self._connection = connect(self._engine)
+        self._at_once = config.batch_size
+        self._is_tolerant = self._named_infinite = False
+        self._json_names: frozenset[str] = frozenset()
+        self._connection = self._connected()
 
     def close(self) -> None:
         """See `Connector.close`."""
@@ -141,54 +153,176 @@ class JdbcPollSource(Source):
         if (wait_s := self._due_s - time.monotonic()) > 0:
             time.sleep(min(wait_s, _PAUSE_S))
             return None
-        assert self._connection is not None
+        limit = self._at_once
         try:
-            with self._connection.begin():
-                rows = self._found()
-        except self._sql.exc.StatementError as error:
-            raise away(self._engine, error) from error
-        if len(rows) < self._config.batch_size:
+            rows = self._in_transaction(lambda: self._found(limit))
+        except _Unreadable as error:
+            return self._narrow(error)
+        self._at_once = min(2 * limit, self._config.batch_size)
+        if len(rows) < limit:
             self._due_s = time.monotonic() + self._config.poll_interval_ms / 1000
+        if self._has_infinite and not self._config.incrementing_column and not self._named_infinite:
+            return self._infinite_letters()
         if not rows:
             return None
         if absent := [name for name in (*self._names, *self._config.key_columns) if name not in rows[0]]:
             raise Retry(f"there is no column {absent[0]}; there are {', '.join(rows[0])}")
-        self._last = tuple(rows[-1][name] for name in self._names)
-        return [Record(_text(row), self._key(row)) for row in rows]
+        self._go_behind(rows)
+        return [Record(self._text(row), self._key(row)) for row in rows]
 
     def snapshot(self) -> list[Any] | None:
         """See `Source.snapshot`."""
-        return None if self._last is None else [_to_json(value) for value in self._last]
+        if self._last is None and self._infinite is None:
+            return None
+        known: Sequence[Any] = self._last or [None] * len(self._names)
+        more = [] if self._infinite is None else [_to_json(self._infinite)]
+        return [*(None if value is None else _to_json(value) for value in known), *more]
 
-    def _found(self) -> Sequence[Mapping[str, Any]]:
-        """Return the next rows behind the position."""
-        first, limit = self._columns[0], self._config.batch_size
-        query = self._sql.select(self._sql.literal_column("*")).select_from(self._rows)
-        query = query.where(first.is_not(None)).order_by(*self._columns)
+    def _go_behind(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Move the position behind rows. Those whose time is infinite have a position of their own."""
+        if _is_infinite(rows[-1][self._names[0]]):
+            self._has_infinite = True
+            self._infinite = rows[-1][self._names[-1]]
+            rows = [row for row in rows if not _is_infinite(row[self._names[0]])]
+        if rows:
+            self._last = tuple(rows[-1][name] for name in self._names)
+
+    # -- what cannot be read ------------------------------------------------------------------------------------------
+
+    def _narrow(self, error: _Unreadable) -> list[Record] | None:
+        """Read fewer rows next; return a dead letter of the next row if it alone cannot be read."""
+        if not self._is_tolerant:
+            self._is_tolerant = True
+        elif self._at_once > 1:
+            self._at_once //= 2
+        else:
+            return [self._skipped(error)]
+        return None
+
+    def _skipped(self, error: _Unreadable) -> DeadLetter:
+        """Go behind the next row without reading more of it than its place."""
+        try:
+            rows = self._in_transaction(lambda: self._all(self._query(self._columns).limit(1)))
+        except _Unreadable as cause:
+            names = ", ".join(self._names)
+            raise Retry(f"{names} of the next row cannot be read: {cause}: correct the row") from cause
+        if not rows:
+            raise Retry(f"a row could not be read, and is gone now: {error}")
+        self._go_behind(rows)
+        what = "a row" if self._config.incrementing_column else "the rows of one moment"
+        return DeadLetter(json_text(rows[0]), reason=f"{what} cannot be read: {error}")
+
+    def _infinite_letters(self) -> list[Record]:
+        """Return dead letters of the rows that have no place in the order of times."""
+        self._named_infinite = True
+        self._due_s = 0.0
+        reason = f"{self._names[0]} is infinity, so that new rows cannot be told from others: set incrementingColumn"
+        infinite = self._columns[0] == self._value(SqlText(_INFINITY))
+        query = self._sql.select(self._sql.literal_column("*")).select_from(self._rows).where(infinite)
+        try:
+            rows = self._in_transaction(lambda: self._all(query.limit(self._config.batch_size)))
+        except _Unreadable as error:
+            return [DeadLetter(b"", reason=f"{reason}; and one of the rows cannot be read: {error}")]
+        return [DeadLetter(self._text(row), self._key(row), reason=reason) for row in rows]
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Connection:
+        """Return a connection that reads values exactly, and all of them if others could not be read."""
+        connection = connect(self._engine)
+        driver: Any = connection.connection.driver_connection
+        if self._engine.dialect.name == "postgresql":
+            if self._engine.dialect.driver == "psycopg":
+                read_exactly(driver)
+                if self._is_tolerant:
+                    read_all_times(driver)
+            try:
+                for setting in SETTINGS:
+                    connection.exec_driver_sql(setting)
+                connection.commit()
+            except self._sql.exc.DBAPIError as error:
+                raise away(self._engine, error) from error
+        elif self._engine.dialect.name == "sqlite" and self._is_tolerant:
+            driver.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+        return connection
+
+    def _in_transaction(self, read: Callable[[], list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+        """Return what is read in a transaction of its own.
+
+        Raises:
+            _Unreadable: a value cannot be read.
+            Retry: the database is away, or refuses the query.
+        """
+        if self._connection is None:
+            self._connection = self._connected()
+        try:
+            with self._connection.begin():
+                return read()
+        except Exception as error:
+            if is_unreadable(self._engine.dialect.name, error):
+                connection, self._connection = self._connection, None  # rows may be left on it
+                connection.close()
+                raise _Unreadable(text_of(error)) from error
+            if isinstance(error, self._sql.exc.StatementError):
+                raise away(self._engine, error) from error
+            raise
+
+    def _query(self, columns: Sequence[Any], bound: Any = None) -> Any:
+        """Return a query of what is behind the position, up to a bound."""
+        moment = self._columns[0]
+        infinity = self._value(SqlText(_INFINITY))
+        wanted = [moment.is_not(None)]
         if self._last is not None:
-            query = query.where(self._behind(self._last))
+            wanted.append(self._behind(self._last))
+        if bound is not None:
+            wanted.append(moment <= self._value(bound))
+        if self._has_infinite:
+            wanted.append(moment < infinity)
+        condition = self._sql.and_(*wanted)
+        if self._has_infinite and self._config.incrementing_column:
+            infinite = moment == infinity
+            if self._infinite is not None:
+                infinite = self._sql.and_(infinite, self._columns[-1] > self._value(self._infinite))
+            condition = self._sql.or_(condition, infinite)
+        return self._sql.select(*columns).select_from(self._rows).where(condition).order_by(*self._columns)
+
+    def _found(self, limit: int) -> list[Mapping[str, Any]]:
+        """Return the next rows behind the position."""
+        bound = None
         if self._config.delay_ms:
             bound = self._bound()
             if bound is None:
                 return []
-            query = query.where(first <= bound)
+        query = self._query([self._sql.literal_column("*")], bound)
         rows = self._all(query.limit(limit))
-        if len(self._columns) > 1 or self._config.incrementing_column or len(rows) < limit:
+        if self._config.incrementing_column or len(rows) < limit:
             return rows
         # Rows of the last moment may be cut off: they come together, with the next query.
         moment = rows[-1][self._names[0]]
         whole = [row for row in rows if row[self._names[0]] != moment]
-        return whole or self._all(query.where(first == moment))
+        return whole or self._all(query.where(self._columns[0] == self._value(moment)))
 
     def _all(self, query: Any) -> list[Mapping[str, Any]]:
         assert self._connection is not None
-        return [dict(row) for row in self._connection.execute(query).mappings()]
+        result = self._connection.execute(query)
+        names = unique_names(list(result.keys()))
+        if self._engine.dialect.name == "postgresql":
+            types = [column[1] for column in result.cursor.description]
+            self._json_names = frozenset(name for name, kind in zip(names, types, strict=True) if kind in JSON_TYPES)
+        return [dict(zip(names, row, strict=True)) for row in result]
 
     def _behind(self, last: tuple[Any, ...]) -> Any:
+        values = list(map(self._value, last))
         if len(self._columns) == 1:
-            return self._columns[0] > last[0]
-        (moment, number), (at, last_number) = self._columns, last
+            return self._columns[0] > values[0]
+        (moment, number), (at, last_number) = self._columns, values
         return self._sql.or_(moment > at, self._sql.and_(moment == at, number > last_number))
+
+    def _value(self, value: Any) -> Any:
+        """Return a value of a position as queries have it; one without a type of Python gets the column's."""
+        if not isinstance(value, SqlText):
+            return value
+        return self._sql.literal_column("'" + value.replace("'", "''") + "'")
 
     def _bound(self) -> Any:
         """Return the largest value that there was `delayMs` ago; None if that is not known yet."""
@@ -196,6 +330,10 @@ class JdbcPollSource(Source):
         assert self._connection is not None
         now_s = time.monotonic()
         value = self._connection.execute(largest).scalar()
+        if isinstance(value, SqlText) and value == _INFINITY:
+            self._has_infinite = True
+            finite = self._columns[0] < self._value(value)
+            value = self._connection.execute(largest.where(finite)).scalar()
         if value is not None and (not self._seen or self._seen[-1][1] != value):
             self._seen.append((now_s, value))
         old_s = now_s - self._config.delay_ms / 1000
@@ -203,32 +341,38 @@ class JdbcPollSource(Source):
             self._seen.popleft()
         return self._seen[0][1] if self._seen and self._seen[0][0] <= old_s else None
 
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _text(self, row: Mapping[str, Any]) -> str:
+        names = self._json_names
+        if not names:
+            return json_text(row)
+        fields = (f"{json_text(name)}:{_raw(one) if name in names else json_text(one)}" for name, one in row.items())
+        return "{" + ",".join(fields) + "}"
+
     def _key(self, row: Mapping[str, Any]) -> str | None:
         names = self._config.key_columns
         if not names:
             return None
         if len(names) > 1:
-            return _text({name: row[name] for name in names})
+            return self._text({name: row[name] for name in names})
         value = row[names[0]]
-        return None if value is None else value if isinstance(value, str) else str(_plain(value))
+        return None if value is None else value if isinstance(value, str) else str(plain(value))
 
 
-def _text(row: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False)
-    except ValueError:  # JSON has no such numbers
-        kept = {name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-                for name, value in row.items()}  # fmt: skip
-        return json.dumps(kept, ensure_ascii=False, separators=(",", ":"), default=_plain)
+class _Unreadable(Exception):
+    """A value of a row is none that the driver could read."""
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
-    if isinstance(value, datetime | date | time_of_day):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return str(value)
+def _is_infinite(moment: Any) -> bool:
+    return isinstance(moment, SqlText) and moment == _INFINITY
+
+
+def _raw(value: Any) -> str:
+    """Return JSON of a column of JSON, or of lists of it."""
+    if isinstance(value, RawJson):
+        return value
+    return "[" + ",".join(map(_raw, value)) + "]" if isinstance(value, list) else json_text(value)
 
 
 def _to_json(value: Any) -> Any:
@@ -239,6 +383,8 @@ def _to_json(value: Any) -> Any:
         return {"date": value.isoformat()}
     if isinstance(value, Decimal):
         return {"decimal": str(value)}
+    if isinstance(value, SqlText):
+        return {"sql": str(value)}
     return value if isinstance(value, int | float | str) else str(value)
 
 
@@ -247,6 +393,6 @@ def _from_json(value: Any) -> Any:
         return value
     ((kind, text),) = value.items()
     readers: Mapping[str, Callable[[str], Any]] = {
-        "datetime": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal
+        "datetime": datetime.fromisoformat, "date": date.fromisoformat, "decimal": Decimal, "sql": SqlText,
     }  # fmt: skip
     return readers[kind](text)

@@ -50,8 +50,6 @@ BYTES_AT_ONCE = 1 << 20
 WAIT_S = 0.5
 """How long a `read` that finds nothing waits."""
 READ_S = 1.0
-VALUE_BYTES_MAX = 5 * 1024 * 1024
-"""Of one record; a larger one has no place in a topic."""
 
 
 _NO_HISTORY = Refusal("the server's log says which columns a table has, and no topic keeps that; leave it out")
@@ -312,7 +310,6 @@ class PostgresCdcSource(Source):
 
     def _on_their_way(self, records: list[Record]) -> list[Record] | None:
         assert self._progress is not None
-        records = [record for record in records if self._fits(record)]
         if not records:
             return None
         batch = _Batch(self._progress.end_lsn)
@@ -321,15 +318,6 @@ class PostgresCdcSource(Source):
         for record in records:
             record.acknowledge = durable
         return records
-
-    def _fits(self, record: Record) -> bool:
-        if len(record.value) <= VALUE_BYTES_MAX:
-            return True
-        self._log.error(
-            "a change of %d bytes is left out, as a message has at most %d: %s…",
-            len(record.value), VALUE_BYTES_MAX, record.value[:200].decode("utf-8", "replace"),
-        )  # fmt: skip
-        return False
 
     def _records(self, data: bytes) -> list[Record]:
         """Return the records of a message of the log that is behind the position."""

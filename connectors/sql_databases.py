@@ -197,3 +197,17 @@ def is_fault_of_row(dialect: str, error: Exception) -> bool:
             return True
         return number in _MYSQL_REFUSALS or type(original).__name__ == "DataError"
     return type(original).__name__ in ("IntegrityError", "DataError", "OverflowError")
+
+
+_SQLITE_UNREADABLE = ("Could not decode to UTF-8", "integer overflow", "malformed JSON", "string or blob too big")
+"""Errors of SQLite about values, which have the same code as a missing table."""
+
+
+def is_unreadable(dialect: str, error: Exception) -> bool:
+    """Return whether an error is about values of the rows that were to be read, so that other rows can be read."""
+    original = getattr(error, "orig", None)
+    if original is None:  # not the driver's: of Python's types, which have no such value
+        return isinstance(error, ValueError | ArithmeticError)
+    if dialect == "sqlite":
+        return type(original).__name__ == "DataError" or any(text in str(original) for text in _SQLITE_UNREADABLE)
+    return is_fault_of_row(dialect, error)
