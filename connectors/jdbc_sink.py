@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
+from .postgres_changes import NEW_KEY, OLD_KEY
 from .sql_databases import away, connect, is_fault_of_row, make_engine, sqlalchemy_url, text_of
 from .sql_positions import Positions
 from .sql_tables import TABLES, Row, Unfit, Verb, create
@@ -273,6 +274,11 @@ class JdbcSink(Sink):
         groups: dict[tuple[Verb, tuple[str, ...]], list[Row]] = {}
         keys: set[tuple[str, ...]] = set()
         for row in rows:
+            if row.other is not None:  # it is about two keys
+                self._write_groups(groups)
+                groups, keys = {}, set()
+                self._table.write([row])
+                continue
             if row.key:
                 if row.key in keys:
                     self._write_groups(groups)
@@ -291,7 +297,7 @@ class JdbcSink(Sink):
         """Return what a record does. Raises Unfit."""
         value: Any = record.value
         if value is None or value in (b"", ""):
-            return self._deletion(record)
+            return self._leaving(record, self._deletion(record))
         text = ""
         try:
             if isinstance(value, bytes):
@@ -304,7 +310,7 @@ class JdbcSink(Sink):
         if not isinstance(value, dict):
             raise Unfit(f"the value is {type(value).__name__}, and a row is an object whose fields are columns")
         if self._config.envelope == "change":
-            return self._change(value)
+            return self._change(record, value)
         return self._written(self._config.insert_mode, value, text)
 
     def _decoded(self, text: str) -> Any:
@@ -372,14 +378,36 @@ class JdbcSink(Sink):
         found = {name: values[name] for name in key}
         return Row("DELETE", key, found, _json(found), tuple(map(str, found.values())))
 
-    def _change(self, value: dict[str, Any]) -> Row:
+    def _change(self, record: Record, value: dict[str, Any]) -> Row:
         verb = value.get("op")
         row = value.get("before" if verb == "d" else "after")
         if verb not in ("c", "r", "u", "d") or not isinstance(row, dict):
             raise Unfit(
                 f"the value is no change of a row: its op is {verb!r}, and it must be c, r, u or d, with the row"
             )
-        return self._deleted(row, "before") if verb == "d" else self._written("UPSERT", row)
+        if verb == "d":
+            return self._leaving(record, self._deleted(row, "before"))
+        written = self._written("PATCH" if value.get("unchanged") else "UPSERT", row)
+        old = self._row_of_key(record, OLD_KEY)
+        return written if old is None else written._replace(verb="MOVE", other=old)
+
+    def _leaving(self, record: Record, deletion: Row) -> Row:
+        """Return a deletion, or where its row goes on under another key, one that waits for that."""
+        new = self._row_of_key(record, NEW_KEY)
+        return deletion if new is None else deletion._replace(verb="LEAVE", other=new)
+
+    def _row_of_key(self, record: Record, name: str) -> Row | None:
+        """Return the row whose key a property has, None if there is no such property."""
+        text = record.properties.get(name)
+        if text is None:
+            return None
+        try:
+            values = self._decoder.decode(text)
+        except (ValueError, RecursionError) as error:
+            raise Unfit(f"its property {name} is not valid JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise Unfit(f"its property {name} is not a JSON object with {', '.join(self._table.key)}")
+        return self._deleted(values, f"its property {name}")
 
 
 def _json(value: Any) -> str:

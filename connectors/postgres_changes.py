@@ -5,8 +5,10 @@
 ``op`` is c, u or d for INSERT, UPDATE and DELETE, r for a row of the snapshot, t for TRUNCATE, m for a message.
 ``before`` is the whole row where the table's REPLICA IDENTITY is FULL, else the key, and null where nobody sent it. A
 value stored out of line that was not changed is not sent: ``after`` leaves it out, and ``unchanged`` names it. An
-UPDATE that changes the key is a d of the old key and a c of the new row, as consumers and compaction go by keys; what
-is left out of that one is lost to them, unless REPLICA IDENTITY is FULL.
+UPDATE that changes the key is a d of the old key and a c of the new row, as consumers and compaction go by keys. As in
+Debezium, the d has the new key in the property `NEW_KEY`, and the c has the old one in `OLD_KEY`, both as JSON objects.
+By these the sink ``jdbc`` changes the row that is there, so that values that were not sent stay. Other consumers lose
+these, unless REPLICA IDENTITY is FULL.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from .pgoutput import (
 )
 from .postgres_values import encoder_of
 
+NEW_KEY = "__debezium.newkey"
+OLD_KEY = "__debezium.oldkey"
 _EPOCH_MS = 946_684_800_000  # 2000-01-01
 _COLUMN = Callable[[str], str]
 
@@ -170,7 +174,12 @@ class ChangeMaker:
         if not message.is_key:  # the whole old row, with what the new one lacks
             new = tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
         if table.key and any(_differ(old[place], new[place]) for place in table.key):
-            return [*self._deleted(table, old, is_key=message.is_key), self._made(table, "c", None, new)]
+            deleted = self._deleted(table, old, is_key=message.is_key)
+            for record in deleted:
+                record.properties = {NEW_KEY: table.key_row(new)}
+            made = self._made(table, "c", None, new)
+            made.properties = {OLD_KEY: table.key_row(old)}
+            return [*deleted, made]
         return [self._made(table, "u", None if message.is_key else old, new)]
 
     def _deleted(self, table: TableShape, old: Tuple, *, is_key: bool) -> list[Record]:

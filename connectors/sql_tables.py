@@ -22,18 +22,20 @@ from ..api.connector import Retry
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-Verb: TypeAlias = Literal["INSERT", "UPSERT", "UPDATE", "DELETE"]
+Verb: TypeAlias = Literal["INSERT", "UPSERT", "UPDATE", "DELETE", "PATCH", "MOVE", "LEAVE"]
 
 
 class Row(NamedTuple):
     """What one record does to the table.
 
     Attributes:
-        verb: what is done.
+        verb: what is done. PATCH changes the columns given of a row, and adds the row if there is none. MOVE does the
+            same to a row whose key has changed. LEAVE deletes a row whose key has changed once it has its new one.
         columns: that are given; of DELETE the key's.
         values: by column.
         text: an object with at least these columns, as JSON.
         key: values of the key columns, as texts; empty where rows have no key.
+        other: the same row under its earlier key (MOVE) or under its new one (LEAVE), by its key columns.
     """
 
     verb: Verb
@@ -41,6 +43,7 @@ class Row(NamedTuple):
     values: Mapping[str, Any]
     text: str
     key: tuple[str, ...]
+    other: Row | None = None
 
 
 class Column(NamedTuple):
@@ -105,9 +108,49 @@ class Table(ABC):
     def _check_key(self, name: str) -> None:  # noqa: B027  of most there is nothing to do
         """Raise Retry if an upsert would not go by the key; PostgreSQL and SQLite say it themselves."""
 
-    @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:
         """Write rows that have the same verb and columns, and each another key."""
+        verb = rows[0].verb
+        if verb == "PATCH":
+            self._patch(rows)
+        elif verb == "MOVE":
+            for row in rows:
+                self._move(row)
+        elif verb == "LEAVE":
+            for row in rows:
+                if row.other is not None and self._count(row.other):
+                    self._write("DELETE", [row])
+        else:
+            self._write(verb, rows)
+
+    def _patch(self, rows: Sequence[Row]) -> None:
+        """Change rows that are there; an UPSERT would be refused where a column that is not given must not be null."""
+        if self._write("UPDATE", rows) < len(rows):
+            for row in rows:
+                if not self._write("UPDATE", [row]):
+                    self._write("UPSERT", [row])
+
+    def _move(self, row: Row) -> None:
+        """Change a row and its key, so that it keeps what is not given, and stays as it was if it is refused."""
+        old = row.other
+        if old is not None and old.key != row.key and self._count(old):
+            if not self._count(row):
+                self._change_key(old, row)
+                return
+            self._write("DELETE", [old])
+        self._patch([row])
+
+    @abstractmethod
+    def _write(self, verb: Verb, rows: Sequence[Row]) -> int:
+        """Write rows by one statement, and return how many there were to change."""
+
+    @abstractmethod
+    def _count(self, row: Row) -> int:
+        """Return how many rows have the key of a row."""
+
+    @abstractmethod
+    def _change_key(self, old: Row, new: Row) -> None:
+        """Change a row, its key too."""
 
     @abstractmethod
     def _upsert(self, columns: Sequence[str], changed: Sequence[str]) -> str:
@@ -128,8 +171,12 @@ class Table(ABC):
             if column not in self.key and (not self._settable or column in self._settable)
         ]  # fmt: skip
 
-    def _execute(self, statement: str, parameters: Any) -> None:
-        self._connection.exec_driver_sql(statement, parameters)
+    def _updated(self, columns: Sequence[str]) -> list[str]:
+        """Return what an UPDATE sets; part of the key, as it is, if there is nothing else."""
+        return self._changed(columns) or list(self.key[:1])
+
+    def _execute(self, statement: str, parameters: Any) -> int:
+        return self._connection.exec_driver_sql(statement, parameters).rowcount
 
 
 class PostgresTable(Table):
@@ -151,29 +198,52 @@ class PostgresTable(Table):
         ).one()
         return (shown or name).replace("%", "%%"), columns
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """See `Table.write`."""
-        verb, columns = rows[0].verb, rows[0].columns
+    def _write(self, verb: Verb, rows: Sequence[Row]) -> int:
+        columns = rows[0].columns
         statement = self._statements.get((verb, columns))
         if statement is None:
             statement = self._statements[verb, columns] = self._statement(verb, columns)
-        self._execute(statement, ("[" + ",".join([row.text for row in rows]) + "]",))
+        return self._execute(statement, ("[" + ",".join([row.text for row in rows]) + "]",))
 
-    def _statement(self, verb: str, columns: Sequence[str]) -> str:
+    def _count(self, row: Row) -> int:
+        rows, values = self._rows("x", self.key)
+        statement = f"SELECT 1 FROM {self.name} AS t, {rows} WHERE {self._matched(values)}"
+        return len(self._connection.exec_driver_sql(statement, (f"[{row.text}]",)).all())
+
+    def _change_key(self, old: Row, new: Row) -> None:
+        rows, values = self._rows("x", new.columns)
+        old_rows, old_values = self._rows("o", self.key)
+        changes = self._changes((*self.key, *self._changed(new.columns)), values)
+        statement = (
+            f"UPDATE {self.name} AS t SET {changes} FROM {rows}, {old_rows} WHERE {self._matched(old_values)}"
+        )  # fmt: skip
+        self._execute(statement, (f"[{new.text}]", f"[{old.text}]"))
+
+    def _rows(self, alias: str, columns: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+        """Return rows given as JSON as a part of a statement, and the values of their columns."""
         types = {name: "text" if self.columns[name].kind == "bytes" else self.columns[name].type for name in columns}
         shape = ", ".join(f"{self.quoted(name)} {kind}" for name, kind in types.items())
-        rows = f"json_to_recordset(%s::json) AS x({shape})"
         values = {
-            name: f"decode(x.{self.quoted(name)}, 'base64')"
+            name: f"decode({alias}.{self.quoted(name)}, 'base64')"
             if self.columns[name].kind == "bytes"
-            else f"x.{self.quoted(name)}"
+            else f"{alias}.{self.quoted(name)}"
             for name in columns
         }
-        matched = " AND ".join(f"t.{self.quoted(name)} = {values[name]}" for name in self.key if name in values)
+        return f"json_to_recordset(%s::json) AS {alias}({shape})", values
+
+    def _matched(self, values: Mapping[str, str]) -> str:
+        return " AND ".join(f"t.{self.quoted(name)} = {values[name]}" for name in self.key if name in values)
+
+    def _changes(self, columns: Sequence[str], values: Mapping[str, str]) -> str:
+        return ", ".join(f"{self.quoted(name)} = {values[name]}" for name in columns)
+
+    def _statement(self, verb: str, columns: Sequence[str]) -> str:
+        rows, values = self._rows("x", columns)
+        matched = self._matched(values)
         if verb == "DELETE":
             return f"DELETE FROM {self.name} AS t USING {rows} WHERE {matched}"
         if verb == "UPDATE":
-            changes = ", ".join(f"{self.quoted(name)} = {values[name]}" for name in self._changed(columns))
+            changes = self._changes(self._updated(columns), values)
             return f"UPDATE {self.name} AS t SET {changes} FROM {rows} WHERE {matched}"
         insert = f"INSERT INTO {self.name} ({self._list(columns)}) SELECT {', '.join(values.values())} FROM {rows}"
         return insert if verb == "INSERT" else insert + self._upsert(columns, self._changed(columns))
@@ -189,16 +259,30 @@ class TupleTable(Table):
 
     mark = "%s"
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """See `Table.write`."""
-        verb, columns = rows[0].verb, rows[0].columns
-        order = columns if verb in ("INSERT", "UPSERT") else (*self._changed(columns), *self.key)
+    def _write(self, verb: Verb, rows: Sequence[Row]) -> int:
+        columns = rows[0].columns
+        order = columns if verb in ("INSERT", "UPSERT") else (*self._updated(columns), *self.key)
         if verb == "DELETE":
             order = self.key
         statement = self._statements.get((verb, columns))
         if statement is None:
             statement = self._statements[verb, columns] = self._statement(verb, columns)
-        self._execute(statement, self._parameters(rows, order))
+        return self._execute(statement, self._parameters(rows, order))
+
+    def _count(self, row: Row) -> int:
+        statement = f"SELECT count(*) FROM {self.name} WHERE {self._of_key}"
+        (parameters,) = self._parameters([row], self.key)
+        return int(self._connection.exec_driver_sql(statement, parameters).scalar_one())
+
+    def _change_key(self, old: Row, new: Row) -> None:
+        columns = (*self.key, *self._changed(new.columns))
+        statement = f"UPDATE {self.name} SET {self._list(columns, f'{{}} = {self.mark}')} WHERE {self._of_key}"
+        (values,), (key,) = self._parameters([new], columns), self._parameters([old], self.key)
+        self._execute(statement, (*values, *key))
+
+    @property
+    def _of_key(self) -> str:
+        return self._list(self.key, f"{{}} = {self.mark}", " AND ")
 
     def _parameters(self, rows: Sequence[Row], order: Sequence[str]) -> list[tuple[Any, ...]]:
         columns = []
@@ -211,11 +295,11 @@ class TupleTable(Table):
         return list(zip(*columns, strict=True))
 
     def _statement(self, verb: str, columns: Sequence[str]) -> str:
-        matched = self._list(self.key, f"{{}} = {self.mark}", " AND ")
         if verb == "DELETE":
-            return f"DELETE FROM {self.name} WHERE {matched}"
+            return f"DELETE FROM {self.name} WHERE {self._of_key}"
         if verb == "UPDATE":
-            return f"UPDATE {self.name} SET {self._list(self._changed(columns), f'{{}} = {self.mark}')} WHERE {matched}"
+            changes = self._list(self._updated(columns), f"{{}} = {self.mark}")
+            return f"UPDATE {self.name} SET {changes} WHERE {self._of_key}"
         marks = ", ".join([self.mark] * len(columns))
         insert = f"INSERT INTO {self.name} ({self._list(columns)}) VALUES ({marks})"
         return insert if verb == "INSERT" else insert + self._upsert(columns, self._changed(columns))

@@ -215,6 +215,55 @@ def test_changes_with_several_key_columns_are_applied(database: Database, opened
     ]
 
 
+OUT_OF_LINE = "CREATE TABLE t (id integer PRIMARY KEY, text varchar(20), big varchar(20) NOT NULL)"
+
+
+def change(op: str, row: dict[str, Any], **properties: dict[str, Any]) -> Record:
+    """Return a change that does not have the column big, as PostgreSQL does not send it."""
+    value = {"op": op, "before": row if op == "d" else None, "after": row if op != "d" else None, "unchanged": ["big"]}
+    names = {"new": "__debezium.newkey", "old": "__debezium.oldkey"}
+    return Record(
+        json.dumps(value).encode(), properties={names[name]: json.dumps(key) for name, key in properties.items()}
+    )
+
+
+def test_change_without_a_column_that_must_not_be_null_keeps_it(database: Database, opened: Opened) -> None:
+    database.server.execute(OUT_OF_LINE, "INSERT INTO t VALUES (1, 'a', 'x'), (2, 'b', 'y'), (3, 'c', 'z')")
+    sink = opened(JdbcSink(), database.configs(key="id", insertMode="UPSERT", envelope="change"))
+    refused = write_all(sink, [
+        change("u", {"id": 1, "text": "a2"}), change("u", {"id": 2, "text": "b2"}), change("u", {"id": 3}),
+        change("u", {"id": 9, "text": "absent"}), record(op="u", before=None, after={"id": 4, "text": "d", "big": "w"}),
+    ])  # fmt: skip
+    assert rows_of(database, "id, text, big") == [(1, "a2", "x"), (2, "b2", "y"), (3, "c", "z"), (4, "d", "w")]
+    assert [json.loads(one.value)["after"]["id"] for one, _ in refused] == [9]  # there is none, and big is not known
+
+
+@pytest.mark.parametrize("has_tombstones", [False, True])
+def test_change_of_a_key_keeps_what_was_not_sent(database: Database, opened: Opened, has_tombstones: bool) -> None:
+    database.server.execute(OUT_OF_LINE, "INSERT INTO t VALUES (1, 'a', 'x'), (2, 'b', 'y'), (3, 'c', 'z')")
+    configs = database.configs(key="id", insertMode="UPSERT", envelope="change", nullValueAction="DELETE")
+    sink = opened(JdbcSink(), configs)
+
+    def moved(old: int, new: int, text: str) -> list[Record]:
+        tombstone = Record(b"", str(old), {"__debezium.newkey": json.dumps({"id": new})})
+        return [
+            change("d", {"id": old}, new={"id": new}), *([tombstone] if has_tombstones else []),
+            change("c", {"id": new, "text": text}, old={"id": old}),
+        ]  # fmt: skip
+
+    records = [*moved(1, 10, "a2"), record(op="c", before=None, after={"id": 1, "text": "new", "big": "v"})]
+    records += [*moved(2, 20, "b2"), *moved(20, 21, "b3"), *moved(3, 30, "longer than twenty characters")]
+    refused = write_all(sink, records)
+    expected = [(1, "new", "v"), (3, "c", "z"), (10, "a2", "x"), (21, "b3", "y")]
+    if database.kind == "sqlite":  # which takes longer texts
+        expected = [one for one in expected if one[0] != 3] + [(30, "longer than twenty characters", "z")]
+    assert rows_of(database, "id, text, big") == expected
+    assert len(refused) == (database.kind != "sqlite")
+    assert write_all(sink, moved(1, 10, "a3") + moved(2, 20, "gone")[:1]) == []  # as if some came again
+    assert (10, "a3", "x") in rows_of(database, "id, text, big")
+    assert 1 not in [row[0] for row in rows_of(database)]
+
+
 def test_update_changes_only_rows_that_are_there(database: Database, opened: Opened) -> None:
     database.server.execute(
         "CREATE TABLE t (id integer PRIMARY KEY, text varchar(20), more integer)", "INSERT INTO t VALUES (1, 'a', 1)"

@@ -314,3 +314,23 @@ def test_all_types_go_through_to_another_table(postgres: Postgres, source: Sourc
     assert postgres.execute("SELECT t::text FROM other t ORDER BY id") == postgres.execute(
         "SELECT t::text FROM t ORDER BY id"
     )
+
+
+def test_values_stored_out_of_line_stay_in_another_table(postgres: Postgres, source: Source, opened: Opened) -> None:
+    columns = "id integer PRIMARY KEY, n integer CHECK (n < 100), big text NOT NULL"
+    postgres.execute(f"CREATE TABLE t ({columns})", f"CREATE TABLE other ({columns.replace('100', '50')})")
+    postgres.execute("ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+    target = f"postgresql://postgres@127.0.0.1:{postgres.port}/postgres"
+    sink = opened(
+        JdbcSink(), {"jdbcUrl": target, "tableName": "other", "key": "id", "insertMode": "UPSERT", "envelope": "change"}
+    )
+    source.open(tables="public.t", **{"snapshot.mode": "never"})
+    postgres.execute(
+        "INSERT INTO t SELECT g, g, repeat(g::text, 100000) FROM generate_series(1, 3) g",
+        "UPDATE t SET n = 10 WHERE id = 1", "UPDATE t SET id = 4, n = 20 WHERE id = 2",
+        "UPDATE t SET id = 5, n = 99 WHERE id = 3",
+    )  # fmt: skip
+    refused = write_all(sink, read_until(source.read, 3 + 1 + 2 + 2))
+    assert len(refused) == 1  # 99 is too large there, and the row stays under its old key
+    rows = postgres.execute("SELECT id, n, left(big, 1), length(big) FROM other ORDER BY id")
+    assert rows == [(1, 10, "1", 100_000), (3, 3, "3", 100_000), (4, 20, "2", 100_000)]
