@@ -38,7 +38,7 @@ class ConsoleSink(Sink):
         """See `Sink.write_batch`."""
         for record in records:
             value = record.value
-            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
             if len(text) > self._config.most_chars:
                 text = text[: self._config.most_chars] + "..."
             if self._config.show_metadata:

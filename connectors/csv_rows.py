@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
-import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TextIO
 from ..api.connector import DeadLetter
 from ..api.connector_config import option
 from ..errors import InvalidConfig
+from .documents import digits_text
 from .json_rows import encoded, unique_names
 
 ROW_BYTES_MAX = 64 << 20
@@ -202,4 +202,4 @@ def write_csv(out: TextIO, columns: Iterable[str], rows: Iterable[Mapping[str, A
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool) else value
+    return digits_text(value) if isinstance(value, dict | list | bool) else value

@@ -29,8 +29,37 @@ def json_of(text: bytes | str) -> Any:
     return _decode(text if isinstance(text, str) else str(text, "utf-8"))
 
 
-def document_of(record: Record) -> dict[str, Any]:
+class Digits(str):
+    """A number with a point or an exponent, as it is written in JSON."""
+
+    __slots__ = ()
+
+
+_decode_digits = json.JSONDecoder(parse_constant=_no_constant, parse_float=Digits).decode
+
+
+def digits_of(text: bytes | str) -> Any:
+    """Return what a JSON text means, with `Digits` for numbers that a float might round; raises as `json_of`."""
+    return _decode_digits(text if isinstance(text, str) else str(text, "utf-8"))
+
+
+def digits_text(value: Any) -> str:
+    """Return what `digits_of` has returned as JSON."""
+    if isinstance(value, Digits):
+        return value
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{digits_text(key)}: {digits_text(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(digits_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def document_of(record: Record, read: Callable[[bytes | str], Any] = json_of) -> dict[str, Any]:
     """Return the JSON object that the value of a record is.
+
+    Args:
+        record: of a sink.
+        read: reads a value that is text: `json_of` or `digits_of`.
 
     Raises:
         RecordRefused: it is none; `refused_at` gives it the record's index.
@@ -38,7 +67,7 @@ def document_of(record: Record) -> dict[str, Any]:
     value = record.value
     if isinstance(value, bytes | str):
         try:
-            value = json_of(value)
+            value = read(value)
         except (ValueError, RecursionError) as error:
             raise RecordRefused(f"the value is no JSON: {error}") from error
     if not isinstance(value, dict):

@@ -32,11 +32,14 @@ from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkCo
 from ..api.connector_config import option
 from ..errors import InvalidConfig
 from .csv_rows import CsvOptions, check_csv, write_csv
+from .documents import digits_of
 from .libraries import need
 from .lines_to_parquet import write_parquet
 
 _OPEN = ".open"
 _MADE = ".made"
+_SIGNS = ("\n", "\r", "\\u", "NaN", "Infinity")
+"""Of a JSON text that is not one line, or may be none."""
 _ENDINGS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
 COLUMNS_MAX = 1000
 """Of a row of CSV or Parquet, and of all rows of a file."""
@@ -180,7 +183,8 @@ class FileSink(Sink):
                 parsed |= _metadata_of(record)
             if config.format != "json":
                 self._add_columns(parsed)
-        elif parsed is not text and not any(sign in text for sign in ("\n", "\r", "\\u", "NaN", "Infinity")):
+        keeps_text = isinstance(text, str) and not config.with_metadata and config.format != "parquet"
+        if keeps_text and parsed is not text and not any(sign in text for sign in _SIGNS):
             return f"{text.strip()}\n".encode()  # as it came: a number keeps its digits
         return json.dumps(parsed, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
@@ -332,4 +336,4 @@ def _write_csv(lines: Path, made: Path, options: CsvOptions) -> None:
         for line in file:
             columns.update(dict.fromkeys(json.loads(line)))
     with open(lines, "rb") as file, open(made, "w", encoding="utf-8", newline="") as out:
-        write_csv(out, columns, map(json.loads, file), options)
+        write_csv(out, columns, map(digits_of, file), options)

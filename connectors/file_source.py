@@ -3,7 +3,9 @@ r"""The source ``file``: lines or CSV rows of files, of a directory or of one fi
 There are two modes. By default a file is complete when it is found, as in Pulsar's connector. It is read to its end,
 plain, gzip or zip, and then stays. With ``keepFile`` false it is deleted, and with ``processedFileSuffix`` renamed,
 once the broker has confirmed all its records. Only the file that was read is removed: one that changed meanwhile, or
-that took its name, is read first. A file with a line or row that could not be sent stays. A source that was created
+that took its name, is read first. A line or row that cannot be sent goes to the dead-letter topic of the source, and
+its file stays. So does a file that cannot be read, or that begins with the byte order mark of UTF-16: its dead letter
+names it. A source that was created
 without ``keepFile`` before its default became true deletes files as before; update it with ``keepFile`` true to keep
 them.
 
@@ -22,7 +24,8 @@ whose status has not changed since a time (the ctime) were read, so that the pos
 owner, mode or name changes is read again. Positions belong to files: after a change of parallelism each instance
 continues with the files that are its own now.
 
-File names that are not valid UTF-8 appear in properties and keys with escapes such as ``\xe9``.
+The byte order mark of UTF-8 is not part of the first line. File names that are not valid UTF-8 appear in properties
+and keys with escapes such as ``\xe9``.
 """
 
 from __future__ import annotations

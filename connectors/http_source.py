@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
 import threading
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..api.connector import Record, Retry, Source, SourceContext
 from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
+from .documents import json_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -306,7 +306,7 @@ def _settle(answer: asyncio.Future[bool | str], outcome: bool | str) -> None:
 
 def _fault_of(body: bytes) -> str:
     try:
-        json.loads(body)
+        json_of(body)
     except (ValueError, RecursionError) as error:
         return str(error) or type(error).__name__
     return ""

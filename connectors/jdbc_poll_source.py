@@ -5,7 +5,8 @@ object with its columns as fields: times are ISO texts, decimals texts, bytes ba
 such as PostgreSQL's ``infinity`` and years before 1, is the text that the database shows.
 
 A row that the driver cannot read goes to the dead-letter topic with the values of these columns. It is found by reading
-fewer rows at once, down to a single one.
+fewer rows at once, down to a single one. Rows whose `timestampColumn` is ``infinity`` follow `incrementingColumn`;
+without that they go to the dead-letter topic each time the source is opened.
 
 What cannot be seen like this: rows that are deleted, and rows that are changed where there is no `timestampColumn`. A
 transaction that commits late brings rows with smaller values than what was read already; they would be missed.

@@ -4,6 +4,10 @@ A value is a JSON object whose fields are columns; a column that it does not hav
 batch is one transaction. When the database refuses a batch, the row at fault is found by writing parts of it under
 savepoints; what was before it is committed, and it goes to the dead-letter topic alone.
 
+Changes of ``postgres-cdc`` do not have values that are stored out of line and did not change. Such a change updates the
+row that is there, which keeps them. A change of the key moves the row, and if the new row is refused, it stays under
+its old key.
+
 With EFFECTIVELY_ONCE the number of the last record that was written is kept in the same transaction, in a table of its
 own (`positionsTable`), so that what comes again is left out, whatever `insertMode` is.
 """
@@ -365,7 +369,7 @@ class JdbcSink(Sink):
         if len(key) > 1:
             try:
                 values = json.loads(record.key)
-            except ValueError:
+            except (ValueError, RecursionError):
                 values = None
             if not isinstance(values, dict):
                 raise Unfit(f"its key is no JSON object with {', '.join(key)}")

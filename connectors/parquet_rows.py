@@ -98,7 +98,8 @@ def _value(scalar: pa.Scalar[Any]) -> Any:
         if pa.types.is_date(kind):
             return _date(scalar.value // (1 if pa.types.is_date32(kind) else _DAY_S * 1000))
         if pa.types.is_time(kind):
-            return _time(*divmod(scalar.value, _UNITS[kind.unit]), kind.unit)
+            seconds, fraction = divmod(scalar.value, _UNITS[kind.unit])
+            return _time(seconds, fraction, kind.unit)
         if pa.types.is_duration(kind):
             return f"{scalar.value} {kind.unit}"
         raise

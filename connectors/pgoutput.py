@@ -154,7 +154,8 @@ class _Reader:
         for _ in range(self.number(_INT16)):
             kind = self.letter()
             if kind == "t":
-                values.append(self.bytes(self.number(_INT32)).decode())
+                # A database with the encoding SQL_ASCII may hold any bytes; they cost one change.
+                values.append(self.bytes(self.number(_INT32)).decode("utf-8", "surrogateescape"))
             elif kind == "n":
                 values.append(None)
             elif kind == "u":

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring as quoted
 from typing import NamedTuple
 
-from ..api.connector import Record
+from ..api.connector import DeadLetter, Record
 from .pgoutput import (
     UNCHANGED,
     Begin,
@@ -212,7 +212,12 @@ class ChangeMaker:
                 f'{{"op":"{op}","before":{before},"after":{after},"table":{name},"lsn":"{lsn_text(lsn)}"'
                 f',"ts":{time_ms}{more}}}'
             )
-        return Record(text.encode(), key, event_time_ms=time_ms)
+        try:
+            return Record(text.encode(), key, event_time_ms=time_ms)
+        except UnicodeEncodeError:
+            reason = f"a change of {'a table' if table is None else table.name} has a text that is not valid UTF-8"
+            content = text.encode("utf-8", "surrogateescape")
+            return DeadLetter(content, key, event_time_ms=time_ms, reason=reason)
 
     def _source(self, table: TableShape | None, op: str) -> str:
         lsn, time_ms, xid = self.moment

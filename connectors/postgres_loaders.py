@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 JSON_TYPES = frozenset((114, 3802, 199, 3807))
 """Numbers of the types json, jsonb, and arrays of these."""
-SETTINGS = ("SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
+SETTINGS = ("SET client_encoding = 'UTF8'", "SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
 """Of a session whose texts are read by these."""
 _BETWEEN = re.compile(r" (?=\d)")
 """The space between day and time, and not the one before BC."""
@@ -32,7 +32,7 @@ def read_exactly(connection: Connection[Any]) -> None:
     """Have JSON read as text, and intervals, whose months have no number of days."""
     from psycopg.types.string import TextLoader
 
-    class JsonLoader(TextLoader):
+    class JsonLoader(TextLoader):  # type: ignore[misc]
         def load(self, data: Any) -> RawJson:
             text = super().load(data)
             return RawJson(text.decode() if isinstance(text, bytes) else text)

@@ -72,7 +72,7 @@ def command(connection: Connection[Any], text: str) -> list[tuple[str | None, ..
 
 
 def _decoded(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
+    return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
 def _line(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -10,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..api.connector import Batching, Record, RecordRefused, Retry, Sink, SinkContext
 from ..api.connector_config import Refusal, Unsupported, option
 from ..errors import InvalidConfig
+from .documents import digits_of, digits_text
 from .given_again import Confirmed
 from .redis_connection import RedisConfig, connect, nodes_of, passes, translated
 from .texts import Template, Unfilled, payload_of, text_of
@@ -157,12 +157,18 @@ def _joined(commands: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _fields_of(value: Any) -> list[str]:
     try:
-        found = json.loads(value) if isinstance(value, bytes | str) else value
-    except ValueError as error:
-        raise ValueError(f"the value is no JSON, and HSET sets the fields of an object: {error}") from error
+        found = digits_of(value) if isinstance(value, bytes | str) else value
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the value is not valid JSON, and HSET sets the fields of an object: {error}") from error
     if not isinstance(found, dict) or not found:
-        raise ValueError("the value is no JSON object with fields, which HSET sets")
-    return [text for name, field in found.items() for text in (str(name), text_of(field))]
+        raise ValueError("the value is not a JSON object with fields, which HSET sets")
+    fields = [text for name, field in found.items() for text in (str(name), _field(field))]
+    "".join(fields).encode()  # raises ValueError for lone surrogates
+    return fields
+
+
+def _field(value: Any) -> str:
+    return digits_text(value) if isinstance(value, dict | list) else text_of(value)
 
 
 def _entry_of(record: Record, value: bytes) -> list[str | bytes]:

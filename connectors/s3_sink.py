@@ -23,7 +23,7 @@ from ..api.connector import Batching, Record, RecordRefused, Sink, SinkContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig
 from .csv_rows import CsvOptions, check_csv, write_csv
-from .documents import document_of, json_of
+from .documents import digits_of, document_of, json_of
 from .libraries import need
 from .rows import RowReader, inferred_schema
 from .s3 import S3Config, bucket_and_prefix, check_s3, make_client, retried
@@ -166,7 +166,7 @@ class S3Sink(Sink):
                     raise RecordRefused("the value has a line break, and format is lines; use json")
                 return data
             if kind != "json":
-                document = document_of(record)
+                document = document_of(record, digits_of if kind == "csv" else json_of)
                 json.dumps(document, ensure_ascii=False).encode()  # no UTF-8
                 return document
             if isinstance(value, bytes | str):

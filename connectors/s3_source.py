@@ -3,6 +3,12 @@
 A batch source: a discovery lists what is under the prefix, each object that is new is a task, and the instances share
 the tasks. An object that changes is new again. Nothing is deleted or moved.
 
+A line or row that is not valid goes to the dead-letter topic of the source, and so does the name of an object that
+cannot be read any further, such as one with a damaged gzip block. A byte order mark is not part of the text; one of
+UTF-16 or UTF-32 says how the text is encoded. Rows have texts for the values that JSON has no type for: times in ISO
+8601 (``+10000-01-01T00:00:00`` for years above 9999), bytes in base64, decimals with all digits, and the numbers
+``NaN``, ``Infinity`` and ``-Infinity``.
+
 State: which objects were discovered, by a hash of name and version, for those of the last `REMEMBERED_DAYS` days and
 no more than `REMEMBERED`; objects that are older than all of these count as known. So one that is listed late, with a
 time before that, is never read: for objects of S3 that is one whose upload took longer than those days.

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ..api.connector import Retry
+from .documents import digits_of, digits_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -51,7 +53,8 @@ class Column(NamedTuple):
 
     Attributes:
         type: as the database names it, without a length.
-        kind: how its values are made: ``text``, ``bytes``, ``time``, ``json``, or ``plain`` for as they are.
+        kind: how its values are made: ``text``, ``chars`` (the same, but truth values are as they are), ``bytes``,
+            ``time``, ``json``, or ``plain`` for as they are.
     """
 
     type: str
@@ -137,7 +140,9 @@ class Table(ABC):
             if not self._count(row):
                 self._change_key(old, row)
                 return
+            self._patch([row])
             self._write("DELETE", [old])
+            return
         self._patch([row])
 
     @abstractmethod
@@ -176,7 +181,7 @@ class Table(ABC):
         return self._changed(columns) or list(self.key[:1])
 
     def _execute(self, statement: str, parameters: Any) -> int:
-        return self._connection.exec_driver_sql(statement, parameters).rowcount
+        return int(self._connection.exec_driver_sql(statement, parameters).rowcount)
 
 
 class PostgresTable(Table):
@@ -290,6 +295,8 @@ class TupleTable(Table):
             kind = self.columns[name].kind
             values = [row.values[name] for row in rows]
             if not _AS_THEY_ARE[kind].issuperset(map(type, values)):
+                if kind in _TEXTS:
+                    values = [_exact(row, name) for row in rows]
                 values = list(map(_MAKERS[kind], values))
             columns.append(values)
         return list(zip(*columns, strict=True))
@@ -371,9 +378,7 @@ class SqliteTable(TupleTable):
     def _read(self, name: str) -> tuple[str, Mapping[str, Column]]:
         rows = self._connection.exec_driver_sql("SELECT name, type, hidden FROM pragma_table_xinfo(?)", (name,))
         columns = {
-            column: Column(kind, "bytes" if "BLOB" in kind.upper() else "plain")
-            for column, kind, hidden in rows
-            if hidden in (0, 1)
+            column: Column(kind, _sqlite_kind(kind.upper())) for column, kind, hidden in rows if hidden in (0, 1)
         }
         return self.quoted(name), columns
 
@@ -396,6 +401,23 @@ _MYSQL_KINDS = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "bytes"),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), "text"),
 }
+
+
+def _sqlite_kind(declared: str) -> str:
+    """Return how values of a column are made, by the rules of SQLite's type affinity."""
+    if "INT" not in declared and any(part in declared for part in ("CHAR", "CLOB", "TEXT")):
+        return "chars"
+    return "bytes" if "BLOB" in declared else "plain"
+
+
+def _exact(row: Row, name: str) -> Any:
+    """Return a value for a column of texts; one that may have lost digits is made of the JSON text again."""
+    value = row.values[name]
+    if type(value) not in _NUMBERS:
+        return value
+    if not _LONG.search(row.text) and not (isinstance(value, float) and math.isinf(value)):
+        return repr(value) if isinstance(value, float) else value
+    return digits_text(digits_of(row.text)[name])
 
 
 def _decimal(text: str) -> Decimal:
@@ -436,16 +458,22 @@ def _time(value: Any) -> Any:
 
 
 _MAKERS: Mapping[str, Callable[[Any], Any]] = {
-    "plain": _plain, "text": _text, "json": _json, "bytes": _bytes, "time": _time
+    "plain": _plain, "chars": _plain, "text": _text, "json": _json, "bytes": _bytes, "time": _time
 }  # fmt: skip
 _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
     "plain": frozenset((type(None), bool, int, float, str, Decimal)),
+    "chars": frozenset((type(None), bool, str)),
     "text": frozenset((type(None), str)),
     "json": frozenset((type(None),)),
     "bytes": frozenset((type(None),)),
     "time": frozenset((type(None),)),
 }
 """Types of values that the makers return unchanged."""
+_TEXTS = ("chars", "text")
+_LONG = re.compile(r"[0-9.]{16}")
+"""Numbers that a float, or SQLite's integers, might not hold are among these."""
+_NUMBERS = frozenset((int, float, Decimal, dict, list))
+"""Types of values that are numbers, or may hold some."""
 
 
 _TYPES = {

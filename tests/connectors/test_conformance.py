@@ -12,6 +12,7 @@ from magnetar.connectors.register import BUILT_IN
 
 from tests.connectors.cases.base import Case, SinkCase, SourceCase
 from tests.connectors.scenarios import Place, Scenario, scenario_of
+from tests.connectors.targets import Targets
 from tests.support.instances import server
 from tests.support.servers import Server
 
@@ -71,32 +72,6 @@ def targets() -> Iterator[Targets]:
     targets = Targets()
     yield targets
     targets.close()
-
-
-class Targets:
-    """The server of the cases that run now; one at a time, as they are large."""
-
-    def __init__(self) -> None:
-        self._kind: type[Any] | None = None
-        self._running: Any = None
-        self._server: Any = None
-
-    def get(self, case: type[Case]) -> Any:
-        """Return a started server for a case, None if it needs none."""
-        if case.server is None:
-            return None
-        if case.server is not self._kind:
-            self.close()
-            self._running = case.server.running()
-            self._server = self._running.__enter__()
-            self._kind = case.server
-        return self._server
-
-    def close(self) -> None:
-        """Stop it."""
-        running, self._running, self._kind = self._running, None, None
-        if running is not None:
-            running.__exit__(None, None, None)
 
 
 @pytest.fixture

@@ -248,3 +248,20 @@ def test_rows_of_an_infinite_time_are_named_where_nothing_else_orders_them(opene
         assert letter.reason.startswith("at is infinity")
         assert [number for number in ids(found) if number != 2] == [3, 1, 4]
         opened.close()
+
+
+@pytest.mark.slow
+def test_text_of_postgres_that_is_not_utf8_costs_that_row(opened: Opened) -> None:
+    with Postgres.running() as server:
+        server.execute("CREATE DATABASE bytes ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        server.database = "bytes"  # type: ignore[misc]
+        server.execute(
+            "CREATE TABLE t (id integer PRIMARY KEY, v text)",
+            "INSERT INTO t VALUES (1, 'a'), (2, E'caf\\xe9'), (3, 'ü')",
+        )
+        configs = {"url": server.jdbc_url, "userName": "postgres", "table": "t", "pollIntervalMs": 10}
+        found = read(opened(JdbcPollSource(), configs | {"incrementingColumn": "id"}), 3)
+        assert [json.loads(record.value) for record in found] == [{"id": 1, "v": "a"}, {"id": 2}, {"id": 3, "v": "ü"}]
+        assert isinstance(found[1], DeadLetter)
+        assert "can't decode byte 0xe9" in found[1].reason
+        opened.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from magnetar.api.connector import DeadLetter
 from magnetar.connectors.pgoutput import (
     UNCHANGED,
     Begin,
@@ -225,3 +226,17 @@ def test_debezium_has_the_place_in_source() -> None:
             "schema": "public", "table": "people", "txId": 9, "lsn": 0x100000002,
         },
     }  # fmt: skip
+
+
+def test_text_that_is_not_utf8_costs_one_change() -> None:
+    """As a database with the encoding SQL_ASCII may hold."""
+    relation = Relation(1, "public", "t", "d", (RelationColumn("id", 23, -1, True), RelationColumn("v", 25, -1, False)))
+    changes = ChangeMaker(Envelope(), lambda table: True, lambda relation: ())
+    changes.records(relation)
+    data = encode(Insert(1, ("1", "cafe"))).replace(b"cafe", b"caf\xe9")
+    (letter,) = changes.records(decode(data))
+    assert isinstance(letter, DeadLetter)
+    assert letter.reason == "a change of public.t has a text that is not valid UTF-8"
+    assert b"caf\xe9" in letter.value
+    (following,) = changes.records(decode(encode(Insert(1, ("2", "good")))))
+    assert json.loads(following.value)["after"] == {"id": 2, "v": "good"}

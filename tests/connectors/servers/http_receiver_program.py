@@ -42,8 +42,8 @@ class Receiver:
 
     def take(self, headers: dict[str, str], body: bytes) -> str:
         try:
-            value: Any = json.loads(body)
-        except ValueError:
+            value: Any = json.loads(body.decode())
+        except (ValueError, RecursionError):
             return "422 Unprocessable Entity"
         if not isinstance(value, dict):
             return "422 Unprocessable Entity"
