@@ -396,6 +396,7 @@ TABLES: Mapping[str, type[Table]] = {
 }
 """By the name of SQLAlchemy's dialect."""
 
+_NANOSECONDS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 _MYSQL_KINDS = {
     **dict.fromkeys(("date", "datetime", "timestamp"), "time"),
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "bytes"),
@@ -454,6 +455,8 @@ def _time(value: Any) -> Any:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise Unfit(f"a time is given as ISO text, and this is none: {str(value)[:60]!r}") from None
+    if value[26:27].isdigit() and _NANOSECONDS.search(value):  # which Python drops
+        raise Unfit(f"a time has at most 6 digits behind the second, and this has more: {value[:60]!r}")
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 

@@ -122,6 +122,7 @@ BAD: list[tuple[str, Any, str, set[str]]] = [
     ("infinite", b'{"id": 1, "n": 1e999}', "", {"postgres", "mariadb"}),
     ("a text for a number", b'{"id": "one"}', "", {"postgres", "mariadb", "sqlite"}),
     ("no time", b'{"id": 1, "at": "soon"}', "", {"postgres", "mariadb"}),
+    ("nanoseconds", b'{"id": 1, "at": "2024-02-29T01:02:03.000000001Z"}', "6 digits", {"mariadb"}),
     ("NUL in a text", b'{"id": 1, "text": "a\\u0000b"}', "cannot be converted to text", {"postgres"}),
     ("null where it must not be", b'{"id": null}', "null", {"postgres", "mariadb"}),
     ("the same key again", b'{"id": 0}', "", {"postgres", "mariadb", "sqlite"}),

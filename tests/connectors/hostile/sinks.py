@@ -42,10 +42,12 @@ class SinkLane(SinkCase):
 
     Attributes:
         refused: by the name of a value, a part of the reason why it is refused.
+        ignored: names of values that the sink skips, as it is configured to.
         log_records: what the sink has logged.
     """
 
     refused: ClassVar[Mapping[str, str]] = {}
+    ignored: ClassVar[Collection[str]] = ()
     log_records: Sequence[logging.LogRecord] = ()
 
     def carried(self, hostile: Hostile) -> object:
@@ -359,23 +361,20 @@ class InfluxdbLane(InfluxdbSinkCase, TextLane):
 
 
 class OpenSearchLane(ElasticsearchSinkCase, JsonLane):
-    """Documents, whose numbers are doubles, and which have no fields that are null."""
+    """Documents with a field of texts; numbers are doubles, and fields that are null are left out."""
 
-    refused = _NO_ROWS | {"1e999": "too large"}
+    refused: ClassVar[Mapping[str, str]] = {
+        name: reason for name, reason in _NO_ROWS.items() if name != "empty"
+    } | {"1e999": "too large", "object of null": "failed to parse"}  # fmt: skip
+    ignored = ("empty",)  # nullValueAction
 
     def carried(self, hostile: Hostile) -> object:
-        return (hostile.number, repr(_without_nulls(json.loads(hostile.payload)["text"])))
+        return (hostile.number, repr(json.loads(hostile.payload)["text"]))
 
     def stored(self) -> Collection[object]:
         self.request("POST", f"{self.index}/_refresh")
         hits = self.request("POST", f"{self.index}/_search", {"size": 2000})["hits"]["hits"]
         return [(hit["_source"]["id"], repr(hit["_source"].get("text"))) for hit in hits]
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
-    return value
 
 
 LANES: tuple[type[SinkLane], ...] = (
