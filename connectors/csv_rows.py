@@ -154,10 +154,11 @@ class CsvReader:
         return row_begin + 1
 
     def _letter(self, text: str, reason: str) -> DeadLetter:
-        content: bytes | str = text.rstrip("\r\n")
+        row = text.rstrip("\r\n")
+        value: bytes | str = row
         with contextlib.suppress(UnicodeEncodeError):
-            content = text.rstrip("\r\n").encode("utf-8", "surrogateescape")  # with invalid bytes as they were
-        return DeadLetter(content, reason=f"the row in line {self._line} is not valid: {reason}")
+            value = row.encode("utf-8", "surrogateescape")  # with invalid bytes as they were
+        return DeadLetter(value, reason=f"the row in line {self._line} is not valid: {reason}")
 
     def _row(self, cells: list[str]) -> bytes | DeadLetter | None:
         """Return cells as a row, or None if there are none, or if they name the columns."""

@@ -31,7 +31,6 @@ and keys with escapes such as ``\xe9``.
 from __future__ import annotations
 
 import codecs
-import itertools
 import math
 import os
 import time
@@ -61,6 +60,7 @@ ROTATED_S = 30.0
 _IDLE_S = 0.2
 """How long a `read` that finds nothing waits."""
 ROWS_AT_ONCE = 1000
+ROWS_BYTES_AT_ONCE = 1 << 20
 """Of CSV; few bytes of a file may make large rows."""
 _SHORT_S = 0.005
 """How long it waits where files are read, and their last lines not durable yet."""
@@ -282,10 +282,7 @@ class FileSource(Source):
             values[0] = _without_mark(values[0], encoding)
         if encoding:
             values = [line.decode(encoding, "replace") for line in values]
-        if text.too_long:
-            values += [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes")] * text.too_long
-            text.too_long = 0
-        return values
+        return values + self._too_long(text) if text.too_long else values
 
     def _rows(self, current: _Open, reader: CsvReader) -> list[Any]:
         """Return the next rows as JSON, and a dead letter for each that is not valid."""
@@ -296,13 +293,20 @@ class FileSource(Source):
             if is_first and lines:
                 _without_mark(lines[0], self._config.encoding)
             current.rows = reader.read(lines, is_last=text.is_at_end)
-        values: list[Any] = list(itertools.islice(current.rows, ROWS_AT_ONCE))
-        if len(values) < ROWS_AT_ONCE:
-            current.rows = None
-            if text.too_long:
-                values += [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes")] * text.too_long
-                text.too_long = 0
-        return values
+        values: list[Any] = []
+        size = 0
+        for value in current.rows:
+            values.append(value)
+            size += len(value) if isinstance(value, bytes) else 0
+            if len(values) >= ROWS_AT_ONCE or size >= ROWS_BYTES_AT_ONCE:
+                return values
+        current.rows = None
+        return values + self._too_long(text)
+
+    def _too_long(self, text: FileText) -> list[Any]:
+        """Return a dead letter for each line that was left out since the last call, as it was too long."""
+        count, text.too_long = text.too_long, 0
+        return [DeadLetter(b"", reason=f"a line has more than {LINE_BYTES_MAX} bytes") for _ in range(count)]
 
     def _as_records(self, path: Path, values: list[Any]) -> list[Record]:
         properties: dict[str, str] = {}
