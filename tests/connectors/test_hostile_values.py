@@ -147,7 +147,7 @@ def test_source_carries_hostile_values_or_makes_dead_letters_of_them(
     reading = Reading(lane)
     reading.go_on()
     with ThreadPoolExecutor(1) as feeder:
-        feeding = feeder.submit(lane.put, values)
+        feeding = feeder.submit(lane.put_hostile, values)
         wait_for(lambda: reading.go_on() >= len(values), f"{len(values)} values", 90)
         feeding.result()
     reading.direct.close()

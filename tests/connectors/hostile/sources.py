@@ -54,7 +54,7 @@ class SourceLane(SourceCase):
     def answers(self) -> Mapping[str, str]:
         return {}
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         """Put values into the other system; in a thread, while the source reads."""
         raise NotImplementedError
 
@@ -92,7 +92,7 @@ class FileLane(FileSourceCase, SourceLane):
     refused: ClassVar[Mapping[str, str]] = {OVERSIZED.name: "a line has more than"}
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         (self.directory / "whole").write_bytes(b"".join(one.payload + b"\n" for one in values))
         (self.directory / "whole").rename(self.files / "whole")
 
@@ -108,7 +108,7 @@ class CsvFileLane(FileSourceCase, _CellLane):
     def configs(self) -> dict[str, object]:
         return {**super().configs(), "format": "csv"}
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         (self.directory / "whole").write_bytes(csv_of(values))
         (self.directory / "whole").rename(self.files / "whole")
 
@@ -125,7 +125,7 @@ class JsonS3Lane(LocalS3SourceCase, SourceLane):
     def configs(self) -> dict[str, object]:
         return {**super().configs(), "format": "json"}
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         (self.path / "o ü").write_bytes(b"".join(one.payload + b"\n" for one in values))
 
 
@@ -135,7 +135,7 @@ class CsvS3Lane(LocalS3SourceCase, _CellLane):
     refused: ClassVar[Mapping[str, str]] = {**dict.fromkeys(_NOT_UTF8, "it is not UTF-8"), **_TOO_LARGE}
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         (self.path / "o ü").write_bytes(csv_of(values))
 
 
@@ -148,7 +148,7 @@ class JdbcPollSqliteLane(JdbcPollSqliteCase, _CellLane):
     refused: ClassVar[Mapping[str, str]] = {**dict.fromkeys(_NOT_UTF8, "surrogates not allowed"), **_TOO_LARGE}
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         with contextlib.closing(sqlite3.connect(self.directory / "rows.db", timeout=30)) as connection, connection:
             rows = [(one.number, one.payload) for one in values]
             connection.executemany("INSERT INTO polled (id, text) VALUES (?, CAST(? AS text))", rows)
@@ -161,7 +161,7 @@ class JdbcPollPostgresLane(JdbcPollPostgresCase, _CellLane):
     absent = _NOT_UTF8
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         self.feed([(one.number, one.payload.decode()) for one in values])
 
 
@@ -172,7 +172,7 @@ class JdbcPollMariaDbLane(JdbcPollMariaDbCase, _CellLane):
     absent = _NOT_UTF8
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         self.feed([(one.number, one.payload.decode()) for one in values])
 
 
@@ -183,7 +183,7 @@ class PostgresCdcLane(PostgresCdcCase, _CellLane):
     absent = _NOT_UTF8
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         self.feed([(one.number, one.payload.decode()) for one in values])
 
     def found(self, record: Record) -> object:
@@ -200,7 +200,7 @@ class HttpLane(HttpSourceCase, SourceLane):
     refused: ClassVar[Mapping[str, str]] = dict.fromkeys((*NOT_JSON, "10,000 deep"), "400") | {OVERSIZED.name: "413"}
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         self._answers: dict[str, str] = {}
         for one in values:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
@@ -218,7 +218,7 @@ class HttpLane(HttpSourceCase, SourceLane):
 class KafkaLane(KafkaSourceCase, SourceLane):
     """Records of Kafka."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.server_process.bootstrap_servers})
@@ -230,7 +230,7 @@ class KafkaLane(KafkaSourceCase, SourceLane):
 class MqttLane(MqttSourceCase, SourceLane):
     """Messages of MQTT."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         feeder = Client(self.server_process, "feeder", clean=True)
         for one in values:
             properties = Properties(PacketTypes.PUBLISH)
@@ -241,7 +241,7 @@ class MqttLane(MqttSourceCase, SourceLane):
 class NatsLane(NatsSourceCase, SourceLane):
     """Messages of a stream."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         async def publish(js: Any) -> None:
             for one in values:
                 await js.publish("in.1", one.payload)
@@ -252,7 +252,7 @@ class NatsLane(NatsSourceCase, SourceLane):
 class PulsarLane(PulsarSourceCase, SourceLane):
     """Messages of another cluster."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         client = self.client()
         producer = client.create_producer(self.topic)
         for one in values:
@@ -263,7 +263,7 @@ class PulsarLane(PulsarSourceCase, SourceLane):
 class RabbitLane(RabbitSourceCase, SourceLane):
     """Messages of a queue."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         with self.opened() as connection:
             channel = connection.channel()
             for one in values:
@@ -276,7 +276,7 @@ class RedisStreamsLane(RedisStreamsSourceCase, SourceLane):
     refused = _TOO_LARGE
     takes_oversized = True
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         with self.server_process.client() as client:
             for one in values:
                 client.xadd("in", {"value": one.payload})
@@ -285,7 +285,7 @@ class RedisStreamsLane(RedisStreamsSourceCase, SourceLane):
 class WebsocketLane(WebsocketSourceCase, SourceLane):
     """Binary messages."""
 
-    def put(self, values: Sequence[Hostile]) -> None:
+    def put_hostile(self, values: Sequence[Hostile]) -> None:
         with putting(self.url()) as connection:
             for one in values:
                 connection.send(one.payload)
