@@ -221,7 +221,7 @@ def test_csv_has_the_columns_of_all_rows_and_json_in_its_cells(tmp_path: Path) -
     sink.close()
     (made,) = names(tmp_path)
     with open(made, newline="", encoding="utf-8") as file:
-        assert list(csv.reader(file)) == [["a", "b", "c"], ['x,\n"y', "true", ""], ["", "1.5", '["ä"]']]
+        assert list(csv.reader(file)) == [["a", "b", "c"], ['x,\n"y', "true", ""], ["", "1.50", '["ä"]']]
 
 
 @pytest.mark.connectors
