@@ -257,7 +257,7 @@ def test_text_of_postgres_that_is_not_utf8_costs_that_row(opened: Opened) -> Non
         server.database = "bytes"  # type: ignore[misc]
         server.execute(
             "CREATE TABLE t (id integer PRIMARY KEY, v text)",
-            "INSERT INTO t VALUES (1, 'a'), (2, E'caf\\xe9'), (3, 'ü')",
+            "INSERT INTO t VALUES (1, 'a'), (2, E'caf\\xe9'), (3, E'\\xc3\\xbc')",
         )
         configs = {"url": server.jdbc_url, "userName": "postgres", "table": "t", "pollIntervalMs": 10}
         found = read(opened(JdbcPollSource(), configs | {"incrementingColumn": "id"}), 3)
