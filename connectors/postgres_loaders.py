@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 JSON_TYPES = frozenset((114, 3802, 199, 3807))
 """Numbers of the types json, jsonb, and arrays of these."""
-SETTINGS = ("SET client_encoding = 'UTF8'", "SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
+SETTINGS = ("SET datestyle = 'ISO'", "SET intervalstyle = 'postgres'")
 """Of a session whose texts are read by these."""
 _BETWEEN = re.compile(r" (?=\d)")
 """The space between day and time, and not the one before BC."""

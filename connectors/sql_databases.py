@@ -118,7 +118,10 @@ def make_engine(connector: str, url: str, user: str, password: str, *, writes: b
     kind = made.get_backend_name()
     if made.drivername == "postgresql+psycopg":
         need("jdbc", "psycopg", connector)
-        arguments = {"connect_timeout": CONNECT_S, "tcp_user_timeout": STATEMENT_S * 1000}
+        # Without the encoding, texts of a database of SQL_ASCII are bytes, which SQLAlchemy cannot take.
+        arguments = {
+            "connect_timeout": CONNECT_S, "tcp_user_timeout": STATEMENT_S * 1000, "client_encoding": "utf8"
+        }  # fmt: skip
     elif made.drivername == "mysql+pymysql":
         need("jdbc", "pymysql", connector)
         arguments = {"connect_timeout": CONNECT_S, "read_timeout": STATEMENT_S, "write_timeout": STATEMENT_S}
