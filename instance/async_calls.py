@@ -20,10 +20,9 @@ from typing import Any
 
 from ..api.serde import SerDe
 from ..client.consumers.received import ReceivedEntry
-from ..errors import StateUnavailable
 from ..state.values import Reading
 from ..tasks import TaskSet, awaited_elsewhere
-from .batch_call import BatchCall, Blame, Failure, decode
+from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, decode
 from .publish_request import PublishRequest
 from .state.session import StateSession
 from .stopping import InstanceStopping
@@ -74,7 +73,7 @@ class OneCall:
         self.tickets: list[Any] = []
         self.state: StateSession | None = None
 
-    def fail(self, error: Exception, blame: Blame = Blame.USER) -> None:
+    def fail(self, error: BaseException, blame: Blame = Blame.USER) -> None:
         """Take note that it has failed."""
         self.failure = Failure(self.position, error, blame)
         self.take_outputs()
@@ -122,7 +121,7 @@ class AsyncCall(BatchCall):
             made: called when a generator has made an output; awaited if that returns something.
 
         Raises:
-            BaseException: what ends the instance, such as SystemExit.
+            BaseException: the call was cancelled, or what it raised is not about its message alone.
         """
         _current.set(call)
         failures: list[Failure] = []
@@ -147,10 +146,12 @@ class AsyncCall(BatchCall):
                     self._encode_one(call, returned)
             if call.state is not None and self.session is not None:
                 _merge(call.state, self.session)
-        except StateUnavailable:
-            raise  # every message would fail for it
-        except Exception as raised:  # noqa: BLE001  whatever user code raises concerns its message only
-            error: Exception = raised
+        except (*NOT_OF_ONE_MESSAGE, asyncio.CancelledError):
+            raise
+        except BaseException as raised:  # see NOT_OF_ONE_MESSAGE
+            if isinstance(raised, GeneratorExit) and not _is_on_loop():
+                raise  # Python drops the coroutine with its closed loop
+            error: BaseException = raised
             if limit.expired():
                 error = TimeoutError(f"the call was cancelled after {self.limit_s:g} s, its limit (runTimeLimitMs)")
             call.fail(error)
@@ -165,6 +166,14 @@ class AsyncCall(BatchCall):
         if output is not None:
             call.outputs.append(output)
             call.size += len(output)
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def branch_of(session: StateSession) -> StateSession:
@@ -268,7 +277,7 @@ class CallRunner:
                 call.fail(RuntimeError("the call was cancelled by its own code"))
         except InstanceStopping:
             call.is_given_up = True
-        except BaseException as error:  # noqa: BLE001  SystemExit: the instance ends with it, not the loop
+        except BaseException as error:  # noqa: BLE001  the instance ends with it, not the loop
             self.fatal = self.fatal or error
             call.is_given_up = True
         call.is_over = True

@@ -23,7 +23,12 @@ from ..api.context import Context
 from ..api.serde import BatchSerDe, SerDe, takes_batches
 from ..errors import StateUnavailable
 from .state.session import StateSession
+from .stopping import InstanceStopping
 from .unit import Unit
+
+NOT_OF_ONE_MESSAGE = (StateUnavailable, InstanceStopping)
+"""What a call raises that every other message would fail for, too. Whatever else it raises fails its message only,
+SystemExit and KeyboardInterrupt included: they come from the function's code, as signals reach the main thread only."""
 
 
 class Blame(Enum):
@@ -43,7 +48,7 @@ class Failure:
     """
 
     position: int
-    error: Exception
+    error: BaseException
     blame: Blame
 
 
@@ -223,9 +228,9 @@ def _collect(
     while True:
         try:
             collected.extend(results)
-        except StateUnavailable:
-            raise  # every message would fail for it
-        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+        except NOT_OF_ONE_MESSAGE:
+            raise
+        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE
             failures.append(Failure(len(collected), error, blame))
             collected.append(None)
             if session is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..api.context import Context
 from ..api.serde import SerDe
-from ..errors import InvalidConfig, StateUnavailable
-from .batch_call import BatchCall, Blame, Failure, Place
+from ..errors import InvalidConfig
+from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Place
 
 
 class BatchPlace(Place):
@@ -93,9 +93,9 @@ class BatchFunctionCall(BatchCall):
         try:
             returned = self._function(part) if self._context is None else self._function(part, self._context)
             items = _items_of(returned, count)
-        except StateUnavailable:
-            raise  # every message would fail for it
-        except Exception as error:  # noqa: BLE001  whatever user code raises concerns the messages of its call
+        except NOT_OF_ONE_MESSAGE:
+            raise
+        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE; here of the messages of the call
             if self.session is not None:
                 self.session.undo()
             failures += [Failure(begin + index, error, Blame.USER) for index in range(count)]
@@ -104,8 +104,7 @@ class BatchFunctionCall(BatchCall):
             self.place.leave()
         for index, item in enumerate(items):
             if isinstance(item, BaseException):
-                failed = item if isinstance(item, Exception) else RuntimeError(f"{type(item).__name__}: {item}")
-                failures.append(Failure(begin + index, failed, Blame.USER))
+                failures.append(Failure(begin + index, item, Blame.USER))
                 items[index] = None
         return items
 

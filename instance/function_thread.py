@@ -171,7 +171,7 @@ class FunctionThread(threading.Thread):
                 self._at_hand = None
         except InstanceStopping:
             pass  # the entry at hand comes again
-        except BaseException as raised:  # noqa: BLE001  SystemExit of user code too: it ends the instance, with a reason
+        except BaseException as raised:  # noqa: BLE001  SystemExit of a task of user code too: it ends the instance, with a reason
             error = raised
         if close is not None:
             try:
@@ -308,7 +308,7 @@ class FunctionThread(threading.Thread):
 
     def all_failed(self, failures: Sequence[Failure], messages: Iterable[str]) -> list[str]:
         """Count and log the failures of messages, of which each is named; return their tracebacks."""
-        error: Exception | None = None
+        error: BaseException | None = None
         text, time_ms = "", now_ms()
         tracebacks: list[str] = []
         reports: list[str] = []

@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Any
 
 from ..api.serde import SerDe
-from ..errors import StateUnavailable
-from .batch_call import BatchCall, Blame, Failure, Results, decode
+from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Results, decode
 
 CHUNK = 100  # outputs that are taken at once where all are gathered
 GATHERED_MAX = 100_000
@@ -45,7 +44,7 @@ class RunningCall:
         """Take what the function has returned: an iterator, or something else that is its only output."""
         self._call = call
         self._iterator: Iterator[Any] = returned if isinstance(returned, Iterator) else iter((returned,))
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.is_over = False
 
     def take(self, count: int) -> list[bytes]:
@@ -54,9 +53,9 @@ class RunningCall:
         try:
             yielded.extend(islice(self._iterator, count))
             self.is_over = len(yielded) < count
-        except StateUnavailable:
-            raise  # every message would fail for it
-        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+        except NOT_OF_ONE_MESSAGE:
+            raise
+        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE
             self.fail(error)
         failures: list[Failure] = []
         encoded = self._call.encode(yielded, failures)
@@ -67,7 +66,7 @@ class RunningCall:
             self.close()
         return [output for output in encoded if output is not None]
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Take note that it has failed; there is no more to take."""
         self.error = error
         self.is_over = True
@@ -75,7 +74,7 @@ class RunningCall:
     def close(self) -> None:
         """End the function where it is, as `generator.close` does; what it raises then is lost."""
         self.is_over = True
-        with suppress(Exception):
+        with suppress(BaseException):
             getattr(self._iterator, "close", _nothing)()
 
 
@@ -90,7 +89,9 @@ class GeneratorCall(BatchCall):
         """Call the function on a value; one that only returns an iterator runs, and may fail, before any is taken."""
         try:
             returned = self._function(value) if self._context is None else self._function(value, self._context)
-        except Exception as error:  # noqa: BLE001  whatever user code raises concerns its message only
+        except NOT_OF_ONE_MESSAGE:
+            raise
+        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE
             failed = RunningCall(self, ())
             failed.fail(error)
             return failed
@@ -124,7 +125,7 @@ class GeneratorCall(BatchCall):
             size += sum(map(len, made))
         return Results(outputs, failures, counts)
 
-    def _gather(self, value: Any, made: list[bytes], count_max: int, bytes_max: int) -> Exception | None:
+    def _gather(self, value: Any, made: list[bytes], count_max: int, bytes_max: int) -> BaseException | None:
         """Add all outputs of a message to ``made``; return why it failed, or None."""
         size = 0
         running = self.begin(value)

@@ -170,18 +170,32 @@ async def test_a_call_that_raises_or_is_cancelled_comes_again(make_spec: MakeSpe
     assert any("cancelled by its own code" in text for text in latest)
 
 
-@pytest.mark.parametrize("guarantee", [LEAST, EXACT])
-async def test_sys_exit_in_a_call_ends_the_instance_with_the_reason(make_spec: MakeSpec, guarantee: int) -> None:
+async def test_sys_exit_in_a_call_fails_its_message_only(make_spec: MakeSpec) -> None:
     async def process(text: str) -> str:
         await asyncio.sleep(0)
         if text == "m4":
             sys.exit("enough")
-        await asyncio.sleep(3600 if text == "m3" else 0)
+        return text
+
+    source, sink = ListInput(IN, BATCHES), ListOutput()
+    async with running(make_spec(LEAST), process, source, sink) as pipeline:
+        await until(lambda: len(sink.messages) == len(MESSAGES) - 1)
+        await until(lambda: pipeline.stats.total.user_exceptions >= 1)
+        (text,) = {one.exceptionString for one in pipeline.stats.status().latestUserExceptions}
+    assert "SystemExit: enough" in text
+    assert b"m4" not in sink.messages
+
+
+async def test_sys_exit_in_a_call_of_an_exact_function_ends_the_instance_with_the_reason(make_spec: MakeSpec) -> None:
+    async def process(text: str) -> str:
+        await asyncio.sleep(0)
+        if text == "m4":
+            sys.exit("enough")
         return text
 
     source, sink = ListInput(IN, BATCHES), ListOutput()
     with pytest.raises(AssertionError, match="enough"):
-        async with running(make_spec(guarantee), process, source, sink) as pipeline:
+        async with running(make_spec(EXACT), process, source, sink) as pipeline:
             await asyncio.wait_for(asyncio.shield(pipeline.core.ended), 30)
     assert b"m4" not in sink.messages
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from magnetar.api import IdentitySerDe, SerDe
 from magnetar.instance.batch_call import BatchCall, Blame
+from magnetar.instance.stopping import InstanceStopping
 
 IDENTITY = IdentitySerDe()
 
@@ -65,11 +67,23 @@ def test_stop_iteration_fails_its_message_only() -> None:
     assert "StopIteration" in str(results.failures[0].error)
 
 
-def test_system_exit_ends_the_run() -> None:
-    def leave(_: object) -> None:
-        raise SystemExit(3)
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_exceptions_that_end_a_program_fail_their_message_only(kind: type[BaseException]) -> None:
+    def leave(value: int) -> int:
+        if value == 2:
+            raise kind("so")
+        return value
 
-    with pytest.raises(SystemExit):
+    results = BatchCall(leave, None, IDENTITY).run([b"1", b"2", b"3"], IDENTITY)
+    assert results.outputs == [b"1", None, b"3"]
+    assert [(failure.position, type(failure.error)) for failure in results.failures] == [(1, kind)]
+
+
+def test_a_stopping_instance_is_not_a_failure_of_the_message() -> None:
+    def leave(_: object) -> None:
+        raise InstanceStopping
+
+    with pytest.raises(InstanceStopping):
         BatchCall(leave, None, IDENTITY).run([b"x"], IDENTITY)
 
 

@@ -106,7 +106,6 @@ async def neighbour_is_unharmed(worker: Worker) -> AsyncIterator[None]:
 
 ENDS = {
     "exit": ("import os; os._exit(7)", "exit code 7"),
-    "sys.exit": ("import sys; sys.exit('so')", "sys.exit('so')"),
     "exit in a process pool's child": (
         "import multiprocessing as m; p = m.get_context('fork').Process(target=lambda: 1); p.start(); p.join();"
         " import os; os._exit(p.exitcode + 9)",
