@@ -35,6 +35,8 @@ def arrange(calls: Calls, loaded: LoadedFunction, maker: Maker, spec: InstanceSp
     limit = async_calls_max(spec, loaded.kind)
     if loaded.kind is Kind.GENERATOR and isinstance(maker, PieceMaker):
         calls.process = StreamMaker(maker).process
+    if isinstance(maker, PieceMaker) and maker.careful is not None:
+        maker.careful.open()
     if not loaded.kind.is_async:
         return
     assert loaded.loop is not None

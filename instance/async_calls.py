@@ -15,8 +15,9 @@ import inspect
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from ..api.serde import SerDe
 from ..client.consumers.received import ReceivedEntry
@@ -201,6 +202,21 @@ def _merge(branch: StateSession, session: StateSession) -> None:
         raise
 
 
+class CallRecorder(Protocol):
+    """Records calls after the process has ended during one; see `deaths.careful.CarefulCalls`."""
+
+    is_on: bool
+
+    def is_alone(self, unit: Unit, position: int) -> bool:
+        """Return whether the message at a position is to be in flight alone."""
+
+    def given_up(self, unit: Unit, position: int) -> Exception | None:
+        """Return why the message at a position is not called any more, None if it is."""
+
+    def in_flight(self, unit: Unit, position: int, end: int) -> AbstractContextManager[None]:
+        """Record that messages are in flight."""
+
+
 class CallRunner:
     """Runs calls on the event loop of the function's thread; used there only.
 
@@ -215,6 +231,7 @@ class CallRunner:
         ended: Callable[[OneCall], None],
         made: Callable[[OneCall], Any] = lambda call: None,
         skips: Callable[[OneCall], bool] = lambda call: False,
+        careful: CallRecorder | None = None,
     ) -> None:
         """Prepare.
 
@@ -224,6 +241,7 @@ class CallRunner:
             ended: told of each call when it has ended.
             made: see `AsyncCall.process`.
             skips: whether a call ends without a result, as it begins.
+            careful: records calls after the process has ended during one; None if that is not counted.
         """
         self.fatal: BaseException | None = None
         self._call = call
@@ -231,6 +249,8 @@ class CallRunner:
         self._ended = ended
         self._made = made
         self._skips = skips
+        self._careful = careful
+        self._alone: OneCall | None = None  # the call beside which no other runs
         self._ready: deque[OneCall] = deque()
         self._behind: dict[object, deque[OneCall]] = {}  # by the key of a call that is ready or runs
         self._owned = TaskSet("async calls")
@@ -251,8 +271,18 @@ class CallRunner:
     def start(self) -> None:
         """Start what may be started."""
         while self._ready and len(self._tasks) < self._limit and not self._is_paused and not self._is_ending:
+            if self._careful is not None and self._careful.is_on and not self._has_room(self._careful):
+                return
             call = self._ready.popleft()
             self._tasks.add(self._owned.start(self._run(call), "call", awaited_elsewhere))
+
+    def _has_room(self, careful: CallRecorder) -> bool:
+        """Return whether the next call may run beside those that run."""
+        call = self._ready[0]
+        if self._alone is None and careful.is_alone(call.unit, call.position) and not self._tasks:
+            self._alone = call
+            return True
+        return self._alone is None and not careful.is_alone(call.unit, call.position)
 
     @property
     def is_busy(self) -> bool:
@@ -265,11 +295,21 @@ class CallRunner:
         if not is_paused:
             self.start()
 
+    async def _process(self, call: OneCall) -> None:
+        careful = self._careful
+        if careful is None or not careful.is_on:
+            await self._call.process(call, self._made)
+        elif (error := careful.given_up(call.unit, call.position)) is not None:
+            call.fail(error)
+        else:
+            with careful.in_flight(call.unit, call.position, call.position + 1):
+                await self._call.process(call, self._made)
+
     async def _run(self, call: OneCall) -> None:
         try:
             call.is_skipped = self._skips(call)
             if not call.is_skipped:
-                await self._call.process(call, self._made)
+                await self._process(call)
         except asyncio.CancelledError:
             if self._is_ending:
                 call.is_given_up = True
@@ -284,6 +324,8 @@ class CallRunner:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.discard(task)  # before the next one starts
+        if self._alone is call:
+            self._alone = None
         if call.key is not None:
             behind = self._behind[call.key]
             if behind:

@@ -16,6 +16,7 @@ from .logs.file import InstanceLog
 from .ports import Endpoints
 from .spec import InstanceSpec
 from .stats import InstanceStats, encodable, format_error, now_ms, reason_of
+from .turns import Turns
 
 
 class Mailbox:
@@ -67,6 +68,9 @@ class InstanceCore:
         opening: what is being opened, for the reason if that fails.
         is_broken: whether something failed that what follows depends on.
         thread_id: of the function's thread, once it has begun.
+        turns: of the functions that share the process; None if it is the instance's own.
+        call_died: told why the instance ends, if that is because of the call in flight.
+        is_abandoned: whether the function did not return when it was told to stop.
     """
 
     def __init__(
@@ -76,8 +80,12 @@ class InstanceCore:
         endpoints: Endpoints,
         instance_log: InstanceLog,
         guard: Guard | None,
+        turns: Turns | None = None,
     ) -> None:
         """Prepare, on the client's event loop."""
+        self.turns = turns
+        self.is_abandoned = False
+        self.call_died: Callable[[str], object] = str
         self.spec = spec
         self.client = client
         self.endpoints = endpoints

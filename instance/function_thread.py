@@ -277,18 +277,27 @@ class FunctionThread(threading.Thread):
             yield from calls.steps(self, source, unit)
             return
         count, position = len(unit), 0
-        context, batch_call = calls.context, calls.batch_call
         while position < count and not self.is_stopping:
-            began_s = time.perf_counter()
-            end = min(position + (batch_call.step or self._step), count)
-            messages = unit.messages if end - position == count else unit.messages[position:end]
-            if context is not None:
-                context.enter(batch_call.place, unit, position)
-            follow(source.serde, unit, position)
-            batch_call.follow(unit, position)
-            results = batch_call.run(messages, source.serde)
-            yield position, results, time.perf_counter() - began_s
+            end = min(position + self.step_of(calls), count)
+            results, busy_s = self.call(calls, source, unit, position, end)
+            yield position, results, busy_s
             position = end
+
+    def step_of(self, calls: Calls) -> int:
+        """Return how many messages the next step is to have."""
+        return calls.batch_call.step or self._step
+
+    def call(self, calls: Calls, source: Source, unit: Unit, position: int, end: int) -> tuple[Results, float]:
+        """Call the function on the messages from a position to before ``end``; return how many seconds it took, too."""
+        began_s = time.perf_counter()
+        context, batch_call = calls.context, calls.batch_call
+        messages = unit.messages if end - position == len(unit) else unit.messages[position:end]
+        if context is not None:
+            context.enter(batch_call.place, unit, position)
+        follow(source.serde, unit, position)
+        batch_call.follow(unit, position)
+        results = batch_call.run(messages, source.serde)
+        return results, time.perf_counter() - began_s
 
     def count(self, results: Results, busy_s: float) -> None:
         """Count a step, and plan the next one: steps grow slowly and shrink at once."""

@@ -48,6 +48,7 @@ from .secrets import secrets_of
 from .spec import InstanceSpec
 from .stats import reason_of
 from .tracing.opening import OpenTracing, open_tracing, tell_untraced
+from .turns import Turns
 from .values.endpoints import SchemaEndpoints, has_schemas
 from .values.loading import Values, load_values
 
@@ -85,6 +86,7 @@ class Pipeline:
         home: Home,
         instance_log: InstanceLog,
         endpoints: Endpoints | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Prepare, on the client's event loop.
 
@@ -94,6 +96,7 @@ class Pipeline:
             home: where the function is imported.
             instance_log: takes what the instance has to say; not closed here.
             endpoints: opens inputs and outputs; the client if there are no others than topics.
+            turns: of the functions that share the process; None if it is the instance's own.
         """
         self.is_running = False
         self.abandoned = False
@@ -105,7 +108,7 @@ class Pipeline:
         self._schemas: SchemaEndpoints | None = None
         if endpoints is None and has_schemas(spec.details):
             endpoints = self._schemas = SchemaEndpoints(client)
-        self.core = InstanceCore(spec, client, endpoints or client, instance_log, self._lock.guard)
+        self.core = InstanceCore(spec, client, endpoints or client, instance_log, self._lock.guard, turns)
         self.stats = self.core.stats
         self.stats.trouble = self._trouble
         self.settlement = settlement_of(self.core)
@@ -181,7 +184,12 @@ class Pipeline:
         """Return what ends the instance when a message takes longer than its limit."""
         call = self._calls.result().batch_call
         watched: Watched = self._watch if isinstance(call, AsyncCall) else call.place
-        return RunTimeLimit(limit_s, watched, lambda: self.core.thread_id, self.core.end)
+
+        def end(reason: str) -> None:
+            self.core.call_died(f"a call took longer than {limit_s:g} s, its limit (runTimeLimitMs)")
+            self.core.end(reason)
+
+        return RunTimeLimit(limit_s, watched, lambda: self.core.thread_id, end)
 
     def status(self) -> FunctionStatus:
         """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
@@ -210,7 +218,7 @@ class Pipeline:
         self._request_stop()
         await tasks.close()  # from here on nobody puts anything into the inbox
         if not await within(self.grace_s, self._thread_ended.wait()):
-            self.abandoned = True
+            self.abandoned = self.core.is_abandoned = True
             return
         with contextlib.suppress(MagnetarError):  # of an input that has failed: nothing can be sent
             await within(SETTLE_S, self.settlement.settle(self._thread.unprocessed()))

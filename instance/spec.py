@@ -57,6 +57,7 @@ class InstanceSpec(Environment):
         libraries: directory of the package's installed requirements; None if it has none.
         user: whom its process runs as; None for the worker's own user.
         home: the directory of that user for this process, new with each; None without a user.
+        died_of: how the process before ended, if it ended by itself; else empty.
     """
 
     metadata: FunctionMetaData
@@ -68,6 +69,7 @@ class InstanceSpec(Environment):
     libraries: Path | None = None
     user: SystemUser | None = None
     home: Path | None = None
+    died_of: str = ""
 
     @property
     def details(self) -> FunctionDetails:

@@ -14,3 +14,7 @@ class InstanceStopping(BaseException):
 
 class PoisonMessage(MagnetarError):
     """A message that the function cannot process, and that may not be left out; the instance stops at it."""
+
+
+class ProcessEnded(MagnetarError):
+    """The process ended while the function worked on a message, as often as the message may be tried."""

@@ -26,6 +26,9 @@ class Instance(Protocol):
     def leftover(self) -> str:
         """Return what of an ended instance could not be ended, in one line; empty if nothing."""
 
+    def death(self) -> str:
+        """Return how the process of an ended instance ended, if it ended by itself; empty for any other end."""
+
     async def wait(self) -> str:
         """Return why the instance ended, with a traceback where there is one; empty if it was stopped.
 

@@ -266,6 +266,7 @@ class RuntimeManager:
             last_words=run.with_name(f"{run.name}.txt") if user is None else run / "words",
             user=user,
             home=None if user is None else run,
+            died_of=supervisor.death,
             **{
                 **{field.name: getattr(environment, field.name) for field in fields(Environment)},
                 "state_url": environment.state_url_of(metadata),

@@ -36,6 +36,7 @@ class Supervisor:
     Attributes:
         leftovers: what earlier runs left behind that could not be ended; shown in status.
         installed: the requirements that this run uses; released when it has ended.
+        death: how the last process that ended by itself did so; empty if none has since the last restart by hand.
         waits_for: what holds its start up, shown in status unless it has failed before; empty if nothing does.
     """
 
@@ -58,6 +59,7 @@ class Supervisor:
         """
         self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
         self.installed: Installed | None = None
+        self.death = ""
         self.waits_for = ""
         self._key = key
         self._start = start
@@ -118,7 +120,9 @@ class Supervisor:
             if self._is_stopping:
                 # The order to stop came while it was being started, and found nothing to stop.
                 await instance.stop(self._grace_s)
-            return await instance.wait()
+            reason = await instance.wait()
+            self.death = "" if self._is_restarting else instance.death() or self.death
+            return reason
         except (MagnetarError, OSError) as error:
             return f"{type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001  one instance's trouble, ours or its runtime's, ends no other

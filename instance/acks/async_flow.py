@@ -28,6 +28,7 @@ from ..loop_watch import LoopWatch
 from ..publish_request import MESSAGE_BYTES_MAX
 from ..stats import now_ms
 from ..unit import Unit
+from .dead_letters import text_of
 from .pieces import (
     UNIT_BYTES_MAX,
     UNIT_MESSAGES_MAX,
@@ -144,7 +145,12 @@ class AsyncFlow:
             BaseException: what a call raised to end the instance.
         """
         self._thread = thread
-        self._loop.run_until_complete(self._serve())
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:  # of a task that the function has started, past all calls
+            if self._maker.careful is not None:  # before `close` cancels the calls in flight
+                self._maker.careful.died(f"a task of the function raised {text_of(error)}")
+            raise
         if self._runner.fatal is not None:
             raise self._runner.fatal
 
@@ -155,7 +161,8 @@ class AsyncFlow:
     async def _serve(self) -> None:
         thread = self._thread
         call = cast(AsyncCall, self._calls.batch_call)
-        self._runner = CallRunner(call, self._limit, self._call_ended, self._output_made, self._is_void)
+        careful = self._maker.careful
+        self._runner = CallRunner(call, self._limit, self._call_ended, self._output_made, self._is_void, careful)
         self._maker.keeps = self.keeps
         with self._watch.watching(self._loop):
             while not thread.is_stopping and self._runner.fatal is None:

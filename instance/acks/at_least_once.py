@@ -74,6 +74,7 @@ class AtLeastOnce:
         if self._failed is not None:
             self.maker.keeps_reasons = True
             self.maker.in_place = self._failed.in_place
+            self.maker.careful = self._failed.careful
         self._process: Callable[[Item], None]
         self._is_closing = False
         self._in_flight = 0
@@ -96,6 +97,8 @@ class AtLeastOnce:
     async def open(self, calls: Calls) -> None:
         """See `ports.Settlement`."""
         core, spec = self._core, self._core.spec
+        if self._failed is not None:
+            self._failed.open()
         if self._failed is not None and (calls.process is not None or calls.produce is not None):
             self.maker.in_place = self._failed.in_place = None  # their messages are not called by the maker's steps
         if calls.has_output:

@@ -6,6 +6,7 @@ if there is none; it is acknowledged when the letter is durable, and its entry i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from functools import partial
@@ -16,6 +17,7 @@ from ...wire import ack_set
 from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETTERS_SUFFIX, TRACEBACK, TRIES
 from ...wire.functions_pb2 import FunctionDetails
 from ..core import InstanceCore
+from ..deaths.careful import CarefulCalls
 from ..endpoint_settings import acks_first, subscription_of
 from ..gate import runs_within
 from ..output_headers import message_id_of
@@ -36,6 +38,7 @@ class FailedMessages:
 
     Attributes:
         in_place: tries messages again before those behind them; None if they are asked for again.
+        careful: records calls after the process has ended during one; None if nothing comes again.
     """
 
     def __init__(self, core: InstanceCore, rules: RetryRules, held: HeldEntries) -> None:
@@ -51,7 +54,8 @@ class FailedMessages:
         self._held = held
         self._tries = Tries()
         self._is_acknowledged = acks_first(core.spec)
-        self.in_place = TriesInPlace(rules) if rules.retries and not self._is_acknowledged else None
+        self.careful = None if self._is_acknowledged else CarefulCalls(core, rules.retries)
+        self.in_place = TriesInPlace(rules, self.careful) if rules.retries and self.careful is not None else None
         self._box: LetterBox | None = None
         topic = core.spec.details.retryDetails.deadLetterTopic
         if topic:
@@ -65,6 +69,12 @@ class FailedMessages:
         details = core.spec.details
         rules = rules_of(details)
         return cls(core, rules, held) if rules is not None and details.componentType != FunctionDetails.SINK else None
+
+    def open(self) -> None:
+        """Take over how often messages have ended the process, once the function is loaded."""
+        if self.careful is not None:
+            for (topic, ledger, entry, index), count in self.careful.tried().items():
+                self._tries.expect((topic, ledger, entry), index, count)
 
     def take(self, opened: Input, unit: Unit) -> None:
         """Decide what becomes of a unit that is settled, and let go of its entries."""
@@ -165,6 +175,8 @@ class FailedMessages:
 
     async def close(self) -> None:
         """Give up what is not stored yet."""
+        if self.careful is not None:
+            await asyncio.to_thread(self.careful.close, is_abandoned=self._core.is_abandoned)
         if self._box is not None:
             await self._box.close()
 

@@ -18,6 +18,7 @@ from ...client.consumers.received import ReceivedEntry
 from ...client.producers.outgoing import OutgoingEntry, encode_entry
 from ...errors import ProtocolError
 from ..batch_call import Blame, Failure, Results
+from ..deaths.careful import CarefulCalls
 from ..endpoint_settings import OutputBounds
 from ..function_thread import Calls, FunctionThread, Source, collect
 from ..gate import Gate, runs_within
@@ -124,6 +125,7 @@ class PieceMaker:
         state: the function's table; None if it has no context or there is no state store.
         keeps_reasons: whether units say why messages of theirs failed.
         in_place: tries messages again before those behind them are processed; None if none is.
+        careful: records calls after the process has ended during one; None if that is not counted.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class PieceMaker:
         self.state: StateLink | None = None
         self.keeps_reasons = False
         self.in_place: TriesInPlace | None = None
+        self.careful: CarefulCalls | None = None
         self._ship_piece = ship
         self._drop = drop
 
@@ -164,7 +167,12 @@ class PieceMaker:
         building = Building(0, time.perf_counter(), made)
         state, end = self.state, 0
         in_place = self.in_place if self.in_place is not None and self.in_place.concerns(unit) else None
-        steps = thread.steps(calls, source, unit) if in_place is None else in_place.steps(thread, calls, source, unit)
+        if in_place is not None:
+            steps = in_place.steps(thread, calls, source, unit)
+        elif self.careful is not None and self.careful.is_on:
+            steps = self.careful.steps(thread, calls, source, unit)
+        else:
+            steps = thread.steps(calls, source, unit)
         for position, results, busy_s in steps:
             end = position + results.messages
             self._take_results(thread, calls, unit, position, results, building)

@@ -9,18 +9,19 @@ behind it waits (`TriesInPlace`); so it is where nothing can come again, on a to
 
 from __future__ import annotations
 
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from ...client.consumers.received import ReceivedEntry
 from ...wire.functions_pb2 import SHARED, FunctionDetails
 from ..batch_call import Results
+from ..deaths.careful import CarefulCalls, failed
 from ..function_thread import Calls, FunctionThread, Source
 from ..unit import Position, Unit
-from ..values.writers import follow
 
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 30.0
@@ -106,6 +107,12 @@ class Tries:
             del self._known[next(iter(self._known))]
         return known.failures
 
+    def expect(self, position: Position, index: int, failures: int) -> None:
+        """Begin with a number of failures of a message that an earlier run of this instance has counted."""
+        # Counted by itself, so what the broker has counted meanwhile is not added.
+        known = self._known.setdefault(position, _Known(sys.maxsize))
+        known.failures[index] = failures
+
     def forget(self, position: Position) -> None:
         """Forget an entry that is done."""
         self._known.pop(position, None)
@@ -114,9 +121,15 @@ class Tries:
 class TriesInPlace:
     """Tries failing messages again before those behind them, on the function's thread."""
 
-    def __init__(self, rules: RetryRules) -> None:
-        """Prepare."""
+    def __init__(self, rules: RetryRules, careful: CarefulCalls) -> None:
+        """Prepare.
+
+        Args:
+            rules: how often messages are tried.
+            careful: records calls.
+        """
         self._rules = rules
+        self._careful = careful
         self._stopped = threading.Event()
 
     def concerns(self, unit: Unit) -> bool:
@@ -137,19 +150,17 @@ class TriesInPlace:
         calls: Calls,
         source: Source,
         unit: Unit,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> Iterator[tuple[int, Results, float]]:
         """Call the function as `FunctionThread.steps`, one message at a time; the last try of each is what counts."""
+        careful = self._careful
         for position in range(len(unit)):
-            failures = 0
+            if careful.is_on and (error := careful.given_up(unit, position)) is not None:
+                yield position, failed(error), 0.0
+                continue
+            failures = careful.tries(unit, position)
             while not thread.is_stopping:
-                began_s = clock()
-                if calls.context is not None:
-                    calls.context.enter(calls.batch_call.place, unit, position)
-                follow(source.serde, unit, position)
-                calls.batch_call.follow(unit, position)
-                results = calls.batch_call.run(unit.messages[position : position + 1], source.serde)
-                busy_s = clock() - began_s
+                call = partial(careful.call, thread) if careful.is_on else thread.call
+                results, busy_s = call(calls, source, unit, position, position + 1)
                 if not results.failures or failures >= self._rules.retries:
                     yield position, results, busy_s
                     break

@@ -109,6 +109,16 @@ class _Stream:
 
     def _process(self, position: int) -> bool:
         """Call the function on one message; return False if the thread must stop before it has ended."""
+        careful = self._maker.careful
+        if careful is None or not careful.is_on:
+            return self._call_with(position)
+        if (error := careful.given_up(self._unit, position)) is not None:
+            self._fail(position, Failure(0, error, Blame.USER))
+            return True
+        with careful.in_flight(self._unit, position, position + 1):
+            return self._call_with(position)
+
+    def _call_with(self, position: int) -> bool:
         failures: list[Failure] = []
         follow(self._source.serde, self._unit, position)
         (value,) = decode(self._unit.messages[position : position + 1], self._source.serde, failures)

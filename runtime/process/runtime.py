@@ -84,6 +84,7 @@ class ProcessInstance:
         self.discard: Callable[[Path], None] = remove_tree
         self._is_stopping = False
         self._verdict = ""
+        self._death = ""
         self._liveness = Liveness(check_s, time.monotonic())
         self._tasks = TaskSet(f"instance {spec.key}")
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -163,6 +164,9 @@ class ProcessInstance:
     def leftover(self) -> str:  # noqa: D102
         return ""  # a process always ends
 
+    def death(self) -> str:  # noqa: D102
+        return self._death
+
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._ended)
 
@@ -184,9 +188,10 @@ class ProcessInstance:
             said = self.files.rest()
         if said:
             self._keep_said(said)
+        decided = verdict or self._verdict
+        self._death = "" if self._is_stopping else decided or f"the process {how_it_ended(code)}"
         if code == 0:
             return ""
-        decided = verdict or self._verdict
         if decided:
             return decided
         with contextlib.suppress(OSError):
@@ -194,6 +199,7 @@ class ProcessInstance:
                 text = file.read(LAST_WORDS_BYTES_MAX).decode("utf-8", "replace")
             self.spec.last_words.unlink()
             if text:
+                self._death = ""
                 return text
         end = tail(self.spec.log_file, LOG_LINES_OF_A_CRASH) if code != -signal.SIGKILL else ""
         return f"the instance's process {how_it_ended(code)}" + (f"; the end of its log:\n{end}" if end else "")

@@ -399,5 +399,8 @@ class SparkInstance:
     def leftover(self) -> str:  # noqa: D102  documented in interface.Instance
         return ""  # what does not stop is ended with the host
 
+    def death(self) -> str:  # noqa: D102
+        return ""  # Spark counts the attempts of its tasks
+
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._ended)

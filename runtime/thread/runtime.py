@@ -25,6 +25,7 @@ from ...instance.logs.file import InstanceLog, LogHandler, LogStream
 from ...instance.pipeline import Pipeline, has_connector, import_connectors
 from ...instance.spec import InstanceSpec
 from ...instance.stats import reason_of
+from ...instance.turns import Turns
 from ...security.credentials.client_security import ClientSecurity
 from ...tasks import TaskSet, awaited_elsewhere
 from ...wire.functions_pb2 import FunctionStatus, MetricsData
@@ -81,13 +82,13 @@ class ThreadInstance:
     """One thread."""
 
     def __init__(
-        self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, release: Callable[[], None]
+        self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, turns: Turns, release: Callable[[], None]
     ) -> None:
         """Start it; ``release`` is called once the client is not needed any more."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         home = ThreadHome(spec, self._log, router)
-        self._pipeline = Pipeline(spec, client, home, self._log)
+        self._pipeline = Pipeline(spec, client, home, self._log, turns=turns)
         self._tasks = TaskSet(f"instance {spec.key}")
         self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
         self._running.add_done_callback(lambda _: release())
@@ -126,6 +127,9 @@ class ThreadInstance:
             " abandoned; what it puts out is discarded, what it uses is the worker's until that is restarted"
         )
 
+    def death(self) -> str:  # noqa: D102
+        return ""  # the worker's process would be gone
+
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._running)
 
@@ -147,6 +151,7 @@ class ThreadRuntime:
         self._clients: dict[ClientSecurity, _SharedClient] = {}
         self._is_installed = False
         self._router = OutputRouter()
+        self._turns = Turns()
         self._tasks = TaskSet("thread instances")
         self._is_closed = False
 
@@ -170,7 +175,7 @@ class ThreadRuntime:
             client = AsyncClient(self._service_url, config, admin_url=spec.admin_url)
             shared = self._clients[spec.security] = _SharedClient(client)
         shared.users += 1
-        return ThreadInstance(spec, shared.client, self._router, partial(self._release, spec.security))
+        return ThreadInstance(spec, shared.client, self._router, self._turns, partial(self._release, spec.security))
 
     def _release(self, security: ClientSecurity) -> None:
         """Note that an instance has ended; a client that none uses is closed, but for one that shows nothing."""

@@ -163,6 +163,9 @@ class SimulatedInstance:
         """End it in the middle of whatever it does."""
         self._work.cancel()
 
+    def death(self) -> str:
+        return ""
+
     def leftover(self) -> str:
         return ""
 

@@ -40,6 +40,9 @@ class Slow:
     async def stop(self, grace_s: float) -> None:
         self._is_told.set()
 
+    def death(self) -> str:
+        return ""
+
     def leftover(self) -> str:
         return ""
 

@@ -1,0 +1,170 @@
+"""The file beside an instance's log that outlives its process: the record of its deaths, and the calls in flight.
+
+The first line is the record. While calls are recorded, a line is appended as each begins and as it ends. The file is
+not synchronised: it has to outlive the process, not the machine. An instance that is stopped removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..logs.file import open_log
+from .record import Call, DeathRecord, Range, from_json, range_of
+
+SIZE_MAX = 1024 * 1024
+"""Beyond, the file is written anew with what is in flight."""
+_READ_MAX = 16 * SIZE_MAX
+
+
+class Found(NamedTuple):
+    """What an earlier run has left.
+
+    Attributes:
+        record: of the deaths before.
+        calls: what was in flight; None if that was not recorded.
+        reason: why it ended, if the run itself wrote that down, else empty.
+    """
+
+    record: DeathRecord
+    calls: list[Call] | None
+    reason: str
+
+
+class CallJournal:
+    """Writes the file; calls may begin and end on one thread, and the file may be closed on another."""
+
+    def __init__(self, path: Path) -> None:
+        """Prepare; nothing is read or written yet."""
+        self._path = path
+        self._file = -1
+        self._size = 0
+        self._is_recording = False
+        self._record = DeathRecord()
+        self._open: dict[int, str] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def read(self) -> Found | None:
+        """Return what an earlier run has left, None if it has left nothing.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            with open(open_log(self._path, os.O_RDONLY), "rb") as file:
+                lines = file.read(_READ_MAX).decode("utf-8", "replace").split("\n")
+        except FileNotFoundError:
+            return None
+        return _found(lines)
+
+    def start(self, record: DeathRecord, *, is_recording: bool) -> None:
+        """Write the file anew.
+
+        Args:
+            record: of the deaths so far.
+            is_recording: whether calls follow.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with self._lock:
+            self._record, self._is_recording = record, is_recording
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        new = self._path.with_name(f"{self._path.name}.new")
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        self._file = open_log(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        lines = [self._record.to_json(), *(['"recording"'] if self._is_recording else ()), *self._open.values()]
+        self._size = os.write(self._file, "".join(f"{line}\n" for line in lines).encode())
+        new.replace(self._path)
+
+    def begin(self, ranges: Sequence[Range], *, is_alone: bool) -> int:
+        """Note that a call begins, and return its number."""
+        with self._lock:
+            self._number += 1
+            self._note(self._number, ranges, is_alone)
+            return self._number
+
+    def change(self, number: int, ranges: Sequence[Range], *, is_alone: bool) -> None:
+        """Note that a call which has begun is alone, or is not any more."""
+        with self._lock:
+            if number in self._open:
+                self._note(number, ranges, is_alone)
+
+    def _note(self, number: int, ranges: Sequence[Range], is_alone: bool) -> None:
+        self._open[number] = json.dumps(["+", number, is_alone, ranges])
+        self._append(self._open[number])
+
+    def end(self, number: int) -> None:
+        """Note that a call has ended."""
+        with self._lock:
+            if self._open.pop(number, None) is not None:
+                self._append(f'["-", {number}]')
+
+    def died(self, reason: str) -> None:
+        """Write down why the instance ends with what is in flight; nothing changes that afterwards."""
+        with self._lock:
+            self._append(json.dumps(["died", reason]))
+            self._leave()
+
+    def _append(self, line: str) -> None:
+        if self._file < 0:
+            return
+        with contextlib.suppress(OSError):  # on a full disk the next death is charged to no message
+            self._size += os.write(self._file, f"{line}\n".encode())
+            if self._size > SIZE_MAX:
+                self._rewrite()
+
+    def stop(self) -> None:
+        """Remove the file, or keep the record alone where it has something to tell."""
+        with self._lock:
+            if self._file < 0:
+                return
+            self._open.clear()
+            with contextlib.suppress(OSError):
+                if self._record.tried:
+                    self._record = DeathRecord(tried=self._record.tried)
+                    self._is_recording = True  # nothing was in flight
+                    self._rewrite()
+                else:
+                    self._path.unlink()
+            self._leave()
+
+    def leave(self) -> None:
+        """Leave the file as it is."""
+        with self._lock:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _found(lines: Sequence[str]) -> Found:
+    """Return what the lines of the file say; a last line that was cut off, or a damaged one, says nothing."""
+    record, reason = from_json(lines[0]), ""
+    calls: dict[int, Call] | None = None
+    for line in lines[1:]:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            if entry == "recording":
+                calls = {}
+            elif entry[0] == "died":
+                reason = str(entry[1])
+            elif calls is not None and entry[0] == "+":
+                calls[int(entry[1])] = Call([range_of(one) for one in entry[3]], bool(entry[2]))
+            elif calls is not None and entry[0] == "-":
+                calls.pop(int(entry[1]), None)
+    return Found(record, None if calls is None else list(calls.values()), reason)

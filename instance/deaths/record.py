@@ -1,0 +1,180 @@
+"""What is known of the calls during which the process ended: which messages are suspects, and which were proven.
+
+A call that ends its process leaves no exception behind, so its message is found by what was in flight:
+
+1. Nothing is recorded while all goes well, so the first death names no message.
+2. The next run records what is in flight. If that is one message alone, the message is proven, and the deaths before
+   are charged to it, too. If it is several, each is called alone from then on.
+3. A proven message that has no tries left is not called any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Message = tuple[str, int, int, int]
+"""Topic, ledger, entry, and index in the entry."""
+Range = tuple[str, int, int, int, int]
+"""Topic, ledger, entry, and the first and last index in the entry."""
+
+DEATHS_MAX = 100
+TRIED_MAX = 1000
+"""Deaths without a culprit, and proven messages, that are remembered at most."""
+PERIODS_MAX = 5
+
+
+class Call(NamedTuple):
+    """A call that was in flight.
+
+    Attributes:
+        ranges: its messages.
+        is_alone: nothing else that is recorded was in flight in its process.
+    """
+
+    ranges: Sequence[Range]
+    is_alone: bool
+
+
+class Death(NamedTuple):
+    """An end of the process that was charged to no message.
+
+    Attributes:
+        reason: how it ended.
+        ranges: what was in flight; None if that was not recorded.
+    """
+
+    reason: str
+    ranges: Sequence[Range] | None
+
+
+class Tried(NamedTuple):
+    """A message that has ended its process.
+
+    Attributes:
+        count: how often.
+        reason: how the process ended the last time.
+    """
+
+    count: int
+    reason: str
+
+
+@dataclass(slots=True)
+class DeathRecord:
+    """The deaths of one instance.
+
+    Attributes:
+        deaths: those without a culprit.
+        tried: messages that are proven.
+        periods: how often the process ended after the recording had been given up too early.
+    """
+
+    deaths: list[Death] = field(default_factory=list)
+    tried: dict[Message, Tried] = field(default_factory=dict)
+    periods: int = 0
+
+    def died(self, reason: str, calls: Sequence[Call] | None) -> Message | None:
+        """Note a death, and return the message that is proven by it, or None.
+
+        Args:
+            reason: how the process ended.
+            calls: what was in flight; None if nothing was recorded.
+        """
+        if calls is None:
+            self.periods = min(self.periods + bool(self.deaths), PERIODS_MAX)
+            self._add(Death(reason, None))
+            return None
+        if not calls:
+            # The function was not at work. In a shared process another one has caused what came before, too.
+            self.deaths = [death for death in self.deaths if death.ranges is not None]
+            return None
+        culprit = _only_message(calls)
+        if culprit is None:
+            self._add(Death(reason, [one for call in calls for one in call.ranges]))
+            return None
+        explained = [death for death in self.deaths if death.ranges is None or _holds(death.ranges, culprit)]
+        self.deaths = [death for death in self.deaths if death not in explained]
+        before = self.tried.pop(culprit, Tried(0, "")).count
+        self.tried[culprit] = Tried(before + len(explained) + 1, reason)
+        while len(self.tried) > TRIED_MAX:
+            del self.tried[next(iter(self.tried))]
+        return culprit
+
+    def _add(self, death: Death) -> None:
+        self.deaths = [*self.deaths[1 - DEATHS_MAX :], death]
+
+    def suspects(self) -> set[Message]:
+        """Return the messages that are to be called alone."""
+        ranges = [one for death in self.deaths for one in death.ranges or ()]
+        return {*self.tried, *_messages(ranges)}
+
+    def passed(self, seen: Collection[Message]) -> None:
+        """Note that all that may have been in flight came again and ended nothing.
+
+        Args:
+            seen: proven messages that were called, or given up, since.
+        """
+        self.tried = {message: tried for message, tried in self.tried.items() if message not in seen}
+        self.deaths = self.deaths[-1:]  # so that a death which follows shows that it was too early
+
+    def to_json(self) -> str:
+        """Return the record as one line."""
+        tried = [(*message, *tried) for message, tried in self.tried.items()]
+        return json.dumps({"periods": self.periods, "deaths": self.deaths, "tried": tried})
+
+
+def from_json(text: str) -> DeathRecord:
+    """Return the record that `DeathRecord.to_json` wrote; an empty one for anything else."""
+    try:
+        values = json.loads(text)
+        deaths = [
+            Death(str(reason), None if ranges is None else [range_of(one) for one in ranges])
+            for reason, ranges in values["deaths"]
+        ]
+        tried = {
+            (str(topic), int(ledger), int(entry), int(index)): Tried(int(count), str(reason))
+            for topic, ledger, entry, index, count, reason in values["tried"]
+        }
+        return DeathRecord(deaths, tried, int(values["periods"]))
+    except (ValueError, TypeError, KeyError):
+        return DeathRecord()
+
+
+def range_of(values: Any) -> Range:
+    """Return a range from JSON.
+
+    Raises:
+        ValueError, TypeError: it is not one.
+    """
+    topic, ledger, entry, first, last = values
+    return (str(topic), int(ledger), int(entry), int(first), int(last))
+
+
+def ranges_of(messages: Iterable[Message]) -> list[Range]:
+    """Return messages in their order as ranges, one for each run of messages of an entry."""
+    ranges: list[Range] = []
+    for topic, ledger, entry, index in messages:
+        if ranges and ranges[-1][:3] == (topic, ledger, entry):
+            ranges[-1] = (topic, ledger, entry, min(ranges[-1][3], index), max(ranges[-1][4], index))
+        else:
+            ranges.append((topic, ledger, entry, index, index))
+    return ranges
+
+
+def _messages(ranges: Iterable[Range]) -> Iterable[Message]:
+    return ((topic, ledger, entry, at) for topic, ledger, entry, first, last in ranges for at in range(first, last + 1))
+
+
+def _holds(ranges: Sequence[Range], message: Message) -> bool:
+    return any(one[:3] == message[:3] and one[3] <= message[3] <= one[4] for one in ranges)
+
+
+def _only_message(calls: Sequence[Call]) -> Message | None:
+    """Return the message that was in flight if it was the only one, else None."""
+    if len(calls) != 1 or not calls[0].is_alone or len(calls[0].ranges) != 1:
+        return None
+    topic, ledger, entry, first, last = calls[0].ranges[0]
+    return (topic, ledger, entry, first) if first == last else None

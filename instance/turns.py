@@ -1,0 +1,55 @@
+"""Turns of functions that share a process: while one call has the process to itself, no other recorded call begins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+WAIT_S = 2.0
+"""How long a call waits for the others; longer would let a call that does not end stop other functions."""
+
+Alone = Callable[[bool], None]
+"""Told that a call has the process to itself, and when it has lost that to another one that waited for too long."""
+
+
+class Turns:
+    """Lets calls run beside each other, or one alone; used by the threads of functions."""
+
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        """Begin with no call; one waits for the others for ``wait_s``."""
+        self._wait_s = wait_s
+        self._changed = threading.Condition(threading.Lock())
+        self._running = 0
+        self._waiting = 0
+        self._alone: Alone | None = None
+
+    def begin(self, alone: Alone | None) -> None:
+        """Begin a call, once there is room for it or it has waited for too long.
+
+        Args:
+            alone: of a call that is to have the process to itself; None: others may run beside it.
+        """
+        with self._changed:
+            wants_alone = alone is not None
+            self._waiting += wants_alone
+            deadline_s = time.monotonic() + self._wait_s
+            while self._alone is not None or (self._running if wants_alone else self._waiting):
+                if not self._changed.wait(deadline_s - time.monotonic()):
+                    break
+            self._waiting -= wants_alone
+            if self._alone is not None:
+                self._alone(False)
+                self._alone = None
+            if alone is not None and not self._running:
+                self._alone = alone
+                alone(True)
+            self._running += 1
+
+    def end(self, alone: Alone | None) -> None:
+        """End a call that began with that argument."""
+        with self._changed:
+            self._running -= 1
+            if alone is not None and self._alone is alone:
+                self._alone = None
+            self._changed.notify_all()
