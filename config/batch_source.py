@@ -47,12 +47,22 @@ def check_batch(batch: Mapping[str, Any]) -> None:
         raise InvalidConfig(f"batchSourceConfig: {_TRIGGER_CONFIG} must be an object")
 
 
-def check_batch_update(existing: Mapping[str, Any] | None, sent: Mapping[str, Any] | None) -> None:
-    """Raise InvalidConfig where an update makes a batch source of another, or takes another trigger."""
+def updated_batch(existing: Mapping[str, Any] | None, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the `batchSourceConfig` after an update, which keeps the fields that it leaves out.
+
+    Raises:
+        InvalidConfig: a source would become a batch source or the other way round, or its trigger another one.
+    """
+    if sent is None:
+        return existing
     if bool(existing) != bool(sent):
         raise InvalidConfig("Sources cannot be update between regular sources and batchsource")
-    if existing and sent and TRIGGERS.get(sent.get(_TRIGGER, ""), sent.get(_TRIGGER)) != trigger_of(existing)[0]:
+    if not existing:
+        return sent
+    name = sent.get(_TRIGGER, existing[_TRIGGER])
+    if TRIGGERS.get(name, name) != trigger_of(existing)[0]:
         raise InvalidConfig("DiscoverTriggerer class cannot be updated for batchsources")
+    return {**existing, **sent}
 
 
 def joined(configs: Mapping[str, Any], batch: Mapping[str, Any] | None, class_name: str | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidConfig
 from ..wire.functions_pb2 import FAILOVER, FunctionDetails
-from .batch_source import check_batch, check_batch_update, joined, parted
+from .batch_source import check_batch, joined, parted, updated_batch
 from .connector_config import (
     BUILT_IN,
     SINK_FIELDS_BY_NAME,
@@ -284,7 +284,7 @@ def merge(existing: _C, sent: _C) -> _C:
     """
     check_fixed(existing, sent)
     if isinstance(existing, SourceConfig) and isinstance(sent, SourceConfig):
-        check_batch_update(existing.batch_source_config, sent.batch_source_config)
+        sent = replace(sent, batch_source_config=updated_batch(existing.batch_source_config, sent.batch_source_config))
         is_exact = existing.processing_guarantees == EFFECTIVELY_ONCE
         if is_exact and sent.parallelism not in (None, existing.parallelism):
             raise InvalidConfig(

@@ -346,7 +346,7 @@ def test_bad_batch_configs_are_refused(batch: dict[str, object], error: str) -> 
 
 def test_update_neither_makes_a_batch_source_nor_changes_its_trigger() -> None:
     plain, batch = source_config(), source_config(batchSourceConfig=IMMEDIATE)
-    for before, after in ((plain, batch), (batch, plain)):
+    for before, after in ((plain, batch), (batch, source_config(batchSourceConfig={}))):
         with pytest.raises(InvalidConfig, match="Sources cannot be update between regular sources and batchsource"):
             conversion.merge(before, after)
     cron = source_config(batchSourceConfig={"discoveryTriggererClassName": "cron"})
@@ -354,6 +354,15 @@ def test_update_neither_makes_a_batch_source_nor_changes_its_trigger() -> None:
         conversion.merge(batch, cron)
     same = source_config(batchSourceConfig={"discoveryTriggererClassName": "immediate"}, parallelism=2)
     assert conversion.merge(batch, same).parallelism == 2
+
+
+def test_update_keeps_the_fields_of_the_batch_config_that_it_leaves_out() -> None:
+    config = {"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": {"__CRON__": "0 0 * * * *"}}
+    batch = source_config(batchSourceConfig=config, parallelism=1)
+    more = conversion.merge(batch, source_config(parallelism=2))
+    assert (more.parallelism, more.batch_source_config) == (2, config)
+    other = {"discoveryTriggererConfig": {"__CRON__": "0 30 * * * *"}}
+    assert conversion.merge(batch, source_config(batchSourceConfig=other)).batch_source_config == {**config, **other}
 
 
 def test_parallelism_of_a_source_that_is_effectively_once_stays() -> None:
