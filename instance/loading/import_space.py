@@ -23,6 +23,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import io
+import logging
 import pickle
 import re
 import sys
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ...api.serde import SerDe
 from ...errors import FunctionLoadError
 from .loader import module_root
+from .module_caches import forget_modules
 from .pulsar_facade import NAME as PULSAR
 from .pulsar_facade import PulsarFacade
 
@@ -64,6 +66,10 @@ class _Finder:
             self._spaces[space.prefix] = space
             if self not in sys.meta_path:
                 sys.meta_path.insert(0, self)
+
+    def has(self, space: ImportSpace) -> bool:
+        """Return whether modules of a space are found; not if a later one has taken its prefix."""
+        return self._spaces.get(space.prefix) is space
 
     def remove(self, prefix: str) -> bool:
         """Find no modules of that prefix any more; returns whether there was a space of it."""
@@ -153,11 +159,15 @@ class ImportSpace:
 
     def remove(self) -> None:
         """Forget the modules, so that a new version of the function begins with none."""
-        if not _FINDER.remove(self.prefix):
-            return  # and nothing of it was ever imported
-        for name in list(sys.modules):
-            if name == self.prefix or name.startswith(self.prefix + "."):
-                del sys.modules[name]
+        if _FINDER.remove(self.prefix):  # else nothing of it was ever imported
+            roots = [self._root] if self.libraries is None else [self._root, str(self.libraries)]
+            forget_modules(self.prefix, roots)
+
+    def close(self, logger: str) -> None:
+        """Forget the modules, and a logger of theirs, unless a later run of the function has taken their place."""
+        if _FINDER.has(self):
+            self.remove()
+            logging.getLogger().manager.loggerDict.pop(logger, None)
 
     def import_module(self, name: str) -> ModuleType:
         """Return a module of the package by its own name."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Callable
 from types import CodeType
 
 _OWN_FILES = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib")
@@ -36,6 +37,13 @@ def traceback_of(error: BaseException) -> str:
             _kept.clear()
         kept = _kept[places] = (stack, codes)
     return f"{kept[0]}{_own_lines(error)}".rstrip()
+
+
+def forget_stacks(is_gone: Callable[[str], bool]) -> None:
+    """Forget the stacks that lead through files which are gone: their code objects keep what the code names."""
+    for places, (_, codes) in list(_kept.items()):
+        if any(is_gone(code.co_filename) for code in codes):
+            _kept.pop(places, None)
 
 
 def _own_lines(error: BaseException) -> str:

@@ -7,7 +7,9 @@ processes. Instances that show the same credentials share one client, and so its
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +35,8 @@ from .routing import OutputRouter
 
 MEND_S = 0.5
 """How often it is looked whether a function has changed the worker's logging."""
+COLLECT_S = 10.0
+"""Between two looks for the modules of functions that have ended: they are cycles, which Python may leave for hours."""
 
 
 class ThreadHome:
@@ -48,6 +52,7 @@ class ThreadHome:
         output = cast(TextIO, LogStream(instance_log, "INFO"))
         self._space = ImportSpace(spec.key, spec.package, output, spec.libraries)
         self._router = router
+        self._is_left = self._is_closed = False
         self._log = instance_log
         self._handler = LogHandler(instance_log)
         # The context's logger, and the parent of what `logging.getLogger(__name__)` gives in the function's modules.
@@ -67,6 +72,15 @@ class ThreadHome:
         self._router.leave()
         for logger in self._loggers:
             logger.removeHandler(self._handler)
+        self._is_left = True
+        if self._is_closed:  # the thread was abandoned, and has ended after all
+            self.close()
+
+    def close(self) -> None:
+        """Forget the modules once the thread has ended: what a new run imports is new, and a deleted one needs none."""
+        self._is_closed = True
+        if self._is_left:
+            self._space.close(self._loggers[0].name)
 
     def import_module(self, name: str) -> ModuleType:  # noqa: D102
         try:
@@ -87,8 +101,8 @@ class ThreadInstance:
         """Start it; ``release`` is called once the client is not needed any more."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
-        home = ThreadHome(spec, self._log, router)
-        self._pipeline = Pipeline(spec, client, home, self._log, turns=turns)
+        self._home = ThreadHome(spec, self._log, router)
+        self._pipeline = Pipeline(spec, client, self._home, self._log, turns=turns)
         self._tasks = TaskSet(f"instance {spec.key}")
         self._running = self._tasks.start(self._run(), "run", awaited_elsewhere)
         self._running.add_done_callback(lambda _: release())
@@ -102,6 +116,7 @@ class ThreadInstance:
             self._log.write("ERROR", f"instance {self._key} ends: {reason}")
         else:
             self._log.write("INFO", f"instance {self._key} is stopped")
+        await asyncio.to_thread(self._home.close)
         if not self._pipeline.abandoned:
             self._log.close()
         return reason
@@ -152,6 +167,8 @@ class ThreadRuntime:
         self._is_installed = False
         self._router = OutputRouter()
         self._turns = Turns()
+        self._have_ended = False
+        self._collected_s = 0.0
         self._tasks = TaskSet("thread instances")
         self._is_closed = False
 
@@ -181,6 +198,7 @@ class ThreadRuntime:
         """Note that an instance has ended; a client that none uses is closed, but for one that shows nothing."""
         shared = self._clients[security]
         shared.users -= 1
+        self._have_ended = True
         if not shared.users and security.auth_plugin and not self._is_closed:
             del self._clients[security]
             self._tasks.start(shared.client.close(), "close a client")
@@ -189,6 +207,9 @@ class ThreadRuntime:
         while True:
             await asyncio.sleep(MEND_S)
             self._router.mend()
+            if self._have_ended and time.monotonic() - self._collected_s > COLLECT_S:
+                self._have_ended, self._collected_s = False, time.monotonic()
+                await asyncio.to_thread(gc.collect)
 
     async def close(self) -> None:  # noqa: D102
         self._is_closed = True

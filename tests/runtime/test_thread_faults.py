@@ -5,15 +5,21 @@ Exits, crashes and memory are the worker's; that its instances move then is the 
 
 from __future__ import annotations
 
+import gc
 import io
+import linecache
 import logging
+import sys
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.instance.loading import loader as loading
+from magnetar.instance.logs import tracebacks
 from magnetar.runtime.thread.runtime import ThreadInstance, ThreadRuntime
+from magnetar.wire import functions_pb2 as records
 
 from tests.support.eventually import until
 from tests.support.instances import MakeSpec
@@ -136,3 +142,57 @@ async def test_status_says_that_an_import_takes_long(
 
     await until(is_said)
     await instance.stop(0.1)
+
+
+HOLDER = """
+import logging, weakref
+from typing import List
+import part
+class Big:
+    pass
+BIG = Big()
+part.WITNESS.append(weakref.ref(BIG))
+Alias = List[Big]
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+def process(text):
+    if text == "fails":
+        raise ValueError(text)
+    return text
+"""
+
+
+async def test_nothing_is_kept_of_the_modules_of_functions_that_have_ended(
+    runtime: ThreadRuntime, client: AsyncClient, make_spec: MakeSpec, topic: str
+) -> None:
+    def kept() -> list[str]:
+        gc.collect()
+        names = [*sys.modules, *linecache.cache, *sys.path_importer_cache, *logging.getLogger().manager.loggerDict]
+        names += [code.co_filename for _, codes in tracebacks._kept.values() for code in codes]
+        return sorted(name for name in names if name.startswith("fn_public") or "public/" in name or package in name)
+
+    witnesses: list[list[weakref.ref[object]]] = []
+    for number in range(3):
+        inputs = records.SourceSpec()
+        inputs.inputSpecs[f"{topic}-{number}-in"].SetInParent()
+        spec = make_spec({"user_code.py": HOLDER, "part.py": "WITNESS = []"}, name=f"f{number}", source=inputs)
+        package = str(spec.package)
+        instance = await runtime.start(spec)
+        producer = await client.create_producer(f"{topic}-{number}-in")
+        await producer.send(b"fails")
+        await producer.send(b"x")
+
+        async def is_done(running: ThreadInstance = instance) -> bool:
+            status = await running.status()
+            return status.numSuccessfullyProcessed == 1 and status.numUserExceptions >= 1
+
+        await until(is_done)
+        part = next(
+            module for key, module in sys.modules.items() if key.startswith("fn_public") and key.endswith(".part")
+        )
+        witnesses.append(part.WITNESS)
+        assert witnesses[-1][0]() is not None
+        assert kept()
+        await instance.stop(30)
+        del instance, is_done
+        assert not kept()
+        assert [one[0]() for one in witnesses] == [None] * len(witnesses)
