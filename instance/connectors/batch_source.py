@@ -2,7 +2,7 @@
 
 The tasks are messages of a topic that the instances share: `TaskTopic`. Instance 0 discovers them, between two reads.
 One is acknowledged when all records of it are durable, and before that nobody else has it; the tasks of an instance
-that dies are begun anew elsewhere.
+that dies are begun anew elsewhere. One that cannot be read goes behind the others; see `failed_tasks`.
 
 Position: the version of the source's record for which tasks were discovered at the beginning. An instance that is
 started again after a crash does not discover them again; one whose source was updated, or stopped and started, does.
@@ -14,7 +14,7 @@ import asyncio
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
@@ -23,10 +23,16 @@ from ...client.config import ConsumerConfig, ProducerConfig
 from ...client.consumers.received import Message
 from ...config.batch_source import task_subscription, task_topic
 from ...tasks import TaskSet
+from ..acks.dead_letters import text_of
+from ..batch_call import NOT_OF_ONE_MESSAGE
 from ..core import InstanceCore
+from ..publish_request import PublishRequest
 from ..stopping import InstanceStopping
-from .session import ConnectorSession
+from .failed_tasks import Again, FailedTasks
+from .session import AWAY, ConnectorSession
 
+AWAY_MAX = 10
+"""How often one task is begun in a row while the other system is away; then others have their turn."""
 _WAIT_S = 0.2
 """How long a read waits for a task."""
 _EVENT = "discoveredEvent"
@@ -60,8 +66,7 @@ class TaskTopic:
         )
         self._consumer = await core.client.subscribe(self._topic, task_subscription(core.spec.details), config)
         if core.spec.instance_id == 0:
-            config_of_producer = ProducerConfig(batching=False, send_timeout_ms=0, guard=core.guard)
-            self._producer = await core.client.create_producer(self._topic, config_of_producer)
+            await self._open_producer()
         self._tasks.start(self._take(), "take tasks", core.failed)
 
     async def _take(self) -> None:
@@ -108,7 +113,11 @@ class TaskTopic:
             InstanceStopping: the instance is to stop before that.
             MagnetarError: the broker refuses one.
         """
-        storing = asyncio.run_coroutine_threadsafe(self._store(tasks, event), self._core.loop)
+        self.wait_for(self._store(tasks, event), is_stopping)
+
+    def wait_for(self, work: Coroutine[Any, Any, None], is_stopping: Callable[[], bool]) -> None:
+        """Wait until something is stored; raises as `publish`."""
+        storing = asyncio.run_coroutine_threadsafe(work, self._core.loop)
         while not is_stopping():
             try:
                 storing.result(_WAIT_S)
@@ -122,17 +131,35 @@ class TaskTopic:
 
     async def _store(self, tasks: Sequence[bytes], event: str) -> None:
         properties = {_EVENT: event, _TIME: str(time.time_ns() // 1_000_000)}
+        producer = await self._open_producer()
         stored: list[asyncio.Future[Any]] = []
         for task in tasks:
-            await self._producer.ready()
-            stored.append(self._producer.send_nowait(task, properties=properties))
+            await producer.ready()
+            stored.append(producer.send_nowait(task, properties=properties))
         await asyncio.gather(*stored)
+
+    async def store_again(self, task: bytes, again: Again) -> None:
+        """Store a task that failed, behind the others.
+
+        Raises:
+            MagnetarError: the broker refuses it.
+        """
+        producer = await self._open_producer()
+        await producer.send(task, properties=again.properties, deliver_at_ms=again.due_ms)
+
+    async def _open_producer(self) -> Any:
+        if self._producer is None:
+            config = ProducerConfig(batching=False, send_timeout_ms=0, guard=self._core.guard)
+            self._producer = await self._core.client.create_producer(self._topic, config)
+        return self._producer
 
 
 class TaskReader(Source):
     """A batch source in the place of a source; on the connector's thread."""
 
-    def __init__(self, batch: BatchSource, trigger: Trigger | None, topic: TaskTopic, version: int) -> None:
+    def __init__(
+        self, batch: BatchSource, trigger: Trigger | None, topic: TaskTopic, version: int, failed: FailedTasks
+    ) -> None:
         """Prepare.
 
         Args:
@@ -140,11 +167,16 @@ class TaskReader(Source):
             trigger: says when tasks are discovered; None in an instance that discovers none.
             topic: of the tasks.
             version: of the source's record.
+            failed: what becomes of tasks that cannot be read.
         """
         self._batch = batch
         self._trigger = trigger
         self._topic = topic
         self._version = version
+        self._failed = failed
+        self._letters: list[PublishRequest] = []
+        self._times_away = 0
+        self._is_taken_over = False
         self._session: ConnectorSession
         self._log: logging.Logger
         self._task: Message | None = None
@@ -160,6 +192,9 @@ class TaskReader(Source):
     def open(self, config: Any, context: ConnectorContext) -> None:
         """See `Connector.open`."""
         self._log = context.logger
+        if not self._is_taken_over:
+            self._is_taken_over = True
+            self._failed.open()
         self._is_prepared = False  # a task at hand is begun anew
         self._discovered = (context.position or {}).get("discovered")
         if self._due_s is None:  # a discovery that failed stays due
@@ -177,18 +212,59 @@ class TaskReader(Source):
         if self._task is None:
             self._task = self._topic.poll()
             self._is_prepared = False
+            self._times_away = 0
+            if self._task is not None and (reason := self._failed.begin(self._task)):
+                self._set_aside(self._task, reason)
         if self._task is None:
             return None
+        try:
+            found = self._read_task(self._task)
+        except NOT_OF_ONE_MESSAGE:
+            raise
+        except AWAY as error:
+            self._times_away += 1
+            if self._times_away < AWAY_MAX:
+                raise
+            self._set_aside(self._task, text_of(error), is_counted=False)
+            return None
+        except BaseException as error:  # noqa: BLE001  whatever user code raises concerns its task only
+            self._set_aside(self._task, text_of(error))
+            return None
+        if found is None:
+            self._done, self._task = self._task, None
+            self._failed.end()
+        return found
+
+    def _read_task(self, task: Message) -> Read:
         if not self._is_prepared:
-            self._session.run(self._batch.prepare, self._task.data)
+            self._session.run(self._batch.prepare, task.data)
             self._is_prepared = True
         try:
             found: Read = self._session.run(self._batch.read)
         except EndOfInput:
-            found = None
-        if found is None:
-            self._done, self._task = self._task, None
+            return None
         return found
+
+    def _set_aside(self, task: Message, reason: str, *, is_counted: bool = True) -> None:
+        """Have a task come again later, or become a dead letter, and go on with the others."""
+        decided = self._failed.decide(task, reason, is_counted=is_counted)
+        if isinstance(decided, Again):
+            self._topic.wait_for(self._topic.store_again(task.data, decided), lambda: self._session.is_stopping)
+        else:
+            self._letters = decided
+        self._done, self._task = task, None
+        self._failed.end()
+        self._session.reopen()  # it may be anywhere in the task
+
+    def letters(self) -> list[PublishRequest]:
+        """Return the dead letters of a task that was given up in the last read."""
+        letters, self._letters = self._letters, []
+        return letters
+
+    def wrong(self, error: Exception) -> None:
+        """Note that the instance ends because of what was read of the task at hand."""
+        if self._task is not None:
+            self._failed.died(text_of(error))
 
     def finished(self) -> Callable[[], None] | None:
         """Return what to call when all that was read is durable, if a task has come to its end since the last call."""

@@ -187,6 +187,10 @@ class ConnectorSession:
         except AWAY as error:
             self.lost(error)
 
+    def reopen(self) -> None:
+        """Close the connector; the next call opens it again."""
+        self._close()
+
     def lost(self, error: Exception) -> None:
         """Close the connector, as the other system is away; the next call opens it again.
 

@@ -133,6 +133,7 @@ class SourceReader:
 
     Attributes:
         finished: called after each read; returns what to call on the event loop when all that was read is durable.
+        letters_read: called after each read; returns dead letters that go out with what was read.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class SourceReader:
         self._to: Destination
         self._is_at_end = False
         self.finished: Callable[[], Callable[[], None] | None] = lambda: None
+        self.letters_read: Callable[[], list[PublishRequest]] = list
 
     def use(self, transform: Transform | None) -> None:
         """Have records go through a function before they are encoded."""
@@ -214,7 +216,7 @@ class SourceReader:
         if count or text != self._at.text or then is not None:
             first = self._at.records
             kept = self._at._replace(text=text, records=first + count)
-            batch = ReadBatch(records, kept, self._session.opening, then=then)
+            batch = ReadBatch(records, kept, self._session.opening, others=self.letters_read(), then=then)
             if count:
                 self._encode(batch, first)
             if not self._outlet.gate.enter(count, batch.size):

@@ -26,7 +26,11 @@ PART_BYTES_MAX = 4 << 20
 
 
 class SourceLetters:
-    """Makes the dead letters of one source."""
+    """Makes the dead letters of one source.
+
+    Attributes:
+        topic: where they go.
+    """
 
     def __init__(self, details: FunctionDetails) -> None:
         """Prepare.
@@ -35,8 +39,8 @@ class SourceLetters:
             details: of the source.
         """
         self._name = f"{details.tenant}/{details.namespace}/{details.name}"
-        self._topic = DeadLetters("", details.name, "").topic_of(details.sink.topic)
-        self._kept = None if self._topic.startswith("non-persistent://") else self._name + LETTERS_SUFFIX
+        self.topic = DeadLetters("", details.name, "").topic_of(details.sink.topic)
+        self._kept = None if self.topic.startswith("non-persistent://") else self._name + LETTERS_SUFFIX
 
     def requests(self, record: Record, reason: str) -> Iterator[PublishRequest]:
         """Yield the letters of a record.
@@ -64,7 +68,7 @@ class SourceLetters:
             if isinstance(record.event_time_ms, int) and 0 < record.event_time_ms < 1 << 63:
                 options["event_time_ms"] = record.event_time_ms
             part = payload[number * PART_BYTES_MAX : (number + 1) * PART_BYTES_MAX]
-            yield PublishRequest(self._topic, part, options=options, subscription=self._kept)
+            yield PublishRequest(self.topic, part, options=options, subscription=self._kept)
 
 
 def _bytes_of(value: Any) -> bytes:

@@ -52,13 +52,14 @@ from ..stats import now_ms
 from ..stopping import InstanceStopping
 from .batch_source import TaskReader, TaskTopic
 from .context import InstanceContext
+from .failed_tasks import FailedTasks
 from .loading import load_connector, load_trigger
 from .positions import Divide, Positions
 from .session import ConnectorSession
 from .source import Destination, ReadBatch, SourceReader
 from .source_letters import SourceLetters
 from .transform import load_transform
-from .values import BytesSerDe
+from .values import BytesSerDe, WrongRecord
 
 ON_THE_WAY_MAX = 50_000  # records
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
@@ -82,6 +83,8 @@ class SourceSettlement:
         self._is_exact = core.spec.details.processingGuarantees == EFFECTIVELY_ONCE
         self._publisher = Publisher(core)
         self._task_topic = TaskTopic(core) if is_batch(core.spec.details) else None
+        self._failed_tasks = FailedTasks(core) if is_batch(core.spec.details) else None
+        self._wrong: Callable[[Exception], None] = _ignore
         self._positions = Positions(core)
         self._divide: Divide | None = None
         self._outputs: list[Output] = []
@@ -147,7 +150,7 @@ class SourceSettlement:
 
         session.before_open = take_position
         if isinstance(source, TaskReader):
-            reader.finished = source.finished
+            reader.finished, reader.letters_read, self._wrong = source.finished, source.letters, source.wrong
         return Calls(
             batch_call=BatchCall(lambda value: None, None, IdentitySerDe()),
             context=None,
@@ -163,15 +166,20 @@ class SourceSettlement:
         spec = self._core.spec
         trigger = None if spec.instance_id else load_trigger(spec, home)
         assert self._task_topic is not None
-        return TaskReader(batch, trigger, self._task_topic, spec.metadata.version)
+        assert self._failed_tasks is not None
+        return TaskReader(batch, trigger, self._task_topic, spec.metadata.version, self._failed_tasks)
 
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def _produce(self, thread: FunctionThread) -> None:
         if not self._may_read.wait(_START_S) or thread.is_stopping:  # a stop ends the wait, too: nothing is open then
             return
-        if count := self._reader.read():
-            thread.stats.total.received += count
+        try:
+            count = self._reader.read()
+        except WrongRecord as error:
+            self._wrong(error)
+            raise
+        thread.stats.total.received += count
         if self._link is not None:
             changes, is_taken = self._link.take(ends_unit=True)
             if changes is not None and is_taken:
@@ -422,8 +430,14 @@ class SourceSettlement:
             await asyncio.to_thread(self._link.close)
         if self._task_topic is not None:
             await self._task_topic.close()
+        if self._failed_tasks is not None:
+            await asyncio.to_thread(self._failed_tasks.close)
         await asyncio.gather(*(output.close() for output in self._outputs))
         await self._positions.close()
+
+
+def _ignore(error: Exception) -> None:
+    """Do nothing: the end of the instance says what was wrong."""
 
 
 def _nothing() -> None:

@@ -88,20 +88,20 @@ class CarefulCalls:
         topic, ledger, entry, index = culprit
         tried = self._record.tried[culprit]
         self._core.system_failed(
-            f"message {ledger}:{entry}:{index} of {topic} ended the process in try {tried.count} of"
+            f"message {ledger}:{entry}:{index} of {topic} ended the process in try {tried.times} of"
             f" {self._retries + 1}: {tried.reason}"
         )
 
     def tried(self) -> dict[Message, int]:
         """Return how often each message has ended the process, less the try that giving it up counts as."""
-        return {message: tried.count - (tried.count > self._retries) for message, tried in self._record.tried.items()}
+        return {message: tried.times - (tried.times > self._retries) for message, tried in self._record.tried.items()}
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def tries(self, unit: Unit, position: int) -> int:
         """Return how often the message at a position has ended the process."""
         tried = self._record.tried.get(_message(unit, position)) if self._record.tried else None
-        return 0 if tried is None else tried.count
+        return 0 if tried is None else tried.times
 
     def given_up(self, unit: Unit, position: int) -> ProcessEnded | None:
         """Return why the message at a position is not called any more, None if it is."""
@@ -112,7 +112,7 @@ class CarefulCalls:
         if tried is None:
             return None
         self._seen.add(message)
-        return _failure(tried) if tried.count > self._retries else None
+        return _failure(tried) if tried.times > self._retries else None
 
     def is_alone(self, unit: Unit, position: int) -> bool:
         """Return whether the message at a position is to be in flight alone."""
@@ -210,7 +210,7 @@ def failed(error: ProcessEnded) -> Results:
 
 
 def _failure(tried: Tried) -> ProcessEnded:
-    times = "once" if tried.count == 1 else f"{tried.count} times"
+    times = "once" if tried.times == 1 else f"{tried.times} times"
     return ProcessEnded(f"{tried.reason} ({times} during a call with this message)")
 
 

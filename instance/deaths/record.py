@@ -54,11 +54,11 @@ class Tried(NamedTuple):
     """A message that has ended its process.
 
     Attributes:
-        count: how often.
+        times: how often.
         reason: how the process ended the last time.
     """
 
-    count: int
+    times: int
     reason: str
 
 
@@ -97,7 +97,7 @@ class DeathRecord:
             return None
         explained = [death for death in self.deaths if death.ranges is None or _holds(death.ranges, culprit)]
         self.deaths = [death for death in self.deaths if death not in explained]
-        before = self.tried.pop(culprit, Tried(0, "")).count
+        before = self.tried.pop(culprit, Tried(0, "")).times
         self.tried[culprit] = Tried(before + len(explained) + 1, reason)
         while len(self.tried) > TRIED_MAX:
             del self.tried[next(iter(self.tried))]

@@ -8,19 +8,23 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from magnetar.client.client import AsyncClient
+from magnetar.client.config import ConsumerConfig
 from magnetar.config import connector_conversion as conversion
 from magnetar.config.batch_source import joined, task_subscription, task_topic
 from magnetar.config.connector_config import SourceConfig
 from magnetar.connectors.triggers import CronTrigger
 from magnetar.errors import InvalidConfig
+from magnetar.instance.connectors import failed_tasks
 from magnetar.instance.spec import InstanceSpec
+from magnetar.runtime.interface import Runtime
 from magnetar.runtime.process.runtime import ProcessRuntime
 from magnetar.runtime.thread.runtime import ThreadRuntime
 from magnetar.wire import functions_pb2 as records
@@ -33,6 +37,7 @@ from tests.support.servers import Server, running
 
 __all__ = ["client", "make_spec", "server", "topic"]
 
+EARLIEST = ConsumerConfig(initial_position="Earliest")
 SEEDS = int(os.environ.get("MAGNETAR_CONNECTOR_SEEDS", "4"))
 """Of the rounds of kills in `make test-crash`."""
 CODE = """
@@ -242,7 +247,11 @@ async def test_task_stays_while_its_records_are_not_durable(
     await instance.stop(10)
     code = "    tasks = 1\n    def read(self):\n        raise ValueError('broken')\n"
     broken = await runtime.start(batches.spec(code, version=2))
-    assert "ValueError: broken" in await broken.wait()
+
+    async def has_failed() -> bool:
+        return any("ValueError: broken" in one.exceptionString for one in (await broken.status()).latestUserExceptions)
+
+    await until(has_failed)
     await broken.stop(10)
     assert await backlog_of(server, task_topic(spec.details), task_subscription(spec.details)) == 1
     healed = await runtime.start(batches.spec("    tasks = 1\n", version=2))
@@ -250,6 +259,82 @@ async def test_task_stays_while_its_records_are_not_durable(
     await healed.stop(10)
     await runtime.close()
     assert sorted(await all_messages(client, f"{topic}-out")) == expected(1)
+
+
+FAILING_READS = {
+    "raises": ("raise ValueError('bad task')", "ValueError: bad task"),
+    "exits": ("raise SystemExit('bad task')", "SystemExit: bad task"),
+    "returns what is no record": ("return 'text'", "read returned a value of type str"),
+}
+
+
+def failing(batches: Batches, statement: str) -> InstanceSpec:
+    code = f"    tasks, size = 5, 20\n    def read(self):\n        if self.task == 't1': {statement}\n"
+    return batches.spec(code + "        return super().read()\n")
+
+
+@asynccontextmanager
+async def kept_running(runtime: Runtime, spec: InstanceSpec) -> AsyncIterator[None]:
+    """Start an instance again whenever it has ended, as a supervisor does."""
+    ended = asyncio.Event()
+
+    async def run() -> None:
+        death = ""
+        while not ended.is_set():
+            instance = await runtime.start(replace(spec, died_of=death))
+            waits = [asyncio.create_task(ended.wait()), asyncio.create_task(instance.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await instance.stop(10)
+            await waits[1]
+            death = instance.death()
+
+    running_task = asyncio.create_task(run())
+    yield
+    ended.set()
+    await running_task
+    await runtime.close()
+
+
+def others() -> set[bytes]:
+    return {one for one in expected(5, 20) if not one.startswith(b"t1-")}
+
+
+@pytest.mark.parametrize("kind", FAILING_READS)
+async def test_task_that_cannot_be_read_delays_no_other_and_becomes_a_letter(
+    client: AsyncClient, server: Server, batches: Batches, topic: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, reason = FAILING_READS[kind]
+    spec = failing(batches, statement)
+    monkeypatch.setattr(failed_tasks, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(failed_tasks, "PAUSE_FACTOR", 1)
+    letters = await client.subscribe(f"{topic}-out-{batches.name}-DLQ", "test", EARLIEST)
+    async with kept_running(ThreadRuntime(server.service_url), spec):
+        letter = await letters.receive(60)
+        await no_tasks(server, batches, spec, 4 + failed_tasks.TASK_TRIES)
+    assert letter.data == b"t1"
+    assert reason in letter.properties["EXCEPTION"]
+    assert letter.properties["TRIES"] == str(failed_tasks.TASK_TRIES)
+    begun = [task for _, task, _ in batches.notes("prepare")]
+    assert begun.count("t1") == failed_tasks.TASK_TRIES
+    assert set(await all_messages(client, f"{topic}-out")) == others()
+
+
+async def test_task_that_ends_the_process_delays_no_other(
+    client: AsyncClient, server: Server, batches: Batches, topic: str
+) -> None:
+    spec = failing(batches, "import os; os._exit(7)")
+
+    async def are_told() -> bool:
+        text = spec.log_file.read_text()
+        return all(f"failed in try {number} of 6 and comes again" in text for number in (1, 2))
+
+    async def are_done() -> bool:
+        return set(await all_messages(client, f"{topic}-out")) == others()
+
+    async with kept_running(ProcessRuntime(), spec):
+        await until(are_done)
+        await until(are_told)
+    assert "the process ended with exit code 7" in spec.log_file.read_text()
 
 
 @pytest.mark.parametrize(
