@@ -127,14 +127,13 @@ class CallJournal:
                 self._rewrite()
 
     def stop(self) -> None:
-        """Remove the file, or keep the record alone where it has something to tell."""
+        """Remove the file, or keep the record alone if a message is still looked for, or has been found."""
         with self._lock:
             if self._file < 0:
                 return
             self._open.clear()
             with contextlib.suppress(OSError):
-                if self._record.tried:
-                    self._record = DeathRecord(tried=self._record.tried)
+                if self._record.tried or (self._record.deaths and self._is_recording):
                     self._is_recording = True  # nothing was in flight
                     self._rewrite()
                 else:

@@ -81,6 +81,18 @@ def test_journal_says_what_was_in_flight(tmp_path: Path) -> None:
     assert found.reason == "because"
 
 
+def test_stop_keeps_what_is_known_of_a_message_that_is_looked_for(tmp_path: Path) -> None:
+    record = DeathRecord()
+    record.died("first", None)
+    for is_recording in (True, False):
+        journal = CallJournal(tmp_path / "f.calls")
+        journal.start(record, is_recording=is_recording)
+        journal.stop()
+        found = journal.read()
+        assert (found is not None) == is_recording
+        assert found is None or (found.record, found.calls) == (record, [])
+
+
 @pytest.mark.parametrize("size", [200, 20_000])
 def test_journal_is_bounded(tmp_path: Path, size: int) -> None:
     path = tmp_path / "f.calls"

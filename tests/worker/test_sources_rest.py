@@ -54,6 +54,10 @@ async def test_batch_source_is_created_read_and_deleted_with_its_tasks(cluster: 
     shown = (await cluster.http.get(f"/admin/v3/sources/public/default/{name}")).json()
     assert shown["batchSourceConfig"] == IMMEDIATE
     assert shown["configs"] == {}
+    answer = await cluster.deploy_connector("PUT", "sources", name, {"parallelism": 1})
+    assert answer.status_code in (200, 204), answer.text
+    shown = (await cluster.http.get(f"/admin/v3/sources/public/default/{name}")).json()
+    assert (shown["parallelism"], shown["batchSourceConfig"]) == (1, IMMEDIATE)
     tasks = f"persistent://public/default/{name}-intermediate"
     assert await exists(cluster, tasks)
     path = f"/admin/v3/sources/public/default/{name}"
