@@ -240,7 +240,7 @@ async def test_task_stays_while_its_records_are_not_durable(
 ) -> None:
     """A task that is read to its end, but whose instance cannot store its records, is nobody's yet."""
     runtime = ThreadRuntime(server.service_url)
-    code = "    tasks = 1\n    def record(self, number):\n        return Record(b'x' * 5_200_000)\n"
+    code = "    tasks, size = 1, 20\n    def record(self, number):\n        return Record(b'x' * 5_200_000)\n"
     spec = batches.spec(code)
     instance = await runtime.start(spec)
     await no_tasks(server, batches, spec, 1)  # records that are too large are left out, and the task goes on
