@@ -76,7 +76,7 @@ class SinkCall:
         outcome.refused += [(failure.position, failure.error) for failure in failures]
         self.writer.write(records, [len(unit.messages[placed.position]) for placed in records], outcome)
 
-    def refuse(self, thread: FunctionThread, unit: Unit, position: int, error: Exception) -> PublishRequest:
+    def refuse(self, thread: FunctionThread, unit: Unit, position: int, error: BaseException) -> PublishRequest:
         """Count and log a refusal, and return what goes to the dead-letter topic."""
         entry, index = unit.locate(position)
         request = self.dead_letters.request(entry, index, unit.messages[position], error)

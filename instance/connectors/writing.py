@@ -85,7 +85,7 @@ class Outcome:
     """
 
     written: list[int] = field(default_factory=list)
-    refused: list[tuple[int, Exception]] = field(default_factory=list)
+    refused: list[tuple[int, BaseException]] = field(default_factory=list)
     lost: list[tuple[int, Exception]] = field(default_factory=list)
     later: list[Later] = field(default_factory=list)
 
