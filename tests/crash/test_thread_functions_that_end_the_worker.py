@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -35,6 +36,10 @@ def process(text):
 STATEMENTS = {"exit": "import os; os._exit(7)", "crash in C": "import ctypes; ctypes.string_at(0)"}
 
 
+def is_running(functions: Functions, name: str) -> bool:
+    return bool(functions.status(name)["running"])
+
+
 def config(name: str) -> dict[str, object]:
     return {
         "className": f"{name}.process",
@@ -62,7 +67,7 @@ def test_only_the_message_that_ends_the_worker_is_given_up(
         functions.create("neighbour", NEIGHBOUR, config("neighbour")).raise_for_status()
         functions.create("killer", killer, config("killer")).raise_for_status()
         for name in names:
-            wait_for(lambda name=name: functions.status(name)["running"], f"running {name}")
+            wait_for(partial(is_running, functions, name), f"running {name}")
         send_all(inputs["neighbour"], [b"n%d" % number for number in range(300)])
         send_all(inputs["killer"], [b"a", b"poison", b"b"])
 

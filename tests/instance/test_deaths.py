@@ -112,7 +112,8 @@ def test_journal_is_bounded(tmp_path: Path, size: int) -> None:
 
 
 def test_call_is_alone_until_another_has_waited_for_too_long() -> None:
-    turns, told = Turns(wait_s=0.05), []
+    turns = Turns(wait_s=0.05)
+    told: list[bool] = []
     turns.begin(told.append)
     assert told == [True]
     other = threading.Thread(target=turns.begin, args=(None,))
@@ -124,7 +125,8 @@ def test_call_is_alone_until_another_has_waited_for_too_long() -> None:
 
 
 def test_call_that_cannot_be_alone_goes_on_without() -> None:
-    turns, told = Turns(wait_s=0.05), []
+    turns = Turns(wait_s=0.05)
+    told: list[bool] = []
     turns.begin(None)
     turns.begin(told.append)
     assert told == []
@@ -133,7 +135,8 @@ def test_call_that_cannot_be_alone_goes_on_without() -> None:
 
 
 def test_calls_follow_one_that_is_alone() -> None:
-    turns, order = Turns(wait_s=60), []
+    turns = Turns(wait_s=60)
+    order: list[str] = []
 
     def alone(is_alone: bool) -> None:
         order.append(f"alone {is_alone}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from magnetar.client.client import AsyncClient
@@ -110,11 +111,13 @@ async def _fetch(location: records.PackageLocationMetaData) -> Path:
     return Path(location.packagePath)
 
 
-def assignment(make_spec: MakeSpec, code: str, topic: str, retries: int = RETRIES, **details: object) -> object:
+def assignment(
+    make_spec: MakeSpec, code: str, topic: str, retries: int = RETRIES, **details: Any
+) -> records.Assignment:
     letters = records.RetryDetails(maxMessageRetries=retries, deadLetterTopic=f"{topic}-letters")
     spec = make_spec(code, retryDetails=letters, **details)
     spec.metadata.packageLocation.packagePath = str(spec.package)
-    spec.metadata.instanceStates[0] = records.RUNNING  # type: ignore[assignment]
+    spec.metadata.instanceStates[0] = records.RUNNING
     return records.Assignment(instance=records.Instance(functionMetaData=spec.metadata), workerId="w-1")
 
 
@@ -136,13 +139,13 @@ async def test_poison_is_tried_as_often_as_configured_and_becomes_a_letter(
     statement, reason = KILLS[kill]
     visits = tmp_path / "visits"
     code = VISIT.format(visits=str(visits), kill=statement) + KINDS[kind]
-    details: dict[str, object] = {"customRuntimeOptions": '{"runTimeLimitMs": 2000}'}
+    details: dict[str, Any] = {"customRuntimeOptions": '{"runTimeLimitMs": 2000}'}
     if kind == "ordered":
         details["source"] = records.SourceSpec(subscriptionType=records.FAILOVER)
     one = assignment(make_spec, code, topic, **details)
     texts = [b"m%d" % number for number in range(20)]
     await send_batches(client, f"{topic}-in", [[*texts[:5], b"poison", *texts[5:10]], texts[10:15], texts[15:]])
-    await manager.apply({KEY: one})  # type: ignore[dict-item]
+    await manager.apply({KEY: one})
     await no_backlog(server, f"{topic}-in")
 
     (letter,) = await receive(client, f"{topic}-letters", 1)
@@ -162,7 +165,7 @@ async def test_status_names_how_the_message_ended_the_process(
 ) -> None:
     code = VISIT.format(visits=str(tmp_path / "visits"), kill="import os; os._exit(7)") + KINDS["plain"]
     await send_batches(client, f"{topic}-in", [[b"poison"]])
-    await manager.apply({KEY: assignment(make_spec, code, topic, retries=1)})  # type: ignore[dict-item]
+    await manager.apply({KEY: assignment(make_spec, code, topic, retries=1)})
     await receive(client, f"{topic}-letters", 1)
 
     async def is_told() -> bool:
@@ -176,7 +179,7 @@ async def test_an_instance_that_is_stopped_leaves_no_journal(
     manager: RuntimeManager, client: AsyncClient, make_spec: MakeSpec, topic: str, tmp_path: Path
 ) -> None:
     code = VISIT.format(visits=str(tmp_path / "visits"), kill="pass") + KINDS["plain"]
-    await manager.apply({KEY: assignment(make_spec, code, topic)})  # type: ignore[dict-item]
+    await manager.apply({KEY: assignment(make_spec, code, topic)})
     await send_batches(client, f"{topic}-in", [[b"m"]])
     await receive(client, f"{topic}-out", 1)
     journal = manager.log_file(KEY).with_suffix(SUFFIX)
