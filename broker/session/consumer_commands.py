@@ -27,7 +27,7 @@ from ...wire.position import EARLIEST, Position
 from ...wire.topic_name import parse_topic_name
 from ..schemas.model import from_wire
 from ..storage.cursors.cursor import MemoryCursor
-from ..storage.cursors.names import check_name, check_properties, check_text, is_internal
+from ..storage.cursors.names import check_name, check_properties, check_size, check_text, is_internal
 from ..topics.compaction_rules import last_batch_index
 from ..topics.consumer import Consumer
 from ..topics.limits import check_consumers, check_subscriptions, check_type
@@ -49,6 +49,9 @@ def subscribe(connection: Connection, command: pb.CommandSubscribe) -> None:
     elif id_ in connection.consumers.opening:
         raise ServiceNotReady("Consumer is already present on the connection")
     else:
+        metadata = ((pair.key, pair.value) for pair in command.metadata)
+        max_bytes = connection.config.max_consumer_metadata_bytes
+        check_size("consumer properties", metadata, max_bytes, "maxConsumerMetadataSize")
         connection.consumers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
 
@@ -157,6 +160,7 @@ def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
     elif command.initialPosition == pb.CommandSubscribe.Earliest:
         start = topic.start_of("earliest", compacted=command.read_compacted)
     properties = {pair.key: pair.value for pair in command.subscription_properties}
+    check_size("subscription properties", properties.items())
     cursor = MemoryCursor(topic.log, command.subscription, start, properties)
     subscription = topic.subscriptions[command.subscription] = Subscription(topic, cursor, is_durable=False)
     return subscription

@@ -11,7 +11,7 @@ from ...errors import MetadataError, NotAllowed, PersistenceError, ServiceNotRea
 from ...wire.pulsar_api_pb2 import CommandCloseProducer, CommandProducer
 from ...wire.topic_name import parse_topic_name
 from ..schemas.model import from_wire
-from ..storage.cursors.names import is_internal
+from ..storage.cursors.names import check_size, is_internal
 from ..topics.backlog_quotas import check_admits
 from ..topics.gate import must_be_encrypted
 from ..topics.producer import Producer
@@ -37,6 +37,7 @@ def producer(connection: Connection, command: CommandProducer) -> None:
     elif id_ in connection.producers.opening:
         raise ServiceNotReady("Producer is already present on the connection")
     else:
+        check_size("producer properties", ((pair.key, pair.value) for pair in command.metadata))
         connection.producers.begin(id_, connection.start(command.request_id, _create(connection, command)))
 
 

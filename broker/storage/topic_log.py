@@ -21,7 +21,7 @@ from .catalogue import encode_log
 from .compacted_view import HIDDEN, CompactedView
 from .cursors.cursor import Cursor
 from .cursors.image import Image
-from .cursors.names import check_name, check_properties, refuse_internal
+from .cursors.names import check_name, check_properties, check_size, refuse_internal
 from .entry import StoredEntry
 from .journal.format import ENTRY, ENTRY_FIELDS_BYTES, encode_change, pack_entry_head
 from .ledgers.ledger import Ledger, LedgerInfo, LedgerTotals
@@ -406,7 +406,7 @@ class TopicLog(LedgerList):
             is_internal: it is the broker's own, and may have a name that is reserved.
 
         Raises:
-            NotAllowed: name or properties are not UTF-8, or the name is reserved; nothing changed.
+            NotAllowed: name or properties are not UTF-8 or too long, or the name is reserved; nothing changed.
             StorageError: changes are refused, or the log was deleted, and there is no ``done`` to be told.
         """
         check_name("a subscription's name", name)
@@ -415,6 +415,7 @@ class TopicLog(LedgerList):
         cursor = self.cursors.get(name)
         if cursor is None:
             check_properties("subscription property", properties or {})
+            check_size("subscription properties", (properties or {}).items())
             # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))

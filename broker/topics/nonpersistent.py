@@ -25,6 +25,7 @@ from ..dispatch.dispatcher import limit_message_count
 from ..dispatch.key_shared import policy_of
 from ..dispatch.nonpersistent import DirectKeyShared, DirectShared, DirectSingleActive
 from ..storage.cursors.cursor import Ack, MemoryCursor
+from ..storage.cursors.names import check_size
 from ..storage.entry import StoredEntry
 from .limits import check_subscriptions
 from .nonpersistent_stats import nonpersistent_internal_stats, nonpersistent_stats
@@ -178,7 +179,7 @@ class NonPersistentTopic(Topic):
         Cancellation: safe.
 
         Raises:
-            NotAllowed: the compacted view is asked for, or there are too many subscriptions.
+            NotAllowed: the compacted view is asked for, or there are too many subscriptions or properties.
         """
         self.check_loaded()
         if compacted:
@@ -186,6 +187,7 @@ class NonPersistentTopic(Topic):
         subscription = self.subscriptions.get(name)
         if subscription is None:
             check_subscriptions(self.policies, self.name, len(self.subscriptions))
+            check_size("subscription properties", (properties or {}).items())
             subscription = self.subscriptions[name] = NonPersistentSubscription(self, name, properties)
         return subscription
 

@@ -23,7 +23,7 @@ from ..dispatch.single_active import SingleActiveDispatcher
 from ..policies.rate_limit import follow
 from ..storage.compacted_view import COMPACTION_CURSOR
 from ..storage.cursors.cursor import Ack, Cursor, MemoryCursor
-from ..storage.cursors.names import check_properties, refuse_internal
+from ..storage.cursors.names import check_properties, check_size, refuse_internal
 from .consumer import SPREADING
 from .rates import Meter
 
@@ -174,12 +174,13 @@ class Subscription:
         """Replace the properties.
 
         Raises:
-            NotAllowed: a name or a value is not UTF-8.
+            NotAllowed: a name or a value is not UTF-8, or they are too many or too long.
             StorageError: the disk refused.
 
         Cancellation: they are replaced all the same.
         """
         check_properties("subscription property", properties)
+        check_size("subscription properties", properties.items())
         cursor = self.cursor
         if isinstance(cursor, Cursor):
             await self.topic.log.core.wait(lambda done: self._note_properties(cursor, properties, done))

@@ -100,7 +100,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"forceDelete.*", "a tenant or namespace is deleted when it is empty; delete its topics first"),
     (r"maxUnackedMessagesPer.*Broker.*|unblockStuck.*|preciseDispatcher.*|dispatcher(Read|Retry|Min).*"
      r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*|maxMessagePublishBuffer.*"
-     r"|messagePublishBuffer.*|maxConcurrent(Lookup|Topic|Non).*|maxConsumerMetadataSize|topic(Load|Fencing).*",
+     r"|messagePublishBuffer.*|maxConcurrent(Lookup|Topic|Non).*|topic(Load|Fencing).*",
      "the broker has no such setting"),
     (r"enable(Persistent|NonPersistent)Topics|systemTopicEnabled|topicLevelPoliciesEnabled|strict.*|topicNameCache.*"
      r"|maxSecondsToClear.*|topicsPattern.*|enableBrokerSide.*|subscriptionPattern.*|allowAutoTopicCreationWith.*"

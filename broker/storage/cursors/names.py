@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ....errors import NotAllowed
 
@@ -10,6 +10,10 @@ INTERNAL = ("pulsar.repl", "pulsar.dedup", "__compaction")
 """Beginnings of names that the broker's own cursors have."""
 MAX_NAME_BYTES = 1024
 """Longest name of a subscription or a consumer."""
+MAX_PROPERTIES = 1000
+"""Most properties of a new subscription, or of a producer."""
+MAX_PROPERTIES_BYTES = 16 * 1024
+"""Longest names and values of these properties together, in UTF-8."""
 
 
 def is_internal(name: str) -> bool:
@@ -48,6 +52,30 @@ def check_properties(what: str, properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         check_text(f"the name of {what}", name)
         check_text(f"the value of {what} {name}", value)
+
+
+def check_size(
+    what: str, properties: Iterable[tuple[str, str]], max_bytes: int = MAX_PROPERTIES_BYTES, setting: str = ""
+) -> None:
+    """Raise if there are too many properties, or if they are too long together.
+
+    Args:
+        what: the plural that the error names them by.
+        properties: names and values; not read beyond the limit.
+        max_bytes: the limit for all names and values, in UTF-8.
+        setting: the name of the setting that the limit comes from.
+
+    Raises:
+        NotAllowed: see above.
+    """
+    size = 0
+    for count, (name, value) in enumerate(properties, 1):
+        if count > MAX_PROPERTIES:
+            raise NotAllowed(f"more than {MAX_PROPERTIES} {what}: use fewer")
+        size += len(name.encode()) + len(value.encode())
+        if size > max_bytes:
+            limit = f"{max_bytes} bytes" + (f" ({setting})" if setting else "")
+            raise NotAllowed(f"names and values of {what} exceed {limit}: use fewer or shorter ones")
 
 
 def check_text(what: str, text: object) -> None:
