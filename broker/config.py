@@ -78,6 +78,8 @@ class BrokerConfig:
         max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is no limit.
         max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is no limit.
         write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
+        publish_buffer_mb: `maxMessagePublishBufferSizeInMB`; memory for what all clients send and do not take: half of
+            it for large frames that are coming in, half for what waits for slow peers. 0 or less is no limit.
         max_consumer_metadata_bytes: `maxConsumerMetadataSize`; names and values of one consumer's properties.
         unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar
             keeps them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
@@ -196,6 +198,7 @@ class BrokerConfig:
     max_unacked_per_consumer: int = 50_000
     max_unacked_per_subscription: int = 200_000
     write_buffer_bytes: int = 2 * MIB
+    publish_buffer_mb: int = 128
     max_consumer_metadata_bytes: int = 1024
     unread_retention_s: float = 600.0
     compaction_threshold_bytes: int = 0
@@ -335,6 +338,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_unacked_per_consumer", 0, 1 << 31),
     ("max_unacked_per_subscription", 0, 1 << 31),
     ("write_buffer_bytes", 1024, 1 << 30),
+    ("publish_buffer_mb", -1, 1 << 20),
     ("max_consumer_metadata_bytes", 1, 1 << 20),
     ("unread_retention_s", 0, 1 << 31),
     ("compaction_threshold_bytes", 0, 1 << 62),

@@ -17,12 +17,14 @@ from ..security.authentication.opening import open_authenticator
 from ..tasks import FairLock, TaskSet, within
 from ..wire.topic_name import TopicName
 from .advertised import Advertised
-from .config import BrokerConfig
+from .config import MIB, BrokerConfig
+from .dispatch.delivery_memory import DeliveryMemory
 from .listeners import OWN_LISTENER, url_host
 from .policies.authorization import Authorization
 from .policies.rate_limit import SharedRates
 from .schemas.registry import SchemaRegistry
 from .session.connection import Connection
+from .session.frame_memory import FrameMemory
 from .session.places import ConnectionPlaces
 from .session.turns import Turns
 from .topics.backlog_quotas import enforce_all
@@ -74,6 +76,8 @@ class BrokerService:
         connections: those that are open.
         turns: connections whose commands wait for a later turn of the event loop.
         reports: held by requests that look at all topics, so that their slices do not add up.
+        frame_memory: for large frames that clients are sending.
+        delivery_memory: for what clients do not take fast enough.
         shared_rates: limits that topics share.
         rates: averages over the last period, for statistics.
         lookups_waiting: those that wait for the metadata store.
@@ -108,6 +112,8 @@ class BrokerService:
         self._places = ConnectionPlaces()
         self.turns = Turns()
         self.reports = FairLock()
+        self.frame_memory = FrameMemory(self._half_of_buffer)
+        self.delivery_memory = DeliveryMemory(self._half_of_buffer, config.write_buffer_bytes, lambda: self.connections)
         self.rates = Rates()
         self.shared_rates = SharedRates()
         self.maintenance = Maintenance(self.topics, storage, namespaces)
@@ -288,6 +294,9 @@ class BrokerService:
         self.connections.pop(connection, None)
         if not self.connections:
             self._all_gone.set()
+
+    def _half_of_buffer(self) -> int:
+        return self.config.publish_buffer_mb * MIB // 2
 
     def _read_on(self) -> None:
         for connection in list(self.connections):

@@ -62,15 +62,28 @@ class FrameDecoder:
 
     Invariant: what is kept between two calls is less than one frame, so never more than ``max_frame_bytes`` plus the
     last read.
+
+    Attributes:
+        max_frame_bytes: the longest frame that is taken.
+        wanted_bytes: length of the unfinished frame; 4 as long as that is not known.
     """
 
-    __slots__ = ("_kept", "_wanted_bytes", "max_frame_bytes")
+    __slots__ = ("_kept", "max_frame_bytes", "wanted_bytes")
 
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_MESSAGE_BYTES + FRAME_PADDING_BYTES):
         self.max_frame_bytes = max_frame_bytes
         self._kept = bytearray()
         # Length that `_kept` must reach before a frame can be complete: spares parsing on every piece of a big frame.
-        self._wanted_bytes = 4
+        self.wanted_bytes = 4
+
+    @property
+    def kept_bytes(self) -> int:
+        """What has come of the unfinished frame."""
+        return len(self._kept)
+
+    def forget(self) -> None:
+        """Drop the unfinished frame; nothing that follows can be read."""
+        self._kept = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes, in order.
@@ -100,7 +113,7 @@ class FrameDecoder:
         frames: list[Any] = []
         if self._kept:
             self._kept += data
-            if len(self._kept) < self._wanted_bytes:
+            if len(self._kept) < self.wanted_bytes:
                 return []
             data = self._take_kept(frames)
         size = len(data)
@@ -135,7 +148,7 @@ class FrameDecoder:
 
     def _keep(self, data: bytes, start: int) -> None:
         """Keep what follows the last complete frame, and work out how long it must get."""
-        self._wanted_bytes = 4
+        self.wanted_bytes = 4
         rest = len(data) - start
         if rest >= 4:
             total = _U32.unpack_from(data, start)[0]
@@ -145,7 +158,7 @@ class FrameDecoder:
                 raise _contradiction(total, 0)
             if rest >= 8 and (command_bytes := _U32.unpack_from(data, start + 4)[0]) > total - 4:
                 raise _contradiction(total, command_bytes)
-            self._wanted_bytes = 4 + total
+            self.wanted_bytes = 4 + total
         if rest:
             self._kept += memoryview(data)[start:] if start else data
 
@@ -154,7 +167,7 @@ class FrameDecoder:
 
         A big frame that is complete is added to ``frames`` instead: its payload is copied once, not twice.
         """
-        kept, end = self._kept, self._wanted_bytes
+        kept, end = self._kept, self.wanted_bytes
         start = 0
         if end >= _BIG_BYTES:
             start = end

@@ -15,6 +15,7 @@ from ...tasks import Backoff
 from ...wire.batch import MIN_MESSAGE_BYTES
 from ...wire.payload import open_payload
 from ...wire.position import Position
+from .delivery_memory import SHORT_READ_BYTES
 from .ports import ConsumerPort, Delivery, SubscriptionPort
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class Dispatcher(ABC, Generic[C]):
         self._reader = EntryReader(log, tasks, self.run)
         self._is_scheduled = False
         self._throttle: asyncio.TimerHandle | None = None
+        self._memory = subscription.memory
+        self._waits_for_memory = False
         self._next = Position(-1, -1)
 
     @property
@@ -154,12 +157,23 @@ class Dispatcher(ABC, Generic[C]):
         except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
             self._subscription.fail(error)
 
+    @property
+    def _is_limited(self) -> bool:
+        """Whether `_room` has to be asked before a read."""
+        return self._memory.is_short or bool(self._subscription.dispatch_limits)
+
     def _room(self, entries: int) -> tuple[int, int]:
         """Return how many of ``entries`` may be read now, and bytes, by the rates that hold; it goes on by itself.
 
         A batch counts as its messages, so what was read may be more than the rate; then the next read waits longer.
+        While memory is short, little is read, and no large message.
         """
         bytes_ = self._config.max_read_bytes
+        if self._memory.is_short:
+            bytes_ = min(bytes_, SHORT_READ_BYTES)
+            if self._log.total_bytes > self._log.entry_count * SHORT_READ_BYTES:
+                self._wait_for_memory()
+                return 0, 0
         for limit in self._subscription.dispatch_limits:
             wait_s = limit.wait_s()
             if wait_s > 0:
@@ -170,6 +184,17 @@ class Dispatcher(ABC, Generic[C]):
             most, most_bytes = limit.room()
             entries, bytes_ = min(entries, most), min(bytes_, most_bytes)
         return entries, bytes_
+
+    def _wait_for_memory(self) -> None:
+        """Drop what was read ahead, and go on once memory is not short any more."""
+        self._reader.forget()
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._memory.wait(self._end_wait_for_memory)
+
+    def _end_wait_for_memory(self) -> None:
+        self._waits_for_memory = False
+        self.run()
 
     def _end_throttle(self) -> None:
         self._throttle = None

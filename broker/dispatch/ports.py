@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..storage.cursors.cursor import Cursor, MemoryCursor
     from ..storage.entry import StoredEntry
     from .delays import Delays
+    from .delivery_memory import DeliveryMemory
     from .key_slots import Range
 
 Delivery = tuple["StoredEntry", int, "AckSet | None"]
@@ -37,6 +38,9 @@ class SubscriptionPort(Protocol):
 
     dispatch_limits: tuple[RateLimit, ...]
     """The rates that hold for what it gives out; empty if there are none."""
+
+    memory: DeliveryMemory
+    """What waits for the peers of all connections."""
 
     def note_throttled(self, limit: RateLimit) -> None:
         """Count that one of its rates made it wait."""

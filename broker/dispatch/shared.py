@@ -254,6 +254,10 @@ class SharedDispatcher(Dispatcher[C]):
         self._check_block()
         self.wake()
 
+    def _wait_for_memory(self) -> None:
+        self._replay_reader.forget()
+        super()._wait_for_memory()
+
     def _check_block(self) -> None:
         limit = self._subscription.policies.max_unacked_per_subscription
         if not self._subscription.is_durable:
@@ -272,7 +276,7 @@ class SharedDispatcher(Dispatcher[C]):
             if limit <= 0:
                 return
             most_bytes = self._config.max_read_bytes
-            if self._subscription.dispatch_limits:
+            if self._is_limited:
                 limit, most_bytes = self._room(limit)
                 if not limit:
                     return

@@ -188,7 +188,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
             if not consumer.is_available or self._next > log.last_confirmed:
                 return
             most, most_bytes = min(consumer.permits, self._config.max_read_entries), self._config.max_read_bytes
-            if self._subscription.dispatch_limits:
+            if self._is_limited:
                 most, most_bytes = self._room(most)
                 if not most:
                     return

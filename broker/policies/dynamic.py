@@ -68,6 +68,7 @@ SETTINGS: Mapping[str, Setting] = {
     "maxPublishRatePerTopicInBytes": Setting("publish_rate_bytes"),
     "maxNumPartitionsPerPartitionedTopic": Setting("max_partitions"),
     "maxConcurrentLookupRequest": Setting("max_lookups"),
+    "maxMessagePublishBufferSizeInMB": Setting("publish_buffer_mb"),
     "isAllowAutoUpdateSchemaEnabled": Setting("allow_auto_update_schema", _truth),
     "brokerPublisherThrottlingMaxMessageRate": Setting("broker_publish_messages"),
     "brokerPublisherThrottlingMaxByteRate": Setting("broker_publish_bytes"),

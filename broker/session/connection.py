@@ -5,9 +5,11 @@ write is collected and leaves in one joined write at the end of the turn of the 
 
 * above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
   not read; what one read brings (256 KiB, or a frame) may pass the mark;
-* above `write_buffer_bytes` waiting for the peer, `is_writable` is False: dispatchers skip its consumers, the socket is
-  not read, and requests that were read already wait: what passes the mark is one answer and what the `Outbox`
-  collects. A peer that takes nothing at all from one tick of the keep-alive to the next is gone;
+* above `write_buffer_bytes` waiting for the peer, or its share of the `DeliveryMemory`, `is_writable` is False:
+  dispatchers skip its consumers, the socket is not read, and requests that were read already wait: what passes the mark
+  is one answer and what the `Outbox` collects. A peer that takes nothing at all from one tick of the keep-alive to the
+  next is gone;
+* a large frame waits until the `FrameMemory` has room for all of it, and until then the socket is not read;
 * while a topic's publish rate is used up, a SEND for it and all behind it wait, and the socket is not read;
 * above `SLICE_S` of handling commands in one turn, the rest waits for a later one, and the socket is not read;
 * while credentials are looked at, nothing is taken, and the socket is not read;
@@ -30,10 +32,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from google.protobuf.message import Message
 
-from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError
+from ...errors import InvalidTopicName, MagnetarError, NotAllowed, ProtocolError, ServiceNotReady
 from ...security.roles import Roles
 from ...tasks import TaskSet
-from ...wire.commands import wrap
+from ...wire.commands import NO_REQUEST, wrap
 from ...wire.frames import Frame, FrameDecoder, Run, encode_frame
 from ...wire.pulsar_api_pb2 import BaseCommand, CommandError, CommandSuccess
 from ...wire.runs import SEND_HEAD, read_sends
@@ -42,6 +44,7 @@ from ...wire.strings import bad_string
 from ..errors import error_code, failed
 from ..topics.registry import ClosedProducers, Registry
 from .commands import HANDLERS
+from .frame_memory import LARGE_BYTES, SETTING
 from .frame_queue import FrameQueue
 from .keep_alive import KeepAlive
 from .outbox import Outbox
@@ -121,6 +124,8 @@ class Connection(asyncio.Protocol):
         self._throttle: asyncio.TimerHandle | None = None
         self.pending_publishes = 0
         self.is_reading = True
+        self._reserved_bytes = 0
+        self._waits_for_memory = False
         self._is_released = False
         self._keep_alive = KeepAlive(self)
         self._close_timer: asyncio.TimerHandle | None = None
@@ -137,7 +142,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self._tasks.owner = f"connection {self.address}"
-        transport.set_write_buffer_limits(high=self.config.write_buffer_bytes)
+        transport.set_write_buffer_limits(high=self.broker.delivery_memory.share_bytes)
         self._keep_alive.start()
         self.broker.connection_made(self)
 
@@ -147,8 +152,9 @@ class Connection(asyncio.Protocol):
         keep_alive.is_silent = False
         if keep_alive.probe is not None:
             keep_alive.tell_probe(True)
+        decoder = self._decoder
         try:
-            frames = self._decoder.feed_runs(data, read_sends, SEND_HEAD)
+            frames = decoder.feed_runs(data, read_sends, SEND_HEAD)
         except ProtocolError as error:
             self._break(error)
             return
@@ -158,6 +164,11 @@ class Connection(asyncio.Protocol):
             self._postponed.extend(frames)
             if self._throttle is None and not self.is_held:
                 self._take(self._postponed)
+        if self._reserved_bytes:
+            if frames:
+                self._reserve()
+        elif decoder.wanted_bytes >= LARGE_BYTES:
+            self._reserve()
 
     def _take(self, frames: Iterator[Frame | Run]) -> None:
         """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
@@ -250,6 +261,8 @@ class Connection(asyncio.Protocol):
             self._throttle.cancel()
         self._tasks.cancel()
         self._postponed = None
+        self.broker.frame_memory.release(self)
+        self.broker.delivery_memory.resumed(self)
         for producer in list(self.producers.values()):
             producer.detach()
         for consumer in list(self.consumers.values()):
@@ -263,9 +276,12 @@ class Connection(asyncio.Protocol):
         self.is_writable = False
         self._keep_alive.writing_paused()
         self._stop_reading()
+        if not self._is_released:
+            self.broker.delivery_memory.paused(self)
 
     def resume_writing(self) -> None:
         """Go on with what it asked for, and with what its consumers wait for."""
+        self.broker.delivery_memory.resumed(self)
         self.is_writable = not self.is_closed
         if not self.is_writable:
             return
@@ -284,6 +300,8 @@ class Connection(asyncio.Protocol):
         if self.is_writable and self._throttle is None and not self.is_held:
             self._postponed = None
             self._take(frames)
+            if self._reserved_bytes > self._large_frame_bytes and self._postponed is None:
+                self._reserve()
             self.read_on()
 
     def _postpone(self, frames: Iterator[Frame | Run], first: Frame | Run) -> None:
@@ -313,6 +331,57 @@ class Connection(asyncio.Protocol):
         if not self.is_closed:
             self._take_postponed()
             self.read_on()
+
+    # Memory that all connections share
+
+    @property
+    def _large_frame_bytes(self) -> int:
+        wanted = self._decoder.wanted_bytes
+        return wanted if wanted >= LARGE_BYTES else 0
+
+    def _reserve(self) -> None:
+        """Reserve memory for the frame that is coming, and for frames that wait; without it, the socket is not read."""
+        if self.is_closed:
+            return
+        size = self._large_frame_bytes
+        if self._postponed is not None:
+            size = max(size, self._reserved_bytes)  # what waits was read with it
+        self._reserved_bytes = size
+        self._waits_for_memory = False
+        if not size:
+            self.broker.frame_memory.release(self)
+        elif not self.broker.frame_memory.reserve(self, size):
+            self._waits_for_memory = True
+            self._stop_reading()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What has come of the unfinished frame."""
+        return self._decoder.kept_bytes
+
+    def memory_granted(self) -> None:
+        """Read on: there is room for the frame."""
+        self._waits_for_memory = False
+        self.read_on()
+
+    def refuse_memory(self, reason: str) -> None:
+        """Drop the unfinished frame and close, saying why."""
+        log.warning("%r is closed: %s", self, reason)
+        self.broker.frame_memory.release(self)
+        self._reserved_bytes = 0
+        self._decoder.forget()
+        self.fail(NO_REQUEST, ServiceNotReady(reason))
+        self.close()
+
+    def limit_unsent(self, share_bytes: int) -> None:
+        """Have no more than so much wait for the peer."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.set_write_buffer_limits(high=share_bytes)
+
+    def give_way(self, reason: str) -> None:
+        """Close at once, as memory is short; the peer, which reads nothing, cannot be told."""
+        log.warning("%r is closed: it %s", self, reason)
+        self.abort()
 
     # What handlers use
 
@@ -352,12 +421,17 @@ class Connection(asyncio.Protocol):
             work.close()
             raise ProtocolError(f"command type {wrap(request).type} cannot be parsed: it lacks a required field")
         size = request.ByteSize() if request is not None else 0
+        if size >= LARGE_BYTES and not self.broker.frame_memory.take(size):
+            work.close()
+            raise ServiceNotReady(f"no memory for a request of {size} bytes ({SETTING}): try again")
         self._request_bytes += size
         task = self._tasks.start(self._answer(request_id, request, work), f"request {request_id}")
 
         def ended(task: asyncio.Task[None]) -> None:
             work.close()  # cancelled before its first step, it would complain that nobody awaited it
             self._request_bytes -= size
+            if size >= LARGE_BYTES:
+                self.broker.frame_memory.give_back(size)
             if not self.is_reading:
                 self.read_on()
 
@@ -496,6 +570,7 @@ class Connection(asyncio.Protocol):
             and self.is_writable
             and self._postponed is None
             and not self.is_held
+            and not self._waits_for_memory
             and self.pending_publishes * 2 <= config.max_pending_publishes
             and not self.broker.storage.is_congested
             and len(self._tasks) * 2 <= config.max_pending_requests

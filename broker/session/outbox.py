@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FLUSH_BYTES = 128 * 1024
 """Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
+UNJOINED_BYTES = 64 * 1024
+"""Parts of more than that on average are not copied into one: a large payload that many consumers get is there once."""
 
 
 class Outbox:
@@ -93,7 +95,11 @@ class Outbox:
         frames = self._frames
         transport = self.transport
         if frames and transport is not None and not transport.is_closing():
-            transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
+            if self.bytes > len(frames) * UNJOINED_BYTES:
+                for frame in frames:
+                    transport.write(frame)
+            else:
+                transport.write(b"".join(frames) if len(frames) > 1 else frames[0])
         frames.clear()
         self.bytes = 0
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..policies.authorization import Authorization
     from ..topics.topic import Topic
     from .connection import Connection
+    from .frame_memory import FrameMemory
     from .turns import Turns
 
 
@@ -20,6 +21,7 @@ class ServicePort(BrokerPort, Protocol):
 
     is_started: bool
     turns: Turns
+    frame_memory: FrameMemory
     authenticator: Authenticator | None
 
     lookups_waiting: int

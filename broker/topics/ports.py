@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ...tasks.supervised import TaskSet
     from ...wire.topic_name import TopicName
     from ..config import BrokerConfig
+    from ..dispatch.delivery_memory import DeliveryMemory
     from ..policies.namespaces import Namespaces
     from ..policies.rate_limit import SharedRates
     from ..schemas.registry import SchemaRegistry
@@ -38,6 +39,7 @@ class BrokerPort(Protocol):
     topic_index: TopicIndex
     topic_watches: TopicWatches
     shared_rates: SharedRates
+    delivery_memory: DeliveryMemory
     tasks: TaskSet
     """What ends with the broker."""
 

@@ -69,6 +69,7 @@ class Subscription:
         joins: how many consumers it has had since the topic was loaded.
         resets: how often its position was moved by a seek.
         dispatch_limits: those of its topic and its own, as far as there are any.
+        memory: what its deliveries share with those of all other subscriptions.
         throttled: how often one of them made it wait, by Pulsar's names of these statistics.
     """
 
@@ -94,6 +95,7 @@ class Subscription:
         self.resets = 0
         self._rate_limit: RateLimit | None = None
         self.dispatch_limits: tuple[RateLimit, ...] = ()
+        self.memory = topic.broker.delivery_memory
         self.throttled = dict.fromkeys(THROTTLED, 0)
         self._follow_rates()
         self._joining = 0

@@ -129,6 +129,7 @@ BROKER_KEYS: dict[str, Key] = {
     "dispatcherMaxReadSizeBytes": Key("broker", "max_read_bytes", _whole),
     "dispatcherMaxRoundRobinBatchSize": Key("broker", "max_round_robin_entries", _whole),
     "maxUnackedMessagesPerConsumer": Key("broker", "max_unacked_per_consumer", _whole),
+    "maxMessagePublishBufferSizeInMB": Key("broker", "publish_buffer_mb", _whole),
     "maxConsumerMetadataSize": Key("broker", "max_consumer_metadata_bytes", _whole),
     "maxUnackedMessagesPerSubscription": Key("broker", "max_unacked_per_subscription", _whole),
     "statsUpdateFrequencyInSecs": Key("broker", "stats_period_s", _number),

@@ -99,7 +99,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"subscriptionTypesEnabled|brokerMaxConnections.*|maxMessageSizeCheck.*", _POLICY),
     (r"forceDelete.*", "a tenant or namespace is deleted when it is empty; delete its topics first"),
     (r"maxUnackedMessagesPer.*Broker.*|unblockStuck.*|preciseDispatcher.*|dispatcher(Read|Retry|Min).*"
-     r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*|maxMessagePublishBuffer.*"
+     r"|subscription(Redelivery|Backlog).*|activeConsumerFailoverConsistent.*"
      r"|messagePublishBuffer.*|maxConcurrent(Lookup|Topic|Non).*|topic(Load|Fencing).*",
      "the broker has no such setting"),
     (r"enable(Persistent|NonPersistent)Topics|systemTopicEnabled|topicLevelPoliciesEnabled|strict.*|topicNameCache.*"

@@ -93,7 +93,7 @@ async def test_requests_in_progress_are_bounded_by_what_they_ask_with(tmp_path: 
         async def ask() -> None:
             for number in range(count):
                 raw.send("SUBSCRIBE", topic="persistent://public/wire/t", subscription="s", subType=0,
-                         consumer_id=number, request_id=number, metadata=big)  # fmt: skip
+                         consumer_id=number, request_id=number, subscription_properties=big)  # fmt: skip
                 await raw.writer.drain()
 
         asking = asyncio.ensure_future(ask())

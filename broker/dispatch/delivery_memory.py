@@ -1,0 +1,185 @@
+"""The memory for what clients do not take fast enough, shared by all connections of a broker.
+
+A connection whose peer takes less than the broker writes counts with the bytes that wait for it. The more connections
+wait, the less each may have waiting (`share_bytes`). Above the limit, memory is short:
+
+* subscriptions read little at a time, and those of large messages wait until it is not short any more;
+* a connection that takes nothing for `STALLED_S` is closed.
+
+Above twice the limit, connections are closed at once, first those that have taken nothing for the longest time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+LEAST_SHARE_BYTES = 64 * 1024
+"""What may wait for a connection however many there are."""
+SHORT_READ_BYTES = 64 * 1024
+"""What a subscription reads at a time while memory is short; where messages are larger on average, it waits."""
+STALLED_S = 5.0
+"""How long a connection may take nothing while memory is short."""
+LOOK_S = 1.0
+"""How often that is looked at."""
+SERVED_AT_ONCE = 4
+"""Subscriptions that go on at a time after memory was short, as each may read a large message."""
+SERVE_S = 0.02
+SETTING = "maxMessagePublishBufferSizeInMB"
+
+
+class Peer(Protocol):
+    """A connection, as the memory for deliveries sees it."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait until the peer takes them."""
+
+    def limit_unsent(self, share_bytes: int) -> None:
+        """Write nothing to consumers while so much waits."""
+
+    def give_way(self, reason: str) -> None:
+        """Close at once."""
+
+
+@dataclass(slots=True)
+class _Unsent:
+    size: int
+    since_s: float
+
+
+class DeliveryMemory:
+    """Which connections wait for their peers.
+
+    Args:
+        limit_bytes: returns how much may wait; 0 or less is no limit.
+        most_bytes: how much may wait for one connection (`write_buffer_bytes`).
+        peers: returns all connections.
+        time_s: a clock; that of the running loop if it is omitted.
+
+    Attributes:
+        is_short: whether more waits than the limit.
+        unsent_bytes: what waits, as far as it was looked at.
+        share_bytes: what may wait for one connection now.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: Callable[[], int],
+        most_bytes: int,
+        peers: Callable[[], Iterable[Peer]],
+        time_s: Callable[[], float] | None = None,
+    ) -> None:
+        self.is_short = False
+        self.unsent_bytes = 0
+        self.share_bytes = most_bytes
+        self._limit_bytes = limit_bytes
+        self._most_bytes = most_bytes
+        self._peers = peers
+        self._time_s = time_s or (lambda: asyncio.get_running_loop().time())
+        self._unsent: dict[Peer, _Unsent] = {}
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._serving: asyncio.TimerHandle | None = None
+        self._is_closing_planned = False
+
+    def __repr__(self) -> str:
+        return f"DeliveryMemory(unsent={self.unsent_bytes}, peers={len(self._unsent)}, waiting={len(self._waiting)})"
+
+    def paused(self, peer: Peer) -> None:
+        """Note that a peer takes less than is written."""
+        self.resumed(peer)
+        size = peer.unsent_bytes
+        self._unsent[peer] = _Unsent(size, self._time_s())
+        self.unsent_bytes += size
+        self._judge()
+
+    def resumed(self, peer: Peer) -> None:
+        """Note that a peer has taken most of what waited, or is gone."""
+        unsent = self._unsent.pop(peer, None)
+        if unsent is not None:
+            self.unsent_bytes -= unsent.size
+            self._judge()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call ``go_on`` in its turn once memory is not short any more."""
+        self._waiting.append(go_on)
+
+    def _judge(self) -> None:
+        """Work out what holds with the bytes that wait now."""
+        limit = self._limit_bytes()
+        self.is_short = 0 < limit < self.unsent_bytes
+        loop = asyncio.get_running_loop()
+        if self.is_short and self._timer is None:
+            self._timer = loop.call_later(LOOK_S, self._look_again)
+        if 0 < 2 * limit < self.unsent_bytes and not self._is_closing_planned:
+            self._is_closing_planned = True
+            loop.call_soon(self._close_some)
+        if self._waiting and not self.is_short and self._serving is None:
+            self._serving = loop.call_later(0, self._serve)
+        share = limit // (2 << len(self._unsent).bit_length()) if limit > 0 else self._most_bytes
+        share = min(max(share, LEAST_SHARE_BYTES), self._most_bytes)
+        # Raised late, so that all connections are told seldom.
+        if share < self.share_bytes or share >= 4 * self.share_bytes or (share > self.share_bytes and not self._unsent):
+            self.share_bytes = share
+            loop.call_soon(self._tell_share)
+
+    def _tell_share(self) -> None:
+        for peer in list(self._peers()):
+            peer.limit_unsent(self.share_bytes)
+
+    def _serve(self) -> None:
+        self._serving = None
+        for _ in range(min(SERVED_AT_ONCE, len(self._waiting))):
+            if self.is_short:
+                return
+            self._waiting.popleft()()
+        if self._waiting and not self.is_short:
+            self._serving = asyncio.get_running_loop().call_later(SERVE_S, self._serve)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()
+
+    def look(self) -> None:
+        """Close connections that take nothing while memory is short; called every `LOOK_S`."""
+        self._refresh()
+        now_s = self._time_s()
+        for peer, unsent in list(self._unsent.items()):
+            if not self.is_short:
+                break
+            if now_s - unsent.since_s >= STALLED_S:
+                self._close(peer, unsent, now_s)
+        self._judge()
+
+    def _close_some(self) -> None:
+        """Bring what waits down to twice the limit."""
+        self._is_closing_planned = False
+        self._refresh()
+        now_s = self._time_s()
+        limit = self._limit_bytes()
+        oldest = sorted(self._unsent.items(), key=lambda item: (item[1].since_s, -item[1].size))
+        for peer, unsent in oldest:
+            if self.unsent_bytes <= 2 * limit or limit <= 0:
+                break
+            self._close(peer, unsent, now_s)
+
+    def _close(self, peer: Peer, unsent: _Unsent, now_s: float) -> None:
+        waited_s = now_s - unsent.since_s
+        self.resumed(peer)
+        peer.give_way(f"has taken none of {unsent.size} bytes for {waited_s:.0f} s while memory is short ({SETTING})")
+
+    def _refresh(self) -> None:
+        """Look what the peers took since the last look."""
+        now_s = self._time_s()
+        for peer, unsent in self._unsent.items():
+            size = peer.unsent_bytes
+            if size < unsent.size:
+                unsent.since_s = now_s
+            self.unsent_bytes += size - unsent.size
+            unsent.size = size
+        limit = self._limit_bytes()
+        self.is_short = 0 < limit < self.unsent_bytes

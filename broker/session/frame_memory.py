@@ -1,0 +1,182 @@
+"""The memory for large frames that clients are sending, shared by all connections of a broker.
+
+A frame of `LARGE_BYTES` or more reserves its whole size before the broker reads on. While there is no room, its
+connection is not read; connections get room in the order in which they asked. Smaller frames need no room, so that
+small requests go on whatever large ones wait.
+
+While connections wait, a frame has to keep coming: one that stalls, or that is slower than `SLOWEST_BYTES_S` on
+average, ends its connection, so that a client that never finishes its frame cannot keep the room.
+
+Rejected: counting the bytes that have come, and not to read above a limit. Frames that are half read would fill the
+memory, and none of them could be completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+LARGE_BYTES = 64 * 1024
+"""Frames and requests of this size on need room."""
+STALLED_S = 5.0
+"""How long a frame may bring nothing while others wait."""
+SLOWEST_BYTES_S = 256 * 1024
+"""How much of a frame has to come in a second, on average and beyond `STALLED_S`, while others wait."""
+LOOK_S = 1.0
+"""How often that is looked at."""
+SETTING = "maxMessagePublishBufferSizeInMB"
+
+
+class FrameOwner(Protocol):
+    """A connection, as the frames' memory sees it."""
+
+    is_reading: bool
+    """Whether its socket is read."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What has come of the unfinished frame."""
+
+    def memory_granted(self) -> None:
+        """Read on."""
+
+    def refuse_memory(self, reason: str) -> None:
+        """Drop the unfinished frame, and close."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    size: int
+    began_s: float
+    kept_bytes: int
+    grew_s: float
+
+    def fault(self, kept_bytes: int, now_s: float) -> str | None:
+        """Note what has come, and return what is wrong with it."""
+        if kept_bytes != self.kept_bytes:
+            self.kept_bytes, self.grew_s = kept_bytes, now_s
+        if now_s - self.grew_s >= STALLED_S:
+            return f"stalled for {STALLED_S:g} s"
+        if now_s - self.began_s >= STALLED_S + self.size / SLOWEST_BYTES_S:
+            return f"slower than {SLOWEST_BYTES_S} bytes/s"
+        return None
+
+
+class FrameMemory:
+    """Who may read a large frame.
+
+    Args:
+        limit_bytes: returns how much there is; 0 or less is no limit.
+        time_s: a clock; that of the running loop if it is omitted.
+
+    Attributes:
+        used_bytes: what is reserved.
+    """
+
+    def __init__(self, limit_bytes: Callable[[], int], time_s: Callable[[], float] | None = None) -> None:
+        self.used_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._time_s = time_s or (lambda: asyncio.get_running_loop().time())
+        self._frames: dict[FrameOwner, _Frame] = {}
+        self._waiting: dict[FrameOwner, int] = {}  # sizes of frames, in the order in which they came
+        self._kept: dict[FrameOwner, int] = {}  # what came of them before their connections stopped reading
+        self._kept_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"FrameMemory(used={self.used_bytes}, frames={len(self._frames)}, waiting={len(self._waiting)})"
+
+    def reserve(self, owner: FrameOwner, size: int) -> bool:
+        """Reserve room for a connection's next frame, instead of the room that it had.
+
+        Returns:
+            Whether it may read on; if not, `FrameOwner.memory_granted` is called once it may.
+        """
+        self.release(owner)
+        limit = self._limit_bytes()
+        if limit <= 0:
+            return True
+        if not self._waiting and self._fits(size):
+            self._begin(owner, size)
+            return True
+        kept_bytes = owner.kept_bytes
+        if self._waiting and self._kept_bytes + kept_bytes > limit // 2:
+            owner.refuse_memory(f"{len(self._waiting)} connections already wait for memory ({SETTING}): try again")
+            return False
+        self._waiting[owner] = size
+        self._kept[owner] = kept_bytes
+        self._kept_bytes += kept_bytes
+        self._look_later()
+        return False
+
+    def release(self, owner: FrameOwner) -> None:
+        """Give back the room of a connection, or its place among those that wait."""
+        frame = self._frames.pop(owner, None)
+        if frame is not None:
+            self.used_bytes -= frame.size
+        self._leave(owner)
+        self._grant()
+
+    def take(self, size: int) -> bool:
+        """Reserve room for a large request that is being worked on; returns whether there is any."""
+        if self._limit_bytes() > 0 and not self._fits(size):
+            return False
+        self.used_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Release the room of a request."""
+        self.used_bytes -= size
+        self._grant()
+
+    def _fits(self, size: int) -> bool:
+        """Return whether there is room; a frame larger than all of it fits if it is the only one."""
+        return not self.used_bytes or self.used_bytes + size <= self._limit_bytes()
+
+    def _begin(self, owner: FrameOwner, size: int) -> None:
+        now_s = self._time_s()
+        self._frames[owner] = _Frame(size, now_s, owner.kept_bytes, now_s)
+        self.used_bytes += size
+
+    def _leave(self, owner: FrameOwner) -> int | None:
+        size = self._waiting.pop(owner, None)
+        self._kept_bytes -= self._kept.pop(owner, 0)
+        return size
+
+    def _grant(self) -> None:
+        limit = self._limit_bytes()
+        while self._waiting:
+            owner, size = next(iter(self._waiting.items()))
+            if limit > 0 and not self._fits(size):
+                return
+            self._leave(owner)
+            self._begin(owner, size)
+            owner.memory_granted()
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()
+        if self._waiting:
+            self._look_later()
+
+    def look(self) -> None:
+        """End connections whose frames do not come on while others wait; called every `LOOK_S`."""
+        self._grant()  # the limit may have been raised
+        if not self._waiting:
+            return
+        now_s = self._time_s()
+        for owner, frame in list(self._frames.items()):
+            if not owner.is_reading:  # what keeps it is the broker
+                frame.began_s += max(now_s - frame.grew_s, 0.0)
+                frame.grew_s = now_s
+                continue
+            fault = frame.fault(owner.kept_bytes, now_s)
+            if fault is not None:
+                reason = f"{frame.kept_bytes} of {frame.size} bytes of a frame came, {fault}, while others wait for"
+                owner.refuse_memory(f"{reason} memory ({SETTING})")
