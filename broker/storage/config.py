@@ -25,6 +25,7 @@ class StorageConfig:
             and at half of it a checkpoint begins. As in the caches, what an entry takes beside its payload counts.
         tail_cache_bytes: newest entries of all logs kept in memory for consumers that keep up.
         read_cache_bytes: entries read ahead from disk for consumers that catch up, all logs together.
+        partial_ack_bytes: what is kept of batches that are acknowledged in part, all subscriptions together.
         max_ledger_entries: a ledger with as many entries is closed and the log goes on in a new one.
         max_ledger_bytes: the same by size.
         max_ledger_age_s: the same by age, so that retention can drop old data of slow logs.
@@ -43,6 +44,7 @@ class StorageConfig:
     unmoved_bytes: int = 160 * MIB
     tail_cache_bytes: int = 64 * MIB
     read_cache_bytes: int = 16 * MIB
+    partial_ack_bytes: int = 64 * MIB
     max_ledger_entries: int = 50_000
     max_ledger_bytes: int = 256 * MIB
     max_ledger_age_s: float = 4 * 3600.0
@@ -67,7 +69,7 @@ class StorageConfig:
         for name in ("checkpoint_interval_s", "max_ledger_age_s", "lazy_flush_s", "retry_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InvalidConfig(f"{name}={getattr(self, name)} must be more than 0 and finite")
-        for name in ("tail_cache_bytes", "read_cache_bytes", "sync_delay_s"):
+        for name in ("tail_cache_bytes", "read_cache_bytes", "partial_ack_bytes", "sync_delay_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidConfig(f"{name}={getattr(self, name)} must not be negative, and finite")
         if self.unmoved_bytes < self.checkpoint_bytes:

@@ -18,6 +18,7 @@ from ...errors import StorageError
 from ...tasks import settle
 from .catalogue import CatalogueLines, Head, Ids, JournalKey
 from .config import StorageConfig
+from .cursors.partial_acks import PartialAcks
 from .disk.disk import Disk
 from .disk.failures import Congested, DiskFailure
 from .disk.lanes import Lanes
@@ -44,6 +45,7 @@ class StorageCore:
         logs: by name.
         lines: what the catalogue says about them.
         touched: logs that changed since the broker last looked (see `Storage.take_touched`).
+        partial_acks: what counts the ack sets of all cursors.
         failure: why changes are refused, or None.
         memory: the entries that memory holds.
         checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
@@ -67,6 +69,7 @@ class StorageCore:
         self.lines = CatalogueLines()
         self.logs = Logs(self.lines, partial(TopicLog.from_line, self))
         self.touched: set[TopicLog] = set()
+        self.partial_acks = PartialAcks(config.partial_ack_bytes, monotonic)
         self.memory = EntryMemory(config.tail_cache_bytes)
         self.read_cache = ReadCache(config.read_cache_bytes)
         self.failure: StorageError | None = None

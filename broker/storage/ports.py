@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...wire.position import Position
 
@@ -25,8 +25,28 @@ class Watcher(Protocol):
         """Forget what is known of a ledger."""
 
 
+class PartialAcksPort(Protocol):
+    """What counts the ack sets of all cursors; see `cursors.partial_acks`."""
+
+    is_full: bool
+    """Whether no further set is kept."""
+
+    def changed(self, cursor: Any, delta_bytes: int) -> None:
+        """Note that the sets of a cursor take more or less than before."""
+
+    def recount(self) -> None:
+        """Leave out the cursors that are gone."""
+
+    def refusal(self) -> Exception:
+        """Return why an entry is not acknowledged in part."""
+
+
 class ChangesPort(Protocol):
     """What makes changes durable."""
+
+    @property
+    def partial_acks(self) -> PartialAcksPort:
+        """What counts the ack sets of all cursors."""
 
     def refuses(self, done: Done | None) -> bool:
         """Return whether changes are refused now, after telling ``done`` so."""

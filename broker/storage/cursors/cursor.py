@@ -26,6 +26,7 @@ from ..journal.format import encode_acknowledged, encode_change, encode_mark, en
 from ..ports import Done, LogPort
 from . import bitmap
 from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
+from .partial_acks import size_of
 
 logger = logging.getLogger(__name__)
 _NONE: list[Position] = []  # never changed: spares each acknowledgement a list
@@ -44,6 +45,7 @@ class MemoryCursor:
         mark_delete: everything up to here, inclusive, is acknowledged.
         properties: the subscription's properties.
         is_durable: whether it outlives the process, and holds entries back from retention.
+        partial_bytes: about what the ack sets take; kept by `PartialAcks`.
     """
 
     is_durable = False
@@ -60,8 +62,10 @@ class MemoryCursor:
         self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> what is still wanted of it
         self._acked_images: dict[int, Image] = {}  # those that still hold
         self._partly_images: dict[int, Image] = {}
+        self.partial_bytes = 0
         self._image: Image | None = None
         self._unknown = 0
+        self._refused = 0
         if not self.is_durable:
             log.watch(self)
 
@@ -71,8 +75,12 @@ class MemoryCursor:
         Args:
             acks: positions, each with the ack set of what is still wanted, or None for the whole entry. What is
                 acknowledged already, or was dropped with its ledger, is passed over.
-            done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error.
+            done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error. If
+                there is no memory for further ack sets, what is left out of the entries named is not acknowledged,
+                which is an error.
         """
+        if self.log.core.partial_acks.is_full:
+            acks, done = self._without_new_sets(acks, done)
         whole, partly, unknown = self.apply_acknowledge(acks)
         if unknown:
             self._note_unknown(unknown)
@@ -88,6 +96,10 @@ class MemoryCursor:
         left = None
         if ack_set is not None and self.log.holds(position):
             left = cut(ack_set, self.log.messages_at_most(position))
+            if left and self.log.core.partial_acks.is_full:
+                acks, done = self._without_new_sets([(position, left)], done)
+                if not acks:
+                    position, left = Position(position.ledger_id, position.entry_id - 1), None
         mark = self.log.mark_up_to(Position(position.ledger_id, position.entry_id - 1) if left else position)
         if mark is None:
             self._note_unknown([position])
@@ -97,6 +109,24 @@ class MemoryCursor:
         self.apply_up_to(mark)
         partly = self.apply_acknowledge([(position, left)])[1] if left else ()
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
+
+    def _without_new_sets(self, acks: Iterable[Ack], done: Done | None) -> tuple[list[Ack], Done | None]:
+        """Return the acknowledgements that need no further ack set, after telling ``done`` if others are refused."""
+        partial_acks = self.log.core.partial_acks
+        partial_acks.recount()
+        acks = list(acks)
+        if not partial_acks.is_full:
+            return acks, done
+        kept = [(position, words) for position, words in acks if words is None or self.remaining(position) is not None]
+        if len(kept) < len(acks):
+            refusal = partial_acks.refusal()
+            before, self._refused = self._refused, self._refused + len(acks) - len(kept)
+            if self._refused.bit_length() > before.bit_length():  # less and less often
+                logger.warning("%d acknowledgements on subscription %s refused: %s", self._refused, self.name, refusal)
+            if done is not None:
+                done(refusal)
+            done = None
+        return kept, done
 
     def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
         """Change the state only and return what changed."""
@@ -114,6 +144,8 @@ class MemoryCursor:
                     if left != before:
                         self._partly_images.pop(position.ledger_id, None)
                         self._partly.setdefault(position.ledger_id, {})[position.entry_id] = left
+                        if before is None or len(before) != len(left):
+                            self._resize(size_of(len(left)) - size_of(len(before or ())))
                         partly.append(position)
                     continue
             if self._set(position):
@@ -212,6 +244,7 @@ class MemoryCursor:
         self.mark_delete = min(mark_delete, self.log.last_confirmed)
         for held in (self._acked, self._partly, self._acked_images, self._partly_images):
             held.clear()
+        self._resize(-self.partial_bytes)
         self._acked_above = 0
         self._image = None
 
@@ -231,8 +264,14 @@ class MemoryCursor:
                 " is %d:%d, the last entry %d:%d", self._unknown, self.name, self.log.name, *first, *last,
             )  # fmt: skip
 
+    def _resize(self, delta_bytes: int) -> None:
+        self.log.core.partial_acks.changed(self, delta_bytes)
+
     def _keep_parts(self, ledger_id: int, parts: dict[int, AckSet]) -> None:
         self._partly_images.pop(ledger_id, None)
+        before = self._partly.get(ledger_id)
+        if before:
+            self._resize(-sum(size_of(len(words)) for entry, words in before.items() if entry not in parts))
         if parts:
             self._partly[ledger_id] = parts
         else:
@@ -240,8 +279,13 @@ class MemoryCursor:
 
     def _drop_part(self, position: Position) -> None:
         parts = self._partly.get(position.ledger_id)
-        if parts is not None and parts.pop(position.entry_id, None) is not None:
-            self._keep_parts(position.ledger_id, parts)
+        words = parts.pop(position.entry_id, None) if parts is not None else None
+        if parts is None or words is None:
+            return
+        self._resize(-size_of(len(words)))
+        self._partly_images.pop(position.ledger_id, None)
+        if not parts:
+            del self._partly[position.ledger_id]
 
     def forget_ledger(self, ledger_id: int) -> None:
         """Forget what is acknowledged of a ledger, as the mark has passed it or the log holds it no more."""
@@ -427,4 +471,5 @@ class Cursor(MemoryCursor):
             if ledger_id >= cursor.mark_delete.ledger_id
         )
         cursor._partly = dict(parts_in(state))
+        cursor._resize(sum(size_of(len(words)) for parts in cursor._partly.values() for words in parts.values()))
         return cursor
