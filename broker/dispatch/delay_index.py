@@ -7,7 +7,8 @@ which entries wait; what is acknowledged meanwhile loses its bit, and its record
 
 An entry has one time, that of its message: found again, it is added with the same one.
 
-Invariant: an entry whose bit is set has a record. Records without a bit are swept when they are more than the others.
+Invariant: an entry whose bit is set has a record. Records without a bit are swept when they are more than the others,
+one run with each change, as a sweep of a million takes a second.
 
 Rejected: a bitmap for each moment, which is smaller where many entries share a moment and a hundred times as large
 where none do; a file, which a start would have to check against the cursor anyway.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ...wire.position import Position
 from ..storage.cursors import bitmap
@@ -56,6 +57,7 @@ class DelayIndex:
         self._heads: list[tuple[int, int, int]] = []  # time, place and number of each run
         self._runs_made = 0
         self._records = 0
+        self._unswept: list[int] = []  # numbers of the runs that the sweep under way has yet to look at
 
     def __len__(self) -> int:
         return self._count
@@ -105,6 +107,7 @@ class DelayIndex:
 
     def take(self, now_ms: int, limit: int) -> list[Position]:
         """Return those whose time has come, the earliest first, at most ``limit``; they wait no more."""
+        self._sweep()
         taken: list[Position] = []
         while len(taken) < limit and (first := self._first()) is not None and first[0] <= now_ms:
             position = _position(first[1])
@@ -162,24 +165,37 @@ class DelayIndex:
         self.__init__()  # type: ignore[misc]
 
     def _sweep(self) -> None:
+        """Go on with the sweep under way, or begin one if there are many records without a bit."""
         if not self._count:
             self.clear()
-        elif self._records > 2 * self._count + 2 * RUN:
-            self._keep([record for record in self._all() if _position(record[1]) in self])
+        if self._unswept:
+            self._sweep_run(self._unswept.pop())
+        if not self._unswept and self._records > 2 * self._count + 2 * RUN + len(self._runs):
+            self._unswept = list(self._runs)
+            waiting = [record for record in self._recent if _position(record[1]) in self]
+            self._records -= len(self._recent) - len(waiting)
+            heapq.heapify(waiting)
+            self._recent = waiting
+            self._waiting = {ledger: bits for ledger, bits in self._waiting.items() if any(bits)}
 
-    def _all(self) -> Iterable[_Record]:
-        yield from self._recent
-        for run in self._runs.values():
-            yield from run
+    def _sweep_run(self, number: int) -> None:
+        """Drop the records of a run without a bit, except its first, by which the heap of heads knows it.
 
-    def _keep(self, records: list[_Record]) -> None:
-        """Have these records only; a ledger without an entry that waits loses its bits."""
-        records.sort()
-        self._recent, self._runs, self._heads = [], {}, []
-        self._records = len(records)
-        for first in range(0, len(records), RUN):
-            self._make_run(records[first : first + RUN])
-        self._waiting = {ledger: bits for ledger, bits in self._waiting.items() if any(bits)}
+        What is left joins the newest ones if it is little: so runs do not stay small.
+        """
+        run = self._runs.get(number)
+        if run is None:
+            return
+        first, *others = run
+        waiting = [record for record in others if _position(record[1]) in self]
+        self._records -= len(others) - len(waiting)
+        if len(waiting) <= RUN // 4:
+            self._runs[number] = _Run([first])
+            self._records -= len(waiting)
+            for record in waiting:
+                self._push(record)
+        else:
+            self._runs[number] = _Run([first, *waiting])
 
 
 def _position(place: int) -> Position:

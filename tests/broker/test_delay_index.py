@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -67,7 +68,9 @@ class Model(RuleBasedStateMachine):
         assert all(position in self.index for position in self.waiting)
         if not self.waiting:
             assert self.index.first_ms() is None
-        assert self.index._records <= 2 * len(self.index) + 2 * delay_index.RUN + 1
+        if not self.index._unswept:
+            most = 2 * len(self.index) + 2 * delay_index.RUN + len(self.index._runs) + 1
+            assert self.index._records <= most
 
 
 TestModel = Model.TestCase
@@ -95,4 +98,28 @@ def test_an_entry_takes_16_bytes_and_a_bit() -> None:
     assert index.size_bytes == 20_000 * 16 + 20_000 // 8
     index.forget_up_to(Position(7, 17_999))
     assert len(index) == 2000
+    while index._unswept:
+        assert not index.take(0, 1)
     assert index.size_bytes < 12_500 * 16 + 20_000 // 8  # those that are gone are swept
+
+
+def test_a_sweep_looks_at_one_run_with_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, rng, runs = DelayIndex(), random.Random(4), 50
+    for number in range(runs * delay_index.RUN):
+        index.add(Position(7, number), rng.randrange(1, 10**12))
+    looked_at: list[int] = []
+    position = delay_index._position
+    monkeypatch.setattr(delay_index, "_position", lambda place: looked_at.append(place) or position(place))
+    index.forget_up_to(Position(7, (runs - 1) * delay_index.RUN))
+    assert len(looked_at) <= delay_index.RUN
+    steps = 0
+    while index._unswept:
+        looked_at.clear()
+        if steps % 2:
+            index.forget(Position(7, runs * delay_index.RUN - 1 - steps))
+        else:
+            index.take(0, 1)
+        assert len(looked_at) <= 2 * delay_index.RUN
+        steps += 1
+    assert steps >= runs // 2
+    assert index._records <= len(index) + runs + steps
