@@ -149,6 +149,10 @@ class SharedRates:
         return tuple(found)
 
 
+MAX_SUBSCRIBERS = 10_000
+"""Consumers of a topic whose subscribing is counted at a time; with more of them, the first one is forgotten."""
+
+
 class SubscribeLimit:
     """How often each consumer may subscribe in a period."""
 
@@ -167,6 +171,8 @@ class SubscribeLimit:
         times = self._times.get(consumer, 0)
         if times >= self.rate.messages:
             return False
+        if not times and len(self._times) >= MAX_SUBSCRIBERS:
+            del self._times[next(iter(self._times))]
         self._times[consumer] = times + 1
         return True
 

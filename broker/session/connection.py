@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -263,13 +264,24 @@ class Connection(asyncio.Protocol):
         self._postponed = None
         self.broker.frame_memory.release(self)
         self.broker.delivery_memory.resumed(self)
-        for producer in list(self.producers.values()):
-            producer.detach()
-        for consumer in list(self.consumers.values()):
-            consumer.detach()
+        leaving: deque[Producer | Consumer] = deque((*self.producers.values(), *self.consumers.values()))
         self.producers.clear()
         self.consumers.clear()
         self.topic_watches.close_all()
+        self._detach(leaving)
+
+    def _detach(self, leaving: deque[Producer | Consumer]) -> None:
+        """Have producers and consumers leave their topics; where that takes long, the rest of them in later turns.
+
+        Whoever wants the name of one, or its exclusive subscription, detaches it earlier.
+        """
+        turns = self.broker.turns
+        end_s = turns.monotonic() + SLICE_S
+        while leaving:
+            leaving.popleft().detach()
+            if turns.monotonic() >= end_s and leaving:
+                turns.wait(partial(self._detach, leaving))
+                return
 
     def pause_writing(self) -> None:
         """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""

@@ -26,6 +26,8 @@ from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 _INDEX_BITS = 24
 _WHOLE = (1 << _INDEX_BITS) - 1
 """In the place of a batch index: the entry stays as it is. No batch that fits a frame has so many messages."""
+MAX_UNFINISHED = 10_000
+"""Messages in chunks of which the last chunk has not come yet; with more of them, the chunks of the oldest one stay."""
 
 
 class TooManyKeys(MagnetarError):
@@ -55,9 +57,9 @@ class Latest:
         self._parts = parts
         self._max_keys = max_keys
         self._max_bytes = max_bytes
-        self._last: dict[bytes, int | list[int]] = {}
+        self._last: dict[bytes, int | array[int]] = {}
         self._whole = array("Q")
-        self._chunks: dict[str, list[int]] = {}
+        self._chunks: dict[bytes, array[int]] = {}
         self._entries = 0
         self.messages = 0
 
@@ -102,10 +104,12 @@ class Latest:
         self.messages += is_last
         if digest is None:
             return
-        chunks = self._chunks.setdefault(metadata.uuid, [])
-        chunks.append(entry | _WHOLE)
+        message = blake2b(metadata.uuid.encode(), digest_size=16).digest()
+        if len(self._chunks) >= MAX_UNFINISHED and message not in self._chunks:
+            self._whole.extend(self._chunks.pop(next(iter(self._chunks))))
+        self._chunks.setdefault(message, array("Q")).append(entry | _WHOLE)
         if is_last:
-            self._last[digest] = self._chunks.pop(metadata.uuid)
+            self._last[digest] = self._chunks.pop(message)
 
     def _digest(self, key: str | bytes) -> bytes | None:
         """Return what stands for a key, or None if it is of another part.

@@ -97,7 +97,12 @@ class Unloading:
         self._idle.keep_only(names)
         topics = self._broker.topics
         storage = self._broker.storage
-        self._garbage += storage.lay_to_rest([name for name in storage.used_names() if name not in topics])
+        unused = [name for name in storage.used_names() if name not in topics]
+        for first in range(0, len(unused), TOPICS_PER_TURN):
+            # Asked again: who came while this waited has the topic loaded.
+            names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
+            self._garbage += storage.lay_to_rest(names)
+            await asyncio.sleep(0)
         if self._garbage >= max(FEWEST_COLLECTED, COLLECTED_SHARE * len(topics)):
             log.debug("looking for the garbage of %d unloaded topics and logs", self._garbage)
             self._garbage = 0
