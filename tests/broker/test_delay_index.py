@@ -109,7 +109,12 @@ def test_a_sweep_looks_at_one_run_with_each_change(monkeypatch: pytest.MonkeyPat
         index.add(Position(7, number), rng.randrange(1, 10**12))
     looked_at: list[int] = []
     position = delay_index._position
-    monkeypatch.setattr(delay_index, "_position", lambda place: looked_at.append(place) or position(place))
+
+    def counted(place: int) -> Position:
+        looked_at.append(place)
+        return position(place)
+
+    monkeypatch.setattr(delay_index, "_position", counted)
     index.forget_up_to(Position(7, (runs - 1) * delay_index.RUN))
     assert len(looked_at) <= delay_index.RUN
     steps = 0
