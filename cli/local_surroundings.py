@@ -20,16 +20,17 @@ from ..state.access import TableKey, with_token
 from ..wire.functions_pb2 import FunctionMetaData
 from ..worker.cluster.state_discovery import announced_state_store
 from .failure import Failure
-from .reach import check_reachable
+from .reach import check_broker
 
 
 def connected(local: LocalRun) -> LocalRun:
-    """Return a local run with its state store, once its broker takes connections. Blocking.
+    """Return a local run with its state store, once its broker answers. Blocking.
 
     Raises:
-        Failure: nothing listens at the broker's address, or the code uses its state and there is no state store.
+        Failure: nothing answers at the broker's address, or the code uses its state and there is no state store.
+        MagnetarError: another kind of server answers there, or the broker refuses the client.
     """
-    asyncio.run(check_reachable(local.service_url, "--broker-service-url"))
+    asyncio.run(check_broker(local.service_url, local.security, "--broker-service-url"))
     if not local.state_url:
         local = replace(local, state_url=_state_url_for(local))
         if local.state_url:

@@ -1,4 +1,4 @@
-"""Whether anything listens at a broker's address, found out before a client keeps trying for longer."""
+"""Whether a broker answers at an address, found out before a client keeps trying for longer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..errors import ConnectionLost, OperationTimeout
 from .failure import Failure
 
 if TYPE_CHECKING:
+    from ..client.client import AsyncClient
     from ..client.connections.service_url import HostPort
+    from ..security.credentials.client_security import ClientSecurity
 
 REACH_TIMEOUT_S = 1.5
 """For a connection to any of the hosts; a command without a broker ends within two seconds."""
+HANDSHAKE_TIMEOUT_S = 5.0
+"""For the handshake with a host that takes connections; a busy broker may need some of it."""
 
 
 async def check_reachable(service_url: str, flag: str = "--service-url") -> None:
@@ -44,7 +49,55 @@ async def check_reachable(service_url: str, flag: str = "--service-url") -> None
                 return
     finally:
         await tries.close()
-    raise Failure(f"cannot reach {service_url}: start one with `magnetar standalone` or give {flag} ({reason})")
+    raise _unreachable(service_url, flag, reason)
+
+
+async def check_broker(service_url: str, security: ClientSecurity, flag: str = "--service-url") -> None:
+    """Return once a broker has answered the handshake at one of the hosts of its address.
+
+    Args:
+        service_url: as in `check_reachable`.
+        security: the credentials and TLS settings for the broker.
+        flag: which sets that address.
+
+    Cancellation: closes the connection.
+
+    Raises:
+        Failure: nothing answers in time; names the remedy.
+        MagnetarError: the address belongs to another kind of server, or the broker refuses the client.
+    """
+    from ..client.client import AsyncClient
+    from ..client.config import ClientConfig
+
+    await check_reachable(service_url, flag)
+    config = ClientConfig(connection_timeout_s=HANDSHAKE_TIMEOUT_S, **security.to_dict())
+    async with AsyncClient(service_url, config) as client:
+        await connect(client, service_url, flag)
+
+
+async def connect(client: AsyncClient, service_url: str, flag: str = "--service-url", within_s: float = 0.0) -> None:
+    """Connect a client to its broker.
+
+    Args:
+        client: not connected yet.
+        service_url: its address.
+        flag: which sets that address.
+        within_s: how long attempts are repeated, in seconds; 0 makes one.
+
+    Cancellation: safe.
+
+    Raises:
+        Failure: nothing answers in time; names the remedy.
+        MagnetarError: as `AsyncClient.connect`.
+    """
+    try:
+        await client.connect(within_s)
+    except (ConnectionLost, OperationTimeout) as error:
+        raise _unreachable(service_url, flag, str(error)) from error
+
+
+def _unreachable(service_url: str, flag: str, reason: str) -> Failure:
+    return Failure(f"cannot reach {service_url}: start one with `magnetar standalone` or give {flag} ({reason})")
 
 
 async def _reason_against(place: HostPort) -> str:

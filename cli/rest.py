@@ -17,6 +17,7 @@ from ..web.client import (
     AnswerTimeout,
     Form,
     NoAnswer,
+    NotHttp,
     NoTls,
     Parts,
     Unreachable,
@@ -39,6 +40,8 @@ __all__ = ["Admin", "Answer", "Parts", "segment"]
 
 REQUEST_TIMEOUT_S = 300.0
 """How long an answer may take; Pulsar's own tool waits as long."""
+READ_TIMEOUT_S = 30.0
+"""The same for requests that only read, which no server works on for long."""
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -113,9 +116,10 @@ class Admin:
             yield pieces
 
     def _send(self, method: str, path: str, body: Any = None, params: Mapping[str, Any] | None = None) -> Answer:
-        with self._failures():
+        timeout_s = min(self._timeout_s, READ_TIMEOUT_S) if method == "GET" else self._timeout_s
+        with self._failures(timeout_s):
             answer = request(
-                method, with_query(self.base_url + path, params), body=body, timeout_s=self._timeout_s,
+                method, with_query(self.base_url + path, params), body=body, timeout_s=timeout_s,
                 connect_timeout_s=CONNECT_TIMEOUT_S, credentials=self._credentials,
             )  # fmt: skip
         return self._look_at(answer, path)
@@ -146,7 +150,7 @@ class Admin:
             return _content(_checked(answer))
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, timeout_s: float = READ_TIMEOUT_S) -> Iterator[None]:
         """Raise what the network does to us as a Failure with its remedy."""
         try:
             yield
@@ -157,9 +161,14 @@ class Admin:
                 f"cannot reach {self.base_url}: start one with `magnetar standalone` or give --admin-url"
             ) from exc
         except AnswerTimeout as exc:
-            raise Failure(f"{self.base_url} gave no answer in {self._timeout_s:g} s; look into its log") from exc
+            raise Failure(f"{self.base_url} gave no answer in {timeout_s:g} s: {_LOOK}") from exc
+        except NotHttp as exc:
+            raise Failure(f"{self.base_url} did not answer as an HTTP server: {_LOOK} ({exc.reason})") from exc
         except NoAnswer as exc:
             raise Failure(f"talking to {self.base_url} failed: {exc.reason}; look into its log") from exc
+
+
+_LOOK = "check that --admin-url names a web port (8080 by default), or look into the server's log"
 
 
 def admin_of(settings: Settings, timeout_s: float = REQUEST_TIMEOUT_S) -> Admin:
@@ -188,7 +197,7 @@ class Record(NamedTuple):
     Attributes:
         value: the JSON.
         table: makes a table of it; None prints the JSON.
-        empty: what to say on a terminal in place of a table without rows.
+        empty: what to say on standard error about a table without rows; on a terminal, instead of it.
     """
 
     value: Any
@@ -349,8 +358,10 @@ def _show(ctx: click.Context, shown: Shown) -> None:
                 click.echo(empty, err=True)
             else:
                 print_table(table(value))
-        case Record(value):
+        case Record(value, _, empty):
             print_json(value)
+            if empty and not value and not is_json:
+                click.echo(empty, err=True)
         case Setting(value):
             if value is not None or is_json:
                 print_json(value)

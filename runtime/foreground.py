@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ from ..wire.functions_pb2 import MetricsData
 GRACE_S = 5.0
 """For the function to return from the message at hand when it is to stop; after that the message comes again."""
 _LOOK_S = 0.2
+_COUNT = re.compile(r"\d+ (?:try|tries|s;)")
 
 
 async def run_here(
@@ -70,10 +72,11 @@ async def run_here(
             if stopping.done():
                 pipeline.stop(GRACE_S)
                 await asyncio.wait((running,))
-            elif (now := pipeline.status().failureException) != trouble:
+            else:
+                now = pipeline.status().failureException
+                if now and without_counts(now) != without_counts(trouble):
+                    warn(now)
                 trouble = now
-                if trouble:
-                    warn(trouble)
         sys.stdout.flush()
         return running.result()
     finally:
@@ -81,3 +84,8 @@ async def run_here(
         await client.close()
         logger.removeHandler(handler)
         log.close()
+
+
+def without_counts(trouble: str) -> str:
+    """Return what is wrong without its counts of attempts and seconds, which change while an instance waits."""
+    return _COUNT.sub("", trouble)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -24,7 +23,7 @@ from ..metadata.packages_extract import SUFFIXES, extract
 from ..security.credentials.client_security import ClientSecurity
 from ..tasks import race
 from ..wire.functions_pb2 import Assignment, FunctionDetails, FunctionMetaData, Instance, MetricsData
-from .foreground import run_here
+from .foreground import run_here, without_counts
 from .interface import Runtime
 from .manager import InstanceEnvironment, RuntimeManager
 from .process.runtime import ProcessRuntime
@@ -34,9 +33,6 @@ from .thread.runtime import ThreadRuntime
 POLL_S = 0.2
 """How often new lines of logs and changes of status are looked for."""
 WORKER_ID = "localrun"
-_COUNT = re.compile(r"\d+ (try|tries)")
-"""What changes in the status of an instance that waits, and is no news."""
-
 
 ReadMetrics = Callable[[int], Awaitable[MetricsData]]
 """Returns the counters of an instance by its number; raises KeyError for one that does not run here."""
@@ -203,7 +199,7 @@ class LocalRun:
                 for line in (await asyncio.to_thread(follower.read)).splitlines():
                     show(shown, line)
                 trouble = (await manager.status(key)).failureException
-                kind = _COUNT.sub("", trouble)
+                kind = without_counts(trouble)
                 if kind != troubles[number]:
                     troubles[number] = kind
                     if trouble:

@@ -19,7 +19,15 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
@@ -36,6 +44,7 @@ CHUNK_BYTES = 64 * 1024
 JSON_TYPE = "application/json"
 _REDIRECTS = (301, 302, 307, 308)
 TLS_ENDED = "the server ended the TLS connection without an answer; it may want a client certificate"
+_SHOWN_CHARACTERS = 16
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~"
 
 Parts = Mapping[str, tuple[str | None, str | bytes, str]]
@@ -66,6 +75,10 @@ class Unreachable(NoAnswer):
 
 class NoTls(Unreachable):
     """One side refuses the other's certificate, or the server does not speak TLS."""
+
+
+class NotHttp(NoAnswer):
+    """The server ended the connection without an answer, or answered in another protocol."""
 
 
 class AnswerTimeout(NoAnswer):
@@ -317,5 +330,13 @@ def _translated(method: str, url: str) -> Iterator[None]:
     except (OSError, ValueError, HTTPException) as error:
         if failure := tls_failure(urlsplit(url).netloc, error):  # TLS 1.3: the server looks at ours afterwards
             raise NoTls(method, url, str(failure)) from error
+        if isinstance(error, BadStatusLine):  # RemoteDisconnected is one, too
+            raise NotHttp(method, url, _without_status(error)) from error
         reason = TLS_ENDED if isinstance(error, ssl.SSLEOFError) else str(error) or type(error).__name__
         raise NoAnswer(method, url, reason) from error
+
+
+def _without_status(error: BadStatusLine) -> str:
+    if isinstance(error, RemoteDisconnected):
+        return "the server closed the connection without an answer"
+    return f"the answer begins with {str(error)[:_SHOWN_CHARACTERS]!r}"

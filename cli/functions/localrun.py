@@ -11,7 +11,7 @@ import click
 from ..config_flags import QuietOption
 from ..failure import Failure
 from ..local_run import local_run_options, run_in_foreground, take_surroundings
-from ..reach import check_reachable
+from ..reach import check_broker
 from ..reload import run_reloading
 from ..settings import current
 from .target import function_options, target_options
@@ -74,5 +74,5 @@ def localrun(
     missing = next((path for path in watched if not path.exists()), None)
     if missing is not None:
         raise Failure(f"there is no {missing} to watch")
-    asyncio.run(check_reachable(surroundings.service_url, "--broker-service-url"))
+    asyncio.run(check_broker(surroundings.service_url, surroundings.security, "--broker-service-url"))
     return run_reloading(run, watched)

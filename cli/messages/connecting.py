@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import AuthenticationError, ConnectionLost
 from ..failure import Failure
-from ..reach import check_reachable
+from ..reach import HANDSHAKE_TIMEOUT_S, check_reachable, connect
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
     """
     from ...client.client import AsyncClient
 
-    config = settings.client_config(operation_timeout_s=OPERATION_TIMEOUT_S)
+    config = settings.client_config(operation_timeout_s=OPERATION_TIMEOUT_S, connection_timeout_s=HANDSHAKE_TIMEOUT_S)
     service_url = settings.service_url
     await check_reachable(service_url)
     try:
         async with AsyncClient(service_url, config, admin_url=settings.admin_url) as client:
-            await client.connect(CONNECT_WITHIN_S)
+            await connect(client, service_url, within_s=CONNECT_WITHIN_S)
             yield client
     except AuthenticationError as error:
         if settings.credentials.authentication is not None:

@@ -95,7 +95,7 @@ class ConnectionPool:
                 await connection.handshake(shown)
         except TimeoutError as error:
             late = OperationTimeout(
-                f"no handshake with {address.physical} within {self._config.connection_timeout_s} s"
+                f"no handshake with {address.physical} within {self._config.connection_timeout_s:g} s"
             )
             connection.close(late)
             raise late from error

@@ -7,7 +7,6 @@ import pty
 import re
 import select
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -128,10 +127,10 @@ def test_state_without_a_state_store_is_refused(
 ) -> None:
     (tmp_path / "code.py").write_text(COUNT)
     names = ("--py", str(tmp_path / "code.py"), "--classname", "code.process", "--inputs", "in")
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        address = f"pulsar://127.0.0.1:{broker.getsockname()[1]}"
+    with running("broker", tmp_path / "other") as broker:
         admin_url = server.web_url if is_there else "http://127.0.0.1:1"
-        assert main(["--admin-url", admin_url, "--service-url", address, "functions", "localrun", *names]) == 1
+        urls = ("--admin-url", admin_url, "--service-url", broker.service_url)
+        assert main([*urls, "functions", "localrun", *names]) == 1
     assert (
         "code.process calls incr_counter in line 3 of code.py, and there is no state store" in capsys.readouterr().err
     )
