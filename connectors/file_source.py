@@ -72,7 +72,8 @@ class FileSourceConfig(CsvOptions):
 
     input_directory: str = option("The directory whose files are read, or one file.", aliases=("path",))
     format: Literal["lines", "csv"] = option(
-        "lines: a record for each line; csv: a JSON object of texts for each row.",
+        "lines: a record for each line; csv: a JSON object of texts for each row. Columns that a row lacks are null,"
+        " and cells beyond the columns are in the list more.",
         default="lines",
         aliases=("formatType",),
     )
@@ -167,6 +168,8 @@ class FileSource(Source):
 
     def notice(self, config: FileSourceConfig) -> str:
         """See `Connector.notice`."""
+        if config.tail and config.keep_file is False:
+            return "warning: keepFile false has no effect with tail: files that grow are kept"
         if config.tail or config.keep_file or config.processed_file_suffix:
             return ""
         return (
@@ -189,7 +192,7 @@ class FileSource(Source):
         self._config = config
         self._log = context.logger
         if notice := self.notice(config):
-            self._log.warning("%s", notice)
+            self._log.warning("%s", notice.removeprefix("warning: "))
         self._finder = FileFinder(Path(config.input_directory).expanduser(), config, self._complain)
         position = context.position or {}
         self._known = {key: Place(*place) for key, place in position.get("files", {}).items()}
