@@ -89,7 +89,7 @@ def check_hosts(config: BrokerConfig, *, is_open: bool) -> str:
 def open_directory(
     config: BrokerConfig, *, wipe: bool, more_names: tuple[str, ...] = (), way_to: str = ""
 ) -> DataDirectory:
-    """Check the ports, then lock the data directory and empty it if asked to.
+    """Check directory and ports, then lock the data directory and empty it if asked to.
 
     Args:
         config: the broker's.
@@ -97,6 +97,7 @@ def open_directory(
         more_names: what else than the broker's lies in it.
         way_to: what in it others come through to; all else is closed to them. Empty: nothing.
     """
+    DataDirectory.check_free(config.data_dir)
     check_port(config.host, config.broker_port, "--broker-port")
     check_port(config.host, config.web_port, "--web-port")
     for one in config.bind_addresses:

@@ -53,14 +53,21 @@ class DataDirectory:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
-            holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(lock)
-            raise DataDirectoryInUse(
-                f"data directory {path} is in use by process {holder}; stop that or give --data-dir another one"
-            ) from exc
+            raise _in_use(path) from exc
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         return cls(path.absolute(), lock)
+
+    @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Raise DataDirectoryInUse if a server holds the directory; nothing is made or locked.
+
+        A second start finds the directory in use as well as the ports. The directory is the better explanation, so it
+        is checked first.
+        """
+        if cls.is_in_use(path):
+            raise _in_use(path)
 
     @staticmethod
     def is_in_use(path: Path) -> bool:
@@ -120,3 +127,13 @@ def _close(path: Path, is_passage: bool) -> None:
     wanted = PASSAGE if is_passage else before & ~0o007
     if wanted != before:
         path.chmod(wanted)
+
+
+def _in_use(path: Path) -> DataDirectoryInUse:
+    try:
+        holder = (path / LOCK_FILE).read_text(errors="replace").strip()
+    except OSError:
+        holder = ""
+    return DataDirectoryInUse(
+        f"data directory {path} is in use by process {holder or 'unknown'}; stop that or give --data-dir another one"
+    )

@@ -63,7 +63,7 @@ def standalone(
     config, storage_config = own_broker_configs(flags, in_file, has_worker=not no_functions_worker)
     most_open, guarded = checked_exposure(config, in_file, is_insecure=flags["insecure"])
     has_state = not (no_functions_worker or no_stream_storage)
-    port, state_port = ports_of(config.host, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
+    port, state_port = ports_of(config, flags, in_file, has_worker=not no_functions_worker, has_state=has_state)
     if process_users:
         in_file["worker"]["process_users"] = process_users
     is_isolated = not no_functions_worker and bool(isolated_users(in_file["worker"].get("process_users")))
@@ -145,15 +145,21 @@ def worker_values(
 
 
 def ports_of(
-    host: str, flags: Mapping[str, Any], in_file: Settings, *, has_worker: bool, has_state: bool
+    config: BrokerConfig, flags: Mapping[str, Any], in_file: Settings, *, has_worker: bool, has_state: bool
 ) -> tuple[int, int]:
-    """Return the ports of worker and state store, having made sure that those needed can be listened on."""
+    """Return the ports of worker and state store, having made sure that those needed can be listened on.
+
+    Raises:
+        DataDirectoryInUse: another server holds the data directory, and so probably the ports.
+        Failure: a port cannot be listened on.
+    """
+    DataDirectory.check_free(config.data_dir)
     port = first_given(flags["worker_port"], in_file["worker"].get("worker_port"), DEFAULT_WORKER_PORT)
     state_port = first_given(flags["state_port"], in_file["state"].get("port"), DEFAULT_STATE_PORT)
     if has_worker:
-        check_port(host, port, "--worker-port")
+        check_port(config.host, port, "--worker-port")
     if has_state:
-        check_port(host, state_port, "--state-port")
+        check_port(config.host, state_port, "--state-port")
     return port, state_port
 
 

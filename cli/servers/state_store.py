@@ -52,6 +52,7 @@ def state_store(data_dir: str, insecure: bool, config_file: str | None, ready_fi
     is_guarded = key is not None or (tls is not None and tls.requires_client_certificate)
     if not is_supervised:  # else standalone has looked
         check_exposure(host, insecure or is_guarded)
+    DataDirectory.check_free(Path(data_dir))
     check_port(host, port, "--state-port")
     # Before any thread is made: each would take the signals else. There is no event loop that could.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

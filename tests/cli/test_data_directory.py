@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
+from magnetar.cli.main import main
 from magnetar.cli.servers.data_directory import DataDirectory
 
 
@@ -57,3 +59,21 @@ def test_way_to_what_is_of_others_shows_nothing_else(tmp_path: Path) -> None:
 def test_directory_that_others_came_through_is_closed_again_without_isolation(tmp_path: Path) -> None:
     opened(tmp_path / "data", is_passage=True)
     assert mode(opened(tmp_path / "data").path) == 0o710
+
+
+def test_a_second_start_is_told_of_the_directory_and_not_of_the_port(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        directory = DataDirectory.open(path)
+        try:
+            for command in (["standalone", "--worker-port", port], ["broker", "--web-port", port]):
+                assert main([*command, "--data-dir", str(path)]) == 1
+                assert capsys.readouterr().err == (
+                    f"magnetar: data directory {path} is in use by process {os.getpid()}; stop that or give --data-dir"
+                    " another one\n"
+                )
+        finally:
+            directory.close()
