@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidConfig
 from ..wire.message_id import MessageId
 from ..wire.topic_name import TopicName, parse_topic_name
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -73,6 +77,15 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a text that is not one of ``choices``."""
     if value not in choices:
         raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
+
+
+def check_booleans(settings: DataclassInstance) -> None:
+    """Refuse fields annotated as ``bool`` whose value is not a boolean, such as ``"no"``, which would count as true."""
+    for one in fields(settings):
+        if one.type in (bool, "bool"):
+            value = getattr(settings, one.name)
+            if value not in (True, False):
+                raise InvalidConfig(f"{one.name}={_shown(value)} is {_kind(value)}: use True or False")
 
 
 def check_least(name: str, value: float, least: float) -> None:

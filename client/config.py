@@ -16,6 +16,7 @@ from .checks import (
     INT32_MAX,
     INT64_MAX,
     TEXT_BYTES_MAX,
+    check_booleans,
     check_choice,
     check_integer,
     check_least,
@@ -132,6 +133,7 @@ class ProducerConfig:
     crypto_failure_action: ProducerCryptoFailureAction = "FAIL"
 
     def __post_init__(self) -> None:
+        check_booleans(self)
         check_choice("access_mode", self.access_mode, get_args(AccessMode))
         check_choice("compression", self.compression, get_args(Compression))
         check_choice("batching_type", self.batching_type, get_args(BatchingType))
@@ -221,6 +223,7 @@ class ConsumerKeySharedPolicy:
     allow_out_of_order_delivery: bool = False
 
     def __post_init__(self) -> None:
+        check_booleans(self)
         check_choice("key_shared_mode", self.key_shared_mode, get_args(KeySharedMode))
         if (self.key_shared_mode == "Sticky") != bool(self.sticky_ranges):
             raise InvalidConfig("sticky_ranges belong to key_shared_mode Sticky, which needs at least one")
@@ -327,6 +330,7 @@ class ConsumerConfig:
     on_undecryptable: OnUndecryptable | None = None
 
     def __post_init__(self) -> None:
+        check_booleans(self)
         check_choice("type", self.type, get_args(SubscriptionType))
         check_choice("initial_position", self.initial_position, get_args(InitialPosition))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
@@ -393,6 +397,7 @@ class ReaderConfig:
     crypto_failure_action: ConsumerCryptoFailureAction = "FAIL"
 
     def __post_init__(self) -> None:
+        check_booleans(self)
         check_choice("crypto_failure_action", self.crypto_failure_action, get_args(ConsumerCryptoFailureAction))
         check_range("receiver_queue_size", self.receiver_queue_size, 0, INT32_MAX)
         check_name(self.name, "take a random name")
