@@ -57,13 +57,14 @@ README = """\
 
 A function for Magnetar: `{module}.py` is the function, `test_{module}.py` its test, `function.yaml` its config.
 
-Test it, on a broker in memory:
+Test it with pytest (`pip install pytest`), on a broker in memory:
 
 ```sh
 python -m pytest
 ```
 
-Run it on a broker of this machine. Paste the commands behind the first one once its log says `ready:`.
+Run it on a broker of this machine. Paste the commands behind the first one once its log says
+`ready: brokerServiceUrl`.
 
 ```sh
 magnetar standalone &
