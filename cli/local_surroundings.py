@@ -30,7 +30,7 @@ def connected(local: LocalRun) -> LocalRun:
         Failure: nothing answers at the broker's address, or the code uses its state and there is no state store.
         MagnetarError: another kind of server answers there, or the broker refuses the client.
     """
-    asyncio.run(check_broker(local.service_url, local.security, "--broker-service-url"))
+    asyncio.run(check_broker(local.service_url, local.admin_url, local.security, "--broker-service-url"))
     if not local.state_url:
         local = replace(local, state_url=_state_url_for(local))
         if local.state_url:

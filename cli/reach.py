@@ -52,12 +52,13 @@ async def check_reachable(service_url: str, flag: str = "--service-url") -> None
     raise _unreachable(service_url, flag, reason)
 
 
-async def check_broker(service_url: str, security: ClientSecurity, flag: str = "--service-url") -> None:
+async def check_broker(service_url: str, admin_url: str, security: ClientSecurity, flag: str) -> None:
     """Return once a broker has answered the handshake at one of the hosts of its address.
 
     Args:
         service_url: as in `check_reachable`.
-        security: the credentials and TLS settings for the broker.
+        admin_url: of the broker's REST interface, which the TLS settings may be for.
+        security: the credentials and TLS settings for the broker; those that no URL needs are left out.
         flag: which sets that address.
 
     Cancellation: closes the connection.
@@ -70,8 +71,9 @@ async def check_broker(service_url: str, security: ClientSecurity, flag: str = "
     from ..client.config import ClientConfig
 
     await check_reachable(service_url, flag)
-    config = ClientConfig(connection_timeout_s=HANDSHAKE_TIMEOUT_S, **security.to_dict())
-    async with AsyncClient(service_url, config) as client:
+    used = security.for_urls(service_url, admin_url)
+    config = ClientConfig(connection_timeout_s=HANDSHAKE_TIMEOUT_S, **used.to_dict())
+    async with AsyncClient(service_url, config, admin_url=admin_url) as client:
         await connect(client, service_url, flag)
 
 

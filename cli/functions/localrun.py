@@ -74,5 +74,6 @@ def localrun(
     missing = next((path for path in watched if not path.exists()), None)
     if missing is not None:
         raise Failure(f"there is no {missing} to watch")
-    asyncio.run(check_broker(surroundings.service_url, surroundings.security, "--broker-service-url"))
+    urls = surroundings.service_url, surroundings.admin_url
+    asyncio.run(check_broker(*urls, surroundings.security, "--broker-service-url"))
     return run_reloading(run, watched)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from magnetar.cli import reach, rest
+from magnetar.cli.failure import Failure
 from magnetar.cli.main import main
 from magnetar.runtime.foreground import without_counts
+from magnetar.security.credentials.client_security import ClientSecurity
 
 Answer = Callable[[socket.socket], object]
 
@@ -153,3 +155,9 @@ def test_waiting_longer_is_no_other_trouble() -> None:
     )
     assert without_counts("retrying (3 tries): a") == without_counts("retrying (4 tries): a")
     assert without_counts("retrying (3 tries): a") != without_counts("retrying (3 tries): b")
+
+
+async def test_tls_settings_for_a_state_store_do_not_keep_from_a_plain_broker() -> None:
+    security = ClientSecurity(tls_trust_certs_file="ca.pem")
+    with listening(closes) as port, pytest.raises(Failure, match=f"cannot reach pulsar://127.0.0.1:{port}: start one"):
+        await reach.check_broker(f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1", security, "--broker-service-url")
