@@ -12,6 +12,8 @@ from .bodies import as_object, as_text_list, with_field
 from .call import Call
 from .routing import Routes
 
+_NO_URL = (None, "")
+"""The Go client sends each URL, empty ones as well."""
 _SERVICE_URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 _BROKER_URL = re.compile(r"pulsar(\+ssl)?://[^/\s]+(/\S*)?")
 _FLAGS = {
@@ -96,10 +98,10 @@ def _check(data: dict[str, Any] | None) -> dict[str, Any]:
     if data is None:
         raise Refused(400, "cluster data is required")
     for field in ("serviceUrl", "serviceUrlTls"):
-        if (url := data.get(field)) is not None and not _SERVICE_URL.fullmatch(str(url)):
+        if (url := data.get(field)) not in _NO_URL and not _SERVICE_URL.fullmatch(str(url)):
             raise Refused(400, "Illegal service url, example: http://pulsar.example.com:8080")
     for field in ("brokerServiceUrl", "brokerServiceUrlTls"):
-        if (url := data.get(field)) is not None and not _BROKER_URL.fullmatch(str(url)):
+        if (url := data.get(field)) not in _NO_URL and not _BROKER_URL.fullmatch(str(url)):
             raise Refused(400, "Illegal broker service url, example: pulsar://pulsar.example.com:6650")
     return {field: value for field, value in data.items() if value is not None}
 

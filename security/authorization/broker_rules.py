@@ -128,6 +128,7 @@ _OF_TENANTS: dict[str, dict[str, Rules]] = {
     },
     "/admin/v2/namespaces/{tenant}": {"GET": on_tenant(Tenant.LIST_NAMESPACES)},
     "/admin/v2/namespaces/{cluster}/antiAffinity/{group}": {"GET": TENANT_ADMIN},
+    "/admin/namespaces/{cluster}/antiAffinity/{group}": {"GET": TENANT_ADMIN},
     "/admin/v2/namespaces/grantPermissionsOnTopics": {"POST": BY_THE_HANDLER},
     "/admin/v2/namespaces/revokePermissionsOnTopics": {"POST": BY_THE_HANDLER},
 }

@@ -1,4 +1,4 @@
-"""The closed brokers of all tests of clients: one of each kind of key for all of them."""
+"""Brokers that all tests of clients share: an open one of ours, and closed ones of each kind of key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import pytest
 
 from tests.clients.secured_brokers import open_site
 from tests.clients.secured_site import Site
-from tests.support.pulsar import BROKERS
+from tests.support.pulsar import BROKERS, Broker
+from tests.support.servers import running
+
+
+@pytest.fixture(scope="package")
+def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running("broker", tmp_path_factory.mktemp("broker")) as server:
+        yield server
 
 
 @pytest.fixture(scope="package", params=BROKERS)

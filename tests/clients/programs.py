@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from functools import cache
 from pathlib import Path
@@ -61,3 +62,15 @@ def go(package: str) -> tuple[str, ...]:
     )  # fmt: skip
     assert done.returncode == 0, f"go build ended with {done.returncode}:\n{done.stderr[-2000:]}"
     return (str(built),)
+
+
+def python(name: str) -> tuple[str, ...]:
+    """Return the command of ``python_NAME.py``."""
+    return (sys.executable, str(HERE / f"python_{name}.py"))
+
+
+def of_client(client: str, name: str) -> tuple[str, ...]:
+    """Return the command of the program ``name`` in a client's language; skips and fails as `java` and `go` do."""
+    if client == "java":
+        return java(name.capitalize())
+    return go(name) if client == "go" else python(name)

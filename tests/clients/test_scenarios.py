@@ -8,21 +8,17 @@ not differ in any of them.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.clients import programs
+from tests.clients.playing import play
 from tests.clients.scenarios import EXPECTED
-from tests.support.pulsar import BROKERS, ApachePulsar, Broker
-from tests.support.servers import running
+from tests.support.pulsar import BROKERS, ApachePulsar
 
 pytestmark = pytest.mark.clients
-PROGRAM_TIMEOUT_S = 240.0
 
 NO_ADMIN = "the Python client has no admin library"
 ABSENT: Mapping[str, Mapping[str, str]] = {
@@ -51,33 +47,10 @@ DIFFERENT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
 """What a client observes on either broker in the place of what is expected, and why."""
 
 
-def _program(client: str) -> tuple[str, ...]:
-    """Return the command of a client's program; skip where its language is not here, fail where it must be."""
-    if client == "python":
-        return (sys.executable, str(programs.HERE / "python_scenarios.py"))
-    return programs.java("Scenarios") if client == "java" else programs.go(".")
-
-
-@pytest.fixture(scope="module")
-def our_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running("broker", tmp_path_factory.mktemp("broker")) as server:
-        yield server
-
-
 @pytest.fixture(scope="module")
 def observed() -> dict[tuple[str, str], dict[str, str]]:
     """What each program wrote on each broker, by scenario; filled when it is asked for."""
     return {}
-
-
-def _play(client: str, broker: Broker) -> dict[str, str]:
-    names = [name for name in EXPECTED if name not in ABSENT[client]]
-    prefix = f"persistent://public/default/{client}-{uuid.uuid4().hex[:8]}"
-    command = [*_program(client), broker.service_url, broker.web_url, prefix, *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S)
-    lines = dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
-    assert list(lines) == names, f"{client} ended with {done.returncode}:\n{done.stdout}\n{done.stderr[-3000:]}"
-    return lines
 
 
 @pytest.mark.parametrize("scenario", EXPECTED)
@@ -98,7 +71,9 @@ def test_an_official_client_observes_what_it_must(
             pytest.skip("this Apache Pulsar was started without acknowledgmentAtBatchIndexLevelEnabled")
     if (kind, client) not in observed:
         broker = request.getfixturevalue("our_broker" if kind == "ours" else "apache_pulsar")
-        observed[kind, client] = _play(client, broker)
+        observed[kind, client] = play(
+            "scenarios", client, broker, [name for name in EXPECTED if name not in ABSENT[client]]
+        )
     seen = observed[kind, client][scenario]
     assert not seen.startswith("error "), seen
     got: Any = json.loads(seen)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from functools import cache
 
 import httpx
 import pytest
@@ -26,14 +24,6 @@ PROGRAM_TIMEOUT_S = 180.0
 LOOK_S = 0.2
 RENEWED = "token_renewed"
 Observed = dict[tuple[str, str, bool], dict[str, list[str]]]
-
-
-@cache
-def _program(client: str) -> tuple[str, ...]:
-    """Return the command of a client's program; skip where its language is not here, fail where it must be."""
-    if client == "python":
-        return (sys.executable, str(programs.HERE / "python_secured.py"))
-    return programs.java("Secured") if client == "java" else programs.go("secured")
 
 
 @contextlib.contextmanager
@@ -63,7 +53,7 @@ def _watching(site: Site, topic: str) -> Iterator[set[str]]:
 def _play(client: str, site: Site) -> dict[str, list[str]]:
     """Return what a program says of each case: what came of it, the seconds, and what the client said."""
     cases = PUBLIC_KEY_CASES if site.is_public else CASES
-    program = _program(client)
+    program = programs.of_client(client, "secured")
     described = site.described(cases, f"{client}-{uuid.uuid4().hex[:8]}")
     given = "".join(json.dumps(one) + "\n" for one in described)
     topic = next((one["topic"] for one in described if one["name"] == RENEWED), "persistent://sec/open/none")

@@ -47,7 +47,7 @@ async def _remove_anti_affinity(call: Call) -> None:
 
 def _in_anti_affinity_group(call: Call) -> Response:
     parameters, group = call.request.query_params, call.text("group")
-    # Authorization looks at `tenant`; Java's client sends `property`, for which one must be a super-user.
+    # Authorization looks at `tenant`; the Java and Go clients send `property`, for which a role must be a super-user.
     tenant = parameters.get("tenant") or parameters.get("property")
     tenants = [tenant] if tenant else call.namespaces.tenants()
     found = []
@@ -112,6 +112,7 @@ ROUTES: Routes = (
     ("POST", f"{NAMESPACE}/antiAffinity", _set_anti_affinity),
     ("DELETE", f"{NAMESPACE}/antiAffinity", _remove_anti_affinity),
     ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", _in_anti_affinity_group),
+    ("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", _in_anti_affinity_group),  # as Java's client asks
     ("GET", f"{NAMESPACE}/persistence/bookieAffinity", _get_bookie_affinity),
     ("POST", f"{NAMESPACE}/persistence/bookieAffinity", _set_bookie_affinity),
     ("DELETE", f"{NAMESPACE}/persistence/bookieAffinity", _remove_bookie_affinity),

@@ -74,6 +74,8 @@ async def test_cluster_urls_may_end_with_a_slash(broker: RunningBroker) -> None:
     assert (await broker.http.put("/admin/v2/clusters/c", json=data)).status_code == 200
     found = (await broker.http.get("/admin/v2/clusters/c")).json()
     assert {field: found[field] for field in data} == data
+    empty = dict.fromkeys(("serviceUrl", "serviceUrlTls", "brokerServiceUrlTls"), "")  # as the Go client sends them
+    assert (await broker.http.put("/admin/v2/clusters/d", json=empty | {"brokerServiceUrl": ""})).status_code == 200
     for wrong in ("http://", "http:///x", "ftp://c.example:8080/", "http://c.example/a b"):
         answer = await broker.http.post("/admin/v2/clusters/c", json={"serviceUrl": wrong})
         assert answer.status_code == 400, wrong

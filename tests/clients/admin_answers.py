@@ -1,0 +1,85 @@
+"""Answers of `pulsar-admin` in a form that does not depend on the machine or the moment, and how they differ."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+COMMANDS = GOLDEN / "pulsar-admin.txt"
+RECORDED = GOLDEN / "pulsar-admin.jsonl"
+"""What Apache Pulsar 4.0.7 answers, a command each line; `MAGNETAR_RECORD_ADMIN=1` writes it again."""
+_VARYING = (
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(Z|[+-]\d\d:?\d\d)?"), "TIME"),
+    (re.compile(r"\b1\d{12}\b"), "TIME"),
+    (re.compile(r"\b\d+:(-?\d+)\b"), r"LEDGER:\1"),
+    (re.compile(r'("ledgerId" ?: ?)\d+'), r"\1LEDGER"),
+    (re.compile(r"\bstandalone-\d+-\d+\b"), "PRODUCER"),
+)
+
+
+class Answer(NamedTuple):
+    """The exit code and the output of a command, or the fields and types of that output."""
+
+    code: int
+    output: Any
+
+    def differences(self, other: Answer) -> Iterator[str]:
+        """Yield how another answer differs from this one."""
+        if self.code != other.code:
+            yield f"exit code {other.code} instead of {self.code}"
+        if self.output != other.output:
+            yield f"output {_short(other.output)} instead of {_short(self.output)}"
+
+
+def answer(code: int, output: str, names: Mapping[str, str], *, is_shape: bool) -> Answer:
+    """Return an answer without what varies.
+
+    Args:
+        code: the exit code.
+        output: all that the command wrote.
+        names: what stands for a name of this run, by that name.
+        is_shape: only the fields of the output and their types count.
+    """
+    for name, stands_for in sorted(names.items(), key=lambda item: -len(item[0])):
+        output = output.replace(name, stands_for)
+    for pattern, stands_for in _VARYING:
+        output = pattern.sub(stands_for, output)
+    output = output.strip()
+    return Answer(code, _shape(_value(output)) if is_shape else output)
+
+
+def load() -> dict[str, Answer]:
+    """Return the recorded answers by command."""
+    rows = map(json.loads, RECORDED.read_text().splitlines())
+    return {row["command"]: Answer(row["code"], row["output"]) for row in rows}
+
+
+def store(answers: Mapping[str, Answer]) -> None:
+    """Record answers."""
+    rows = ({"command": command, **found._asdict()} for command, found in answers.items())
+    RECORDED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _value(output: str) -> Any:
+    try:
+        return json.loads(re.sub(r"\bLEDGER\b(?!\")", "0", output))
+    except json.JSONDecodeError:
+        return output
+
+
+def _shape(value: Any) -> Any:
+    """Return the fields of a value and their types; of a list, what all items have."""
+    if isinstance(value, dict):
+        return {name: _shape(one) for name, one in sorted(value.items())}
+    if isinstance(value, list):
+        return [_shape(value[0])] if value else []
+    return "null" if value is None else type(value).__name__
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return repr(text if len(text) <= 1500 else f"{text[:1500]}…")
