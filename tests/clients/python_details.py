@@ -160,7 +160,9 @@ class Details:
 
     def broker_stats(self, _topic: str) -> Any:
         metrics = self._call("GET", "broker-stats/metrics")
-        are_rows = bool(metrics) and all(row["metrics"] is not None and row["dimensions"] is not None for row in metrics)
+        are_rows = bool(metrics) and all(
+            row["metrics"] is not None and row["dimensions"] is not None for row in metrics
+        )
         beans = {row["dimensions"]["MBean"]: row["metrics"] for row in self._call("GET", "broker-stats/mbeans")}
         has_threads = beans["java.lang:type=Threading"]["ThreadCount"] > 0
         is_object = isinstance(self._call("GET", "broker-stats/topics"), dict)

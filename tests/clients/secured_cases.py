@@ -6,7 +6,6 @@ A case says what is shown (a name of `secured_site.Site.credentials`), how the b
 - authentication, authorization, tls: the client says which of these refused it.
 - timeout: the client tries again until its own limit (`LIMIT_S`), and says no more than that.
 - connection: the client says that it has no connection, and not why.
-- absent tenant: the broker answers that there is no such tenant.
 - ended: messages were sent until the credentials ended, and then one was not.
 
 Each is the same on our broker and on an Apache Pulsar but for what `on_pulsar` says. Nothing here may take longer than
@@ -47,7 +46,6 @@ class Case:
         trusts_others: the client trusts another authority than the broker's.
         verifies: the client looks whether the certificate is for the name that it asked for.
         is_closed: the topic is one that the role may not use.
-        is_absent: the tenant of the topic does not exist.
         seconds: for how long messages are sent; 0 is one message.
         on_pulsar: what single clients say on an Apache Pulsar instead.
     """
@@ -59,16 +57,8 @@ class Case:
     trusts_others: bool = False
     verifies: bool = True
     is_closed: bool = False
-    is_absent: bool = False
     seconds: int = 0
     on_pulsar: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def namespace(self) -> str:
-        """The namespace whose topics it uses."""
-        if self.is_absent:
-            return "absent/open"
-        return "sec/closed" if self.is_closed else "sec/open"
 
     def outcomes(self, client: str, *, is_pulsar: bool) -> list[str]:
         """What may come of it, most often one thing."""
@@ -95,7 +85,6 @@ CASES: Mapping[str, Case] = {
     "token": Case("token", "ok"),
     "token_over_tls": Case("token", "ok", TLS),
     "token_closed_topic": Case("token", "authorization", is_closed=True),
-    "token_absent_tenant": Case("token", "authorization", is_absent=True),
     "token_of_another_key": _refused("token of another key"),
     "token_expired": _refused("token expired"),
     "token_too_early": _refused("token too early"),
@@ -153,7 +142,6 @@ ADMIN_CASES: Mapping[str, Case] = {
     "token": Case("token", "ok"),
     "token_over_tls": Case("token", "ok", TLS),
     "token_closed": Case("token", "authorization", is_closed=True),
-    "token_absent_tenant": Case("token", "absent tenant", is_absent=True),
     "token_of_another_key": Case("token of another key", "authentication"),
     "token_expired": Case("token expired", "authentication"),
     "token_other_audience": Case("token other audience", "authentication"),

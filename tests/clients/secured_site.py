@@ -176,7 +176,7 @@ class Site:
                 "kind": found[case.shows][0],
                 "params": found[case.shows][1],
                 "url": urls[case.reach],
-                "topic": f"persistent://{case.namespace}/{prefix}-{name}",
+                "topic": f"persistent://sec/{'closed' if case.is_closed else 'open'}/{prefix}-{name}",
                 "trust": self._trust(case),
                 "verifies": case.verifies,
                 "limit_s": LIMIT_S,

@@ -23,7 +23,6 @@ PATIENCE_S = 60.0
 WORDS = (
     ("Authentication required", "authentication"),
     ("Unable to obtain an access token", "authentication"),
-    ("Tenant does not exist", "absent tenant"),
     ("Unauthorized to", "authorization"),
     ("Could not complete the operation", "connection"),
 )
@@ -35,7 +34,8 @@ def _play(site: Site, kind: str, cases: Mapping[str, Case], directory: Path) -> 
     for name, case in cases.items():
         file = directory / f"{name}.conf"
         file.write_text(site.client_conf(case))
-        lines.append("\t".join((name, str(file), "topics", "list", case.namespace)) + "\n")
+        namespace = f"sec/{'closed' if case.is_closed else 'open'}"
+        lines.append("\t".join((name, str(file), "topics", "list", namespace)) + "\n")
     command = programs.pulsar_admin()
     done = subprocess.run(command, input="".join(lines), capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S)
     seen = {name: found for name, *found in (line.split("\t") for line in done.stdout.splitlines() if "\t" in line)}

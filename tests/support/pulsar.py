@@ -145,19 +145,14 @@ class ApachePulsar:
             self._launch(*self.flags)
         self._wait_serving()
 
-    def choose_ports(self) -> tuple[str, str, str]:
-        """Return the ports of the broker, its REST API and its bookie, the same ones at every start."""
-        self._ports = self._ports or free_ports(3)
-        broker_port, web_port, bookie_port = self._ports
-        return broker_port, web_port, bookie_port
-
     def _launch(self, *flags: str) -> None:
         """Return once a starter says that Pulsar is ready, which may be too early."""
         assert self.starter is not None
         self._is_tidy = False
+        self._ports = self._ports or free_ports(3)
         ready_file = self.directory / "ready.json"
         ready_file.unlink(missing_ok=True)
-        broker_port, web_port, bookie_port = self.choose_ports()
+        broker_port, web_port, bookie_port = self._ports
         arguments = [
             self.starter, "run", "--data", str(self.directory / "data"), "--ready", str(ready_file),
             "--broker-port", broker_port, "--web-port", web_port, "--bookie-port", bookie_port,
