@@ -305,10 +305,12 @@ def test_commit_moves_the_position_with_changes_and_outputs(tables: TableClient)
 def test_commit_takes_what_a_large_input_batch_changes(tables: TableClient) -> None:
     """It cannot be parted: 1,000 lines of 100 different words are 100,000 changes."""
     changes = [Increment(b"word %d" % number, 1) for number in range(COMMIT_CHANGES_MAX)]
-    tables.commit(TABLE, UUID, INPUT, None, Position(1, 0), changes, [], None)
+    tables.commit(TABLE, UUID, INPUT, None, Position(1, 0), changes, [], None, timeout_s=120)
     assert held(tables, b"word 0", b"word %d" % (COMMIT_CHANGES_MAX - 1)) == [1, 1]
     with pytest.raises(StateRefused, match=f"{COMMIT_CHANGES_MAX + 1} state changes in one call, the limit is"):
-        tables.commit(TABLE, UUID, INPUT, Position(1, 0), Position(1, 1), [*changes, Increment(b"n", 1)], [], None)
+        tables.commit(
+            TABLE, UUID, INPUT, Position(1, 0), Position(1, 1), [*changes, Increment(b"n", 1)], [], None, timeout_s=120
+        )
 
 
 def test_repeated_commit_is_recognised_by_its_new_position(tables: TableClient) -> None:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.support.waiting import TIMEOUT_S
+
 T = TypeVar("T")
 POLL_S = 0.02
 
 
-async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = 60.0) -> T:
+async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, timeout_s: float = TIMEOUT_S) -> T:
     """Return the first true value of `condition`; fail with `what` and the last value when the time is over."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -22,7 +24,7 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, ti
         await asyncio.sleep(POLL_S)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = TIMEOUT_S) -> None:
     """Wait until a condition holds that can only be asked for."""
     async with asyncio.timeout(timeout_s):
         while not await condition():  # noqa: ASYNC110

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+TIMEOUT_S = 150.0
+"""Long enough for a machine with many times more work than cores; below the limit of a test."""
 
 POLL_S = 0.02
 
 
-def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
     """Return the first true value of `condition`; fail with `what` and the last value when the time is over.
 
     Exceptions of `condition` count as "not yet": a server that is starting refuses connections.
