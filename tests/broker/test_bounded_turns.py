@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from magnetar.broker.policies import rate_limit
@@ -61,8 +61,9 @@ async def test_a_connection_releases_its_producers_and_consumers_in_slices(
 
             return counted
 
-        for member in (*connection.producers.values(), *connection.consumers.values()):
-            cast(Any, member).detach = slow(member.detach)
+        members: list[Any] = [*connection.producers.values(), *connection.consumers.values()]
+        for member in members:
+            member.detach = slow(member.detach)
         connection.abort()
         assert detached[0] <= 6
         # A name that its producer has not given up yet is free for the next one all the same.
