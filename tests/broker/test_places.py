@@ -61,9 +61,9 @@ def test_the_address_with_most_unknown_connections_gives_way(few_files: None) ->
     quiet = [connection("10.0.0.2") for _ in range(3)]
     flood = [connection("10.0.0.1") for _ in range(places.max_unknown)]
     assert not any(places.arrived(one) for one in (*quiet, *flood[:-3]))
-    assert places.arrived(flood[-3]) is flood[0]
+    assert places.arrived(flood[-3]) == flood[0]
     places.left(flood[0])
-    assert places.arrived(flood[-2]) is flood[1]
+    assert places.arrived(flood[-2]) == flood[1]
     places.left(flood[1])
     assert places.arrived(connection("10.0.0.3")) is flood[2]
 
