@@ -41,7 +41,7 @@ def test_messages_are_encrypted_and_printed_with_the_key(
 ) -> None:
     public, private = keys
     (tmp_path / "lines").write_bytes(b"one\ntwo\n")
-    given = ["-m", "one,two"] if kind == "messages" else ["--lines", str(tmp_path / "lines")]
+    given = ["-m", "one", "-m", "two"] if kind == "messages" else ["--lines", str(tmp_path / "lines")]
     topic = f"encrypted-{kind}"
     assert main([*at, "produce", topic, *given, "-ekn", "k", "-ekv", public]) == 0
     flags = ["consume", topic, "-s", "s", "-p", "Earliest", "-n", "2"]

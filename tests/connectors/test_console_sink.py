@@ -22,6 +22,6 @@ def test_console_shows_each_record_as_one_line_that_a_terminal_may_see(caplog: p
     console.close()
     assert [record.getMessage() for record in caplog.records] == [
         "1:2:3 key='k\\n' properties={'p': 'q'} two\\nlines\\x1b[2...",
-        " key=None properties={} \ufffdä",
+        " key=None properties={} \\xffä",
         " key=None properties={} xxxxxxxxxxxx...",
     ]
