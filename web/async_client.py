@@ -30,6 +30,8 @@ from .client import (
 if TYPE_CHECKING:
     import ssl
 
+_OF_SOCKET = ("getpeername", "getsockname")
+"""What anyio asks a new connection for before anything is sent; one that broke meanwhile has no socket any more."""
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
@@ -83,11 +85,17 @@ class CredentialsTransport(httpx.AsyncBaseTransport):
 
         Raises:
             MagnetarError: there is nothing to show, or a file of certificates cannot be read.
+            httpx.TransportError: there is no answer.
         """
         if self._credentials.authentication is not None and "Authorization" not in request.headers:
             request.headers.update(await asyncio.to_thread(self._credentials.headers))
         transport = self._plain if request.url.scheme == "http" else await self._secured()
-        return await transport.handle_async_request(request)
+        try:
+            return await transport.handle_async_request(request)
+        except AttributeError as error:
+            if error.name not in _OF_SOCKET:
+                raise
+            raise httpx.ConnectError("the connection broke as soon as it was made") from error
 
     async def _secured(self) -> httpx.AsyncHTTPTransport:
         context = await asyncio.to_thread(self._credentials.context)
