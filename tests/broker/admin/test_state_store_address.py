@@ -34,7 +34,8 @@ async def test_a_client_of_all_addresses_gets_the_host_that_it_has_reached(
 ) -> None:
     """With authentication the state store of a standalone listens on loopback only, whatever the broker does."""
     security = ServerSecurity(enabled=is_secured, providers=("token",), token_secret_key="data:,x")
-    broker.service.config = replace(broker.service.config, host="0.0.0.0", security=security)
+    config = replace(broker.service.config, host="0.0.0.0", security=security)
+    broker.service.config = broker.service.namespaces.config = config  # policies that are read later bring it back
     broker.service.state_store_url = lambda: "bk://127.0.0.1:4181"
     found = (await broker.http.get(PATH, headers={"Host": "localhost:8080"})).json()
     assert found["stateStorageServiceUrl"] == f"bk://{host}:4181"
