@@ -25,7 +25,7 @@ def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
     """Copy broker and state store to a new directory, while they run or when they do not."""
     from ...state.database import FILE
     from .databases import is_locked
-    from .files import write_manifest
+    from .files import only_for_owner, write_manifest
     from .taking import Backup
 
     data, target = Path(data_dir), Path(directory)
@@ -39,12 +39,13 @@ def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
     has_state = (state / FILE).exists()
     if state_dir and not has_state:
         raise Failure(f"--state-dir {state_dir} has no {FILE}")
-    _take_empty(target, "a backup is made in")
     began_s = time.time()
     taken = Backup(data, state if has_state else None, target)
     try:
-        taken.take()
-        write_manifest(target, {"version": __version__, "beganMs": int(began_s * 1000), "state": has_state})
+        with only_for_owner():
+            _take_empty(target, "a backup is made in")
+            taken.take()
+            write_manifest(target, {"version": __version__, "beganMs": int(began_s * 1000), "state": has_state})
     except (OSError, sqlite3.Error) as exc:
         name = getattr(exc, "filename", None) or target
         raise Failure(f"the backup was not finished: {name}: {getattr(exc, 'strerror', None) or exc}") from exc
@@ -57,16 +58,17 @@ def backup(directory: str, data_dir: str, state_dir: str | None) -> None:
 @click.option("--data-dir", default="data", show_default=True, metavar="DIR", help="Empty, or to be made.")
 def restore(directory: str, data_dir: str) -> None:
     """Check a backup and make a data directory of it, for standalone, or for broker and (in `state`) state store."""
-    from .files import checked_manifest, sync_tree, sync_tree_names
+    from .files import checked_manifest, only_for_owner, sync_tree, sync_tree_names
 
     source, target = Path(directory), Path(data_dir)
     manifest = checked_manifest(source)
-    _take_empty(target, "a backup is restored into")
     unfinished = target.absolute().with_name(f"{target.absolute().name}.restoring-{os.getpid()}")
     try:
-        for name in manifest["files"]:
-            (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, unfinished / name)
+        with only_for_owner():
+            _take_empty(target, "a backup is restored into")
+            for name in manifest["files"]:
+                (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / name, unfinished / name)
         sync_tree(unfinished)
         unfinished.rename(target)  # over the empty directory: it is whole, or still empty
         sync_tree_names(target.absolute().parent)
@@ -77,10 +79,12 @@ def restore(directory: str, data_dir: str) -> None:
 
 
 def _take_empty(directory: Path, purpose: str) -> None:
-    """Make a directory, or refuse one that holds anything."""
+    """Make a directory that only its owner may read, or refuse one that holds anything."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         held = next(iter(sorted(directory.iterdir())), None)
+        if held is None:
+            directory.chmod(0o700)  # one that was there already, too
     except OSError as exc:
         raise Failure(f"{directory} cannot be used: {exc.strerror}") from exc
     if held is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,16 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 """Of the manifest; a later one is refused."""
 _PIECE_BYTES = 1 << 20
+
+
+@contextlib.contextmanager
+def only_for_owner() -> Iterator[None]:
+    """Make files and directories that only their owner may read: a backup holds all messages, and secrets."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def copy_bytes(old: int, new: int, length: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import stat
 import subprocess
 import threading
 import time
@@ -235,8 +236,12 @@ def test_backup_of_a_server_that_does_not_run_is_taken_too(tmp_path: Path) -> No
     client.close()
     call("produce", "t", "-m", "x", service_url=it.service_url).ok()
     it.kill()  # both databases have a log beside them
+    (tmp_path / "backup").mkdir(mode=0o755)
     call("backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "data")).ok()
     call("restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "new" / "data")).ok()
+    for directory in (tmp_path / "backup", tmp_path / "new" / "data"):
+        modes = {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (directory, *directory.rglob("*"))}
+        assert modes == {0}, "only their owner may read them"
     with running("standalone", tmp_path / "new") as again:
         assert state_count(str(again.addresses["stateStorageServiceUrl"])) == 7
         assert call("topics", "list", "public/default", admin_url=again.web_url).ok().out.split() == [LOG]
