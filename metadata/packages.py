@@ -222,12 +222,21 @@ class PackageStore:
 
     def remove_local(self, package_id: str) -> None:
         """Remove a package from this machine; it may be fetched again. Blocking."""
-        # Out of sight by one rename first: a half removed package must never be taken for a whole one.
+        for directory in self.withdraw(package_id):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def withdraw(self, package_id: str) -> list[Path]:
+        """Take a package from where instances find it; returns the directories that the caller removes.
+
+        Each goes by one rename, so a half removed package is never taken for a whole one.
+        """
+        doomed = []
         for directory in (self._directory / package_id, self._modules_of(package_id)):
-            doomed = self._directory / _INCOMING / uuid.uuid4().hex
+            target = self._directory / _INCOMING / uuid.uuid4().hex
             with contextlib.suppress(FileNotFoundError):
-                directory.rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+                directory.rename(target)
+                doomed.append(target)
+        return doomed
 
     async def assemble(self, package_id: str) -> Path:
         """Write a package out of its topic into a file of the incoming directory; the caller removes it.

@@ -196,7 +196,6 @@ class Parts:
         urls = PackageUrls(
             self.packages, elsewhere, self.package_index, config.function_url_patterns, config.connector_url_patterns
         )
-        self._intake = PackageIntake(self.packages, self.code_check, urls, has_state=bool(config.state_url))
         self.package_cleanup = PackageCleanup(
             self.packages,
             admin,
@@ -206,6 +205,9 @@ class Parts:
             (self.package_index.undecided, self.metadata.log.undecided),
             lasting_installer(config.data_dir),
             isolation_of(config),
+        )
+        self._intake = PackageIntake(
+            self.packages, self.code_check, urls, self.package_cleanup.refused, has_state=bool(config.state_url)
         )
         logs = (functions.topic, assignments.topic, config.topic(config.packages_topic))
         self.keep_compacted = partial(

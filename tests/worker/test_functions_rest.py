@@ -12,6 +12,7 @@ import pytest
 from magnetar.client.config import ConsumerConfig
 from magnetar.runtime.process import cpu_groups
 from magnetar.runtime.process.cpu_groups import NoCpuLimit
+from magnetar.worker.assembly import PACKAGES_FOLDER
 from magnetar.worker.service import WorkerService
 
 from tests.support.eventually import eventually
@@ -199,6 +200,10 @@ async def test_a_zip_with_several_modules_runs_and_comes_back_as_it_was_sent(clu
     assert (await cluster.http.get(url + "download")).content == package
 
 
+def files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize(
     ("files", "config", "reason"),
     [
@@ -221,11 +226,12 @@ async def test_a_zip_with_several_modules_runs_and_comes_back_as_it_was_sent(clu
     ],
 )
 async def test_what_cannot_work_is_refused_at_creation_in_one_line(
-    cluster: Cluster, files: dict[str, bytes], config: dict[str, Any], reason: str
+    cluster: Cluster, tmp_path: Path, files: dict[str, bytes], config: dict[str, Any], reason: str
 ) -> None:
     answer = await cluster.send("POST", "f", files, **{"inputs": ["in"], **config})
     assert (answer.status_code, answer.json()) == (400, {"reason": reason})
     assert (await cluster.http.get("/admin/v3/functions/public/default")).json() == []
+    assert files_below(tmp_path / "worker" / PACKAGES_FOLDER) == [], "nothing is left of what was refused"
 
 
 async def test_functions_survive_the_worker(broker: Broker, tmp_path: Path, cluster: Cluster) -> None:

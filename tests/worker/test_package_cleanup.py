@@ -11,7 +11,7 @@ from typing import Any
 from magnetar.errors import ProducerBusy
 from magnetar.instance.loading.requirements import Installer, digest_of
 from magnetar.metadata.functions import FunctionMetadataManager, FunctionRequest
-from magnetar.metadata.packages import NAMED_S, PackageStore
+from magnetar.metadata.packages import MODULES_SUFFIX, NAMED_S, PackageStore
 from magnetar.metadata.replicated_log import LogRecord
 from magnetar.wire.functions_pb2 import FunctionDetails, FunctionMetaData
 from magnetar.worker.functions.package_cleanup import KEEP_UNNAMED_S, PackageCleanup
@@ -206,6 +206,26 @@ async def test_the_content_of_a_name_that_the_leader_has_not_read_yet_stays(tmp_
 
 def test_a_package_that_had_a_name_is_there_for_as_long_as_nobody_looks_again() -> None:
     assert NAMED_S * 10 <= KEEP_UNNAMED_S
+
+
+async def test_a_refused_package_goes_at_once_unless_something_else_needs_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def unpacked() -> None:
+        for directory in (world.packages.directory_of(ID), tmp_path / f"{ID}{MODULES_SUFFIX}"):
+            directory.mkdir(exist_ok=True)
+            (directory / "f.py").write_text("")
+
+    unpacked()
+    world.named.add(ID)
+    await world.package_cleanup.refused(ID)
+    assert world.packages.local_ids() == [ID], "a function has it"
+    world.named.clear()
+    with world.packages.used(ID):
+        await world.package_cleanup.refused(ID)
+        assert world.packages.local_ids() == [ID], "somebody else is deploying it"
+    await world.package_cleanup.refused(ID)
+    assert world.packages.local_ids() == []
 
 
 async def test_what_was_installed_goes_when_no_package_here_asks_for_it(tmp_path: Path) -> None:

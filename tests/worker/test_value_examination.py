@@ -219,4 +219,4 @@ async def test_a_spark_function_is_not_loaded(tmp_path: Path) -> None:
     sent = {"tenant": "public", "namespace": "default", "name": "f", "className": "m.f", "inputs": ["in"]}
     config = with_defaults(read_function_config({**sent, "runtimeEnv": "spark"}))
     place = package(tmp_path / "p", "def f(x: set): pass")
-    await PackageIntake(nobody, nobody, nobody, has_state=True)._examine(place, "m.f", config)
+    await PackageIntake(nobody, nobody, nobody, nobody, has_state=True)._examine(place, "m.f", config)

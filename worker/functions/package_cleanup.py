@@ -2,8 +2,8 @@
 
 What was installed for the requirements of packages goes when none of the packages on this machine asks for it.
 
-A package is there before the record that names it, and an upload may be refused in between; so one without a name gets
-an hour. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
+A package is there before the record that names it; so one without a name gets an hour. One whose deployment was refused
+goes at once. The hour is counted in memory: whoever begins to lead, or starts, counts anew.
 
 A package that has been without a name for an hour may get one at any time. So a topic is removed while no change can be
 decided, after one more look; whoever names the package afterwards looks whether it is still there, and stores it again.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -72,6 +73,17 @@ class PackageCleanup:
         while True:
             await self.tidy(monotonic())
             await asyncio.sleep(PERIOD_S)
+
+    async def refused(self, package_id: str) -> None:
+        """Remove from this machine a package whose deployment was refused, unless something else needs it."""
+        if package_id in self._used():
+            return
+        # Nobody can begin to use it between these lines; whoever does so afterwards unpacks it again.
+        doomed = self.packages.withdraw(package_id)
+        for directory in doomed:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        if self.isolation is not None:
+            await asyncio.to_thread(self.isolation.forget_package, package_id)
 
     async def tidy(self, now: float) -> None:
         """Remove what has been without a name for long enough."""

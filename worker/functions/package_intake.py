@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ...api.context import NO_STATE_STORE
@@ -32,8 +33,17 @@ _PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
 class PackageIntake:
     """Packages as requests bring them and records name them."""
 
-    def __init__(self, packages: PackageStore, code: CodeCheck, urls: PackageUrls, *, has_state: bool) -> None:
+    def __init__(
+        self,
+        packages: PackageStore,
+        code: CodeCheck,
+        urls: PackageUrls,
+        remove_refused: Callable[[str], Awaitable[None]],
+        *,
+        has_state: bool,
+    ) -> None:
         self._has_state = has_state
+        self._remove_refused = remove_refused
         self._packages = packages
         self._code = code
         self._urls = urls
@@ -49,6 +59,11 @@ class PackageIntake:
     async def discard(self, upload: Upload) -> None:
         """Remove the file of an upload; what was kept of it stays."""
         await self._packages.discard(upload)
+
+    async def refused(self, upload: Upload | None) -> None:
+        """Remove what was unpacked of an upload whose deployment was refused."""
+        if upload is not None:
+            await self._remove_refused(upload.package_id)
 
     async def keep(
         self, upload: Upload, file_name: str | None, config: FunctionConfig | ConnectorConfig, deadline: Deadline

@@ -171,9 +171,14 @@ class Functions:
     async def _deploy_upload(
         self, name: FunctionName, deployment: Deployment, make_record: MakeRecord, deadline: Deadline
     ) -> int:
+        try:
+            with self.packages.used(deployment.upload):
+                async with deadline.bound():
+                    metadata = await make_record(name, deployment, deadline)
+        except MagnetarError:
+            await self.packages.refused(deployment.upload)
+            raise
         with self.packages.used(deployment.upload):
-            async with deadline.bound():
-                metadata = await make_record(name, deployment, deadline)
             await self._submit(metadata, deadline)
             if deployment.upload is not None:
                 await self.packages.keep_named(deployment.upload, code_location(metadata), deadline)
