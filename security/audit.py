@@ -2,11 +2,17 @@
 
 The logger is `magnetar.audit`. Every value stands in quotes; what would end them or the line, and what a terminal would
 obey, is escaped. Whoever chooses a role, a topic or a path cannot write a line of their own.
+
+Anyone can be refused as often as they like, so what was not done is limited by client (`AuditLimit`). What changed
+something is always written.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..wire.printable import printable
 from .roles import Roles
@@ -14,6 +20,11 @@ from .roles import Roles
 LOGGER = "magnetar.audit"
 REFUSED = "refused"
 DONE = "done"
+PERIOD_S = 60.0
+REFUSALS_MAX = 60
+"""Lines about requests of one client that changed nothing, in `PERIOD_S`."""
+CLIENTS_MAX = 10_000
+"""Clients whose lines are counted; the one that has been counted for longest is forgotten first."""
 _VALUE_CHARACTERS_MAX = 1024
 _log = logging.getLogger(LOGGER)
 
@@ -29,7 +40,49 @@ def record(roles: Roles, address: str, operation: str, resource: str, outcome: s
         outcome: `REFUSED`, `DONE`, or the HTTP status of the answer.
     """
     if _log.isEnabledFor(logging.INFO):
-        _log.info(line(roles, address, operation, resource, outcome))
+        is_done = outcome == DONE or outcome[:1] in ("2", "3")
+        client = None if is_done else (roles.role, roles.original, "" if roles.role else address.rpartition(":")[0])
+        _log.info(line(roles, address, operation, resource, outcome), extra={"refused_client": client})
+
+
+@dataclass(slots=True)
+class _Written:
+    since_s: float
+    lines: int = 0
+    left_out: int = 0
+
+
+class AuditLimit(logging.Filter):
+    """Bounds the lines about requests that changed nothing; for the logger `LOGGER`.
+
+    A client is a role, or an address where no role is known. The first line of a client after a period in which lines
+    were left out ends with their number.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._clients: dict[object, _Written] = {}  # in the order of their periods
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written; see `logging.Filter`."""
+        client = getattr(record, "refused_client", None)
+        if client is None:
+            return True
+        now_s = self._clock()
+        written = self._clients.get(client)
+        if written is None or now_s - written.since_s >= PERIOD_S:
+            self._clients.pop(client, None)
+            if written is not None and written.left_out:
+                record.msg = f"{record.msg} left_out={written.left_out}"
+            written = self._clients[client] = _Written(now_s)
+            if len(self._clients) > CLIENTS_MAX:
+                del self._clients[next(iter(self._clients))]
+        if written.lines < REFUSALS_MAX:
+            written.lines += 1
+            return True
+        written.left_out += 1
+        return False
 
 
 def line(roles: Roles, address: str, operation: str, resource: str, outcome: str) -> str:

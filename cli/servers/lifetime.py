@@ -24,6 +24,8 @@ from typing import Any
 from ... import __version__
 from ...compiled import variant
 from ...runtime.process.forked import die_with
+from ...security.audit import LOGGER as AUDIT_LOGGER
+from ...security.audit import AuditLimit
 from ...tasks.supervised import race
 from ...wire.printable import printable
 from ..failure import Failure
@@ -189,5 +191,6 @@ def log_to_stderr(process: str, level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.getLogger(AUDIT_LOGGER).filters[:] = [AuditLimit()]
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)

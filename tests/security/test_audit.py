@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from magnetar.security.audit import LOGGER, line
+from magnetar.security.audit import CLIENTS_MAX, LOGGER, PERIOD_S, REFUSALS_MAX, REFUSED, AuditLimit, line, record
 from magnetar.security.roles import Roles
 
 from tests.broker.admin.conftest import RunningBroker, broker, storage_config
@@ -31,6 +31,40 @@ def test_a_line_is_one_line_whatever_the_names_are(role: str, original: str, res
     unescaped = written.replace("\\\\", "").replace('\\"', "")
     assert unescaped.count('"') == 12
     assert len(written) < 13 * 1100 * 3
+
+
+def test_refusals_of_one_client_are_bounded_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    limit = AuditLimit(lambda: now_s)
+    logger = logging.getLogger(LOGGER)
+    caplog.set_level(logging.INFO, LOGGER)
+    logger.addFilter(limit)
+    try:
+        for number in range(REFUSALS_MAX + 7):
+            record(Roles("ann"), "10.0.0.1:1", "GET", f"/{number}", "403")
+            record(Roles(None), f"10.0.0.2:{number}", "GET", f"/{number}", "401")
+            record(Roles("ann"), "10.0.0.1:1", "PUT", f"/{number}", "204")
+        told = lines(caplog)
+        assert [sum(text in one for one in told) for text in ('"403"', '"401"', '"204"')] == [
+            REFUSALS_MAX, REFUSALS_MAX, REFUSALS_MAX + 7,
+        ]  # fmt: skip
+        caplog.clear()
+        record(Roles("bob"), "10.0.0.1:1", "SUBSCRIBE", "t", REFUSED)
+        now_s = PERIOD_S
+        for _ in range(2):
+            record(Roles("ann"), "10.0.0.1:1", "GET", "/", "404")
+        told = lines(caplog)
+        assert ["left_out" in one for one in told] == [False, True, False]
+        assert told[1].endswith('outcome="404" left_out=7')
+    finally:
+        logger.removeFilter(limit)
+
+
+def test_clients_that_are_counted_are_bounded() -> None:
+    limit = AuditLimit(lambda: 0.0)
+    for number in range(CLIENTS_MAX + 5):
+        limit.filter(logging.makeLogRecord({"refused_client": number}))
+    assert len(limit._clients) == CLIENTS_MAX
 
 
 @pytest.mark.slow
