@@ -33,13 +33,14 @@ class AdminGuard(Guard[Call]):
     def resource_of(self, call: Call, rule: Rule) -> Resource | None:
         """Return what a request is about."""
         parameters = call.request.path_params
+        subscription = call.subscription if "subscription" in parameters else None
         if rule.who in _ON_TOPICS:
             topic = _topic(call)
             if rule.is_after_existence and not call.namespaces.has_namespace(topic.namespace_name):
                 return None
-            return Resource.of_topic(topic, call.subscription if "subscription" in parameters else None)
+            return Resource.of_topic(topic, subscription)
         if rule.who in _ON_NAMESPACES:
-            return Resource.of_namespace(call.namespace)
+            return Resource.of_namespace(call.namespace, subscription)
         if rule.who in (Who.CLUSTER, Who.CLUSTER_POLICY):
             return Resource(name=call.cluster)
         if rule.who is Who.BROKER:

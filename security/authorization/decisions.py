@@ -25,6 +25,7 @@ _NOT_JUDGED = frozenset((Who.EVERYBODY, Who.EVERY_ROLE, Who.BY_THE_HANDLER))
 _FOR_SUPER_USERS = frozenset((Who.SUPER_USER, Who.CLUSTER, Who.CLUSTER_POLICY, Who.BROKER, Who.WORKER, Who.TENANTS))
 _FOR_GRANTEES = {Who.NAMESPACE: NEEDED_ON_NAMESPACE, Who.COMPONENT: NEEDED_ON_NAMESPACE,
                  Who.PACKAGES: NEEDED_ON_NAMESPACE, Who.TOPIC: NEEDED_ON_TOPIC}  # fmt: skip
+_ON_SUBSCRIPTIONS = frozenset((Who.TOPIC, Who.NAMESPACE))
 NEEDS_GRANTS = frozenset(Who) - _NOT_JUDGED - _FOR_SUPER_USERS
 """Kinds of rules that depend on what is granted; the others are decided by the settings alone."""
 
@@ -88,7 +89,7 @@ def _judge_one(
     needed = _FOR_GRANTEES.get(rule.who, {}).get(rule.operation) if rule.operation is not None else None
     if not needed:
         return Why.NOT_ALLOWED
-    if rule.who is Who.TOPIC and needed == {Action.CONSUME} and resource.subscription:
+    if rule.who in _ON_SUBSCRIPTIONS and needed == {Action.CONSUME} and resource.subscription:
         why = _judge_subscription(role, resource.subscription, grants)
         if why is not None:
             return why

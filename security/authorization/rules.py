@@ -72,7 +72,7 @@ class Resource:
         tenant: empty where there is none.
         namespace: ``tenant/namespace``, empty where there is none.
         topic: its full name.
-        subscription: of that topic.
+        subscription: of that topic, or of all topics of the namespace.
         name: of the cluster or broker, for the words of a refusal.
     """
 
@@ -88,9 +88,9 @@ class Resource:
         return cls(topic.tenant, topic.namespace_name, topic, subscription)
 
     @classmethod
-    def of_namespace(cls, namespace: str) -> Resource:
-        """Return a namespace, given as ``tenant/namespace``."""
-        return cls(namespace.partition("/")[0], namespace)
+    def of_namespace(cls, namespace: str, subscription: str | None = None) -> Resource:
+        """Return a namespace, given as ``tenant/namespace``, and a subscription of its topics."""
+        return cls(namespace.partition("/")[0], namespace, subscription=subscription)
 
 
 Rules = tuple[Rule, ...]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from ....security.authorization.operations import NamespaceOperation
+from ....security.authorization.rules import Resource, Rule, Who
 from ....web.answers import Refused, as_json, not_supported
 from ....wire.topic_name import DOMAINS, TopicName
 from ...policies.policies import topic_hash
 from ...storage.cursors.names import is_internal
 from ..bodies import as_object
 from ..call import Call
+from ..guard import require
 from ..routing import NAMESPACE, Routes
 from ..topics.lookup import check_bundle, is_system_topic, topics_in_bundle, topics_of
 from . import schema_policies
 from .policies import new_policies
 
+_CLEARING = Rule(Who.NAMESPACE, NamespaceOperation.CLEAR_BACKLOG)
 _MODES = {"PERSISTENT": DOMAINS[:1], "NON_PERSISTENT": DOMAINS[1:], "ALL": DOMAINS}
 
 
@@ -107,16 +111,19 @@ def _targets(call: Call) -> list[TopicName]:
 
 
 async def _clear_backlog(call: Call) -> None:
-    topics = _targets(call)
+    topics = [await call.broker.topic(name, create=False) for name in _targets(call)]
     only = call.own_subscription if "subscription" in call.request.path_params else None
-    is_found = False
-    for name in topics:
-        topic = await call.broker.topic(name, create=False)
-        for subscription in tuple(topic.subscriptions.values()):
-            if only in (None, subscription.name) and not is_internal(subscription.name):
-                is_found = True
-                await subscription.skip_all()
-    if only is not None and topics and not is_found:
+    found = [
+        subscription
+        for topic in topics
+        for subscription in topic.subscriptions.values()
+        if only in (None, subscription.name) and not is_internal(subscription.name)
+    ]
+    for name in sorted({subscription.name for subscription in found}):  # before any of them is cleared
+        await require(call, _CLEARING, Resource.of_namespace(call.namespace, name))
+    for subscription in found:
+        await subscription.skip_all()
+    if only is not None and topics and not found:
         raise Refused(404, f"Subscription {only} not found on any topic of {call.namespace}")
 
 
