@@ -120,10 +120,12 @@ class Answer:
         """What an error says, as one line: its `reason`, else its text; method, path and phrase for a web page."""
         try:
             content = json.loads(self.content)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None if "html" in self.headers.get("content-type", "") else self.text
         if isinstance(content, dict):
             content = content.get("reason") or content.get("detail")
+        if isinstance(content, dict | list):
+            content = self.text
         return one_line(str(content or ""))[:MAX_REASON_CHARACTERS] or f"{self.method} {self.path}: {self.phrase}"
 
     def json(self) -> Any:
@@ -136,6 +138,8 @@ class Answer:
             return json.loads(self.content) if self.content else None
         except ValueError as error:
             raise NoAnswer(self.method, self.path, f"the answer is not JSON: {error}") from error
+        except RecursionError as error:
+            raise NoAnswer(self.method, self.path, "the answer is JSON that nests too deeply to be read") from error
 
 
 def segment(text: str) -> str:

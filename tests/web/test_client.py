@@ -107,6 +107,12 @@ def test_redirects_in_circles_end(brokers: Brokers, ask: Ask) -> None:
     assert len(brokers.seen) == 10
 
 
+def test_an_answer_that_nests_too_deeply_is_named() -> None:
+    answer = Answer("GET", "/x", 200, "OK", {}, b"[" * 100_000 + b"]" * 100_000)
+    with pytest.raises(NoAnswer, match=r"GET /x: the answer is JSON that nests too deeply"):
+        answer.json()
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "reason"),
     [
@@ -114,6 +120,8 @@ def test_redirects_in_circles_end(brokers: Brokers, ask: Ask) -> None:
         ("application/json", json.dumps({"detail": "wrong"}), "wrong"),
         ("application/json", json.dumps("in words"), "in words"),
         ("application/json", "not JSON", "not JSON"),
+        ("application/json", '["a", {"b": 1}]', '["a", {"b": 1}]'),
+        ("application/json", "[" * 3000, "[" * 2000),
         ("text/html", "<html>a page</html>", "PUT /x: Not Found"),
         ("application/json", "", "PUT /x: Not Found"),
         ("text/plain", "a\x1b[31m" + "b" * 3000, "a\\x1b[31m" + "b" * 1991),
