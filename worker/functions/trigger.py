@@ -157,10 +157,16 @@ def _input_topic(metadata: FunctionMetaData, topic: str | None) -> str:
         if len(inputs) != 1:
             raise RequestRefused(400, "Function in trigger function has more than 1 input topics")
         return next(iter(inputs))
-    named = topic in inputs and not inputs[topic].isRegexPattern
-    if not named and not any(takes(pattern, topic) for pattern in patterns_of(metadata.functionDetails).values()):
+    try:
+        wanted = parse_topic_name(topic)
+    except InvalidTopicName as exc:
+        raise RequestRefused(400, f"topic {topic!r} of the trigger is no topic name: {exc}") from exc
+    for name, given in inputs.items():  # either may leave out `persistent://public/default/`
+        if not given.isRegexPattern and parse_topic_name(name) == wanted:
+            return name
+    if not any(takes(pattern, str(wanted)) for pattern in patterns_of(metadata.functionDetails).values()):
         raise RequestRefused(400, "Function in trigger function has unidentified topic")
-    return topic
+    return str(wanted)
 
 
 def _check_readable(details: FunctionDetails, topic: str) -> None:
