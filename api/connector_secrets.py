@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from ..errors import InvalidConfig
 from .connector_config import HIDDEN, fields_of
@@ -14,9 +15,18 @@ _SECRET_WORDS = re.compile(
     "passw|secret|token|credential|private.?key|api.?key|access.?key|jaas|authorization|cookie", re.IGNORECASE
 )
 """Names of values that nobody has declared, and that are hidden to be on the safe side."""
-_PASSWORD_IN_URL = re.compile(r"(?P<user>://[^\s:/@]*:)(?P<password>[^\s/@]+)(?=@)")
+_PASSWORDS_IN_URL = (
+    re.compile(r"(?P<before>://[^\s:/@]*:)(?P<password>[^\s/@]+)(?=@)"),
+    re.compile(
+        r"(?P<before>[?&;][^\s?&;=]*(?:passw|pwd|secret|token|credential|private.?key|api.?key|access.?key|signature)"
+        r"[^\s?&;=]*=)(?P<password>[^\s&;#]+)",
+        re.IGNORECASE,
+    ),
+)
+"""A password before the host, and parameters behind it, as ``jdbc:postgresql://host/db?password=…`` has them."""
 _WHO = re.compile("user|key.?id", re.IGNORECASE)
 _SHORTEST = 4
+_SHORTEST_LINE = 8
 
 
 def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,12 +49,16 @@ def _hidden_inside(value: Any) -> Any:
     if isinstance(value, list):
         return [_hidden_inside(item) for item in value]
     if isinstance(value, str):
-        return _PASSWORD_IN_URL.sub(rf"\g<user>{HIDDEN}", value)
+        for pattern in _PASSWORDS_IN_URL:
+            value = pattern.sub(rf"\g<before>{HIDDEN}", value)
+        return value
     return hidden(None, value) if isinstance(value, dict) else value
 
 
 def _passwords(value: Any) -> list[str]:
-    return [found["password"] for found in _PASSWORD_IN_URL.finditer(value)] if isinstance(value, str) else []
+    if not isinstance(value, str):
+        return []
+    return [found["password"] for pattern in _PASSWORDS_IN_URL for found in pattern.finditer(value)]
 
 
 def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: Mapping[str, str]) -> set[str]:
@@ -89,20 +103,42 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class Hiding:
-    """Puts `HIDDEN` in the place of secrets in texts; where there are none it costs nothing."""
+    """Puts `HIDDEN` in the place of secrets in texts; where there are none it costs nothing.
+
+    A secret is found as it is, as Python's `repr` and JSON write it, and as it stands in a URL. Of a secret of several
+    lines, such as a key in PEM, each line is found too, because what a function prints comes line by line.
+    """
 
     def __init__(self) -> None:
         self._secrets: tuple[str, ...] = ()
+        self._lines: frozenset[str] = frozenset()
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Hide these from now on; what is shorter than four characters would be found everywhere, and is not hidden."""
-        self._secrets = tuple(sorted((one for one in secrets if len(one) >= _SHORTEST), key=len, reverse=True))
+        long = [one for one in secrets if len(one) >= _SHORTEST]
+        self._secrets = tuple(sorted({form for one in long for form in _forms(one)}, key=len, reverse=True))
+        lines = (line.strip() for one in long if "\n" in one for line in one.splitlines())
+        self._lines = frozenset(line for line in lines if len(line) >= _SHORTEST_LINE)
 
     def __call__(self, text: str) -> str:
         """Return a text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
+        if self._lines:
+            text = "\n".join(HIDDEN if line.strip() in self._lines else line for line in text.split("\n"))
         return text
+
+
+def _forms(secret: str) -> set[str]:
+    """Return a secret in all forms in which programs show it."""
+    in_json = (json.dumps(secret), json.dumps(secret, ensure_ascii=False))
+    return {
+        secret,
+        *(text[1:-1] for text in (repr(secret), *in_json)),
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
+    }
 
 
 def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
 
 import pytest
 from magnetar.api.connector_config import HIDDEN, option, read_config
@@ -89,6 +91,50 @@ def test_secrets_are_taken_out_of_texts() -> None:
     hide.hide(secret_values(Config, given, {"x": "hushsecret", "short": "abc", "userName": "postgres"}))
     text = "hushurl, hushfield, hushcookie, hushdeep, hushsecret, abc, someone, postgres"
     assert hide(text) == "***, ***, ***, ***, ***, abc, someone, postgres"
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
+
+
+def test_a_secret_is_found_in_every_form_in_which_it_is_shown() -> None:
+    hide = Hiding()
+    secret = 'pass\tw"ord/é'
+    hide.hide([secret, PEM])
+    for shown in (secret, repr({"p": secret}), json.dumps(secret), json.dumps([secret], ensure_ascii=False)):
+        assert "ord" not in hide(f"before {shown} after")
+        assert hide(f"before {shown} after").startswith("before ")
+    for url in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
+        assert hide(f"https://h/?q={url}&a=b") == "https://h/?q=***&a=b"
+    assert hide(PEM) == "***"
+    assert [hide(line) for line in PEM.splitlines()] == ["***"] * 4
+    assert "MII" not in hide(f"ValueError: {PEM}") + hide(repr(PEM)) + hide(f"  {PEM.splitlines()[1]}\nmore")
+
+
+def test_a_text_beside_a_secret_stays() -> None:
+    hide = Hiding()
+    hide.hide(["user\nabc\nlong enough"])
+    assert hide("a user, abc\n\nlong enough\nlong enough and more\n") == ("a user, abc\n\n***\nlong enough and more\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "jdbc:postgresql://h/db?user=ann&password=hush&ssl=true",
+            "jdbc:postgresql://h/db?user=ann&password=***&ssl=true",
+        ),
+        ("jdbc:sqlserver://h;databaseName=d;Pwd=hush;x=1", "jdbc:sqlserver://h;databaseName=d;Pwd=***;x=1"),
+        ("https://h/x?api_key=hush", "https://h/x?api_key=***"),
+        ("https://h/x?X-Amz-Signature=hush#a", "https://h/x?X-Amz-Signature=***#a"),
+        ("https://h/x?page=2&sort=asc", "https://h/x?page=2&sort=asc"),
+    ],
+)
+def test_secrets_in_parameters_of_urls_are_hidden(url: str, shown: str) -> None:
+    assert hidden(None, {"url": url, "urls": [url]}) == {"url": shown, "urls": [shown]}
+    hide = Hiding()
+    hide.hide(secret_values(None, {"url": url}, {}))
+    assert ("hush" in hide("refused: hush")) == (url == shown)
+    assert with_kept({"url": shown}, {"url": url}, "configs") == {"url": url}
 
 
 def test_a_secret_that_is_an_object_is_given_as_json() -> None:
