@@ -134,6 +134,7 @@ def _forms(secret: str) -> set[str]:
     in_json = (json.dumps(secret), json.dumps(secret, ensure_ascii=False))
     return {
         secret,
+        " ".join(secret.split()),  # as a message in one line has it
         *(text[1:-1] for text in (repr(secret), *in_json)),
         quote(secret, safe="", errors="replace"),
         quote(secret, errors="replace"),

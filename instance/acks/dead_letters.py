@@ -7,7 +7,7 @@ and properties of ours that say where it comes from and why. Of properties with 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ REAL_SUBSCRIPTION = "REAL_SUBSCRIPTION"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 EXCEPTION_CHARS_MAX = 4000
+_KEPT_CHARS = 2 * EXCEPTION_CHARS_MAX
+"""What is kept of a reason until secrets are taken out of it: cut in two by the limit, a secret would not be found."""
 """Of the property that says why a message was given up."""
 
 
@@ -80,7 +82,9 @@ class DeadLetters:
     ``EXCEPTION`` is the reason.
     """
 
-    def __init__(self, topic: str, name: str, subscription: str, function: str = "") -> None:
+    def __init__(
+        self, topic: str, name: str, subscription: str, function: str = "", hiding: Callable[[str], str] = str
+    ) -> None:
         """Prepare.
 
         Args:
@@ -88,7 +92,9 @@ class DeadLetters:
             name: of the sink or function.
             subscription: of its inputs.
             function: ``tenant/namespace/name`` of the sink, by which `request` marks its letters and keeps them.
+            hiding: takes secrets out of the reason of `request`.
         """
+        self._hiding = hiding
         self._function = function
         self._topic = topic
         self._name = name
@@ -104,7 +110,7 @@ class DeadLetters:
 
     def request(self, entry: ReceivedEntry, index: int, payload: bytes, error: BaseException) -> PublishRequest:
         """Return the letter of a message that was refused for an error, to be sent by itself."""
-        why = {EXCEPTION: text_of(error)[:EXCEPTION_CHARS_MAX]}
+        why = {EXCEPTION: shown_reason(text_of(error), self._hiding)}
         letter = self.letter(entry, index, payload, why, {FUNCTION: self._function})
         payload, options = letter.options()
         topic = self.topic_of(entry.topic)
@@ -172,7 +178,12 @@ _kept_property = lru_cache(maxsize=256)(_property)
 
 def reason(error: BaseException, traceback: str) -> Reason:
     """Return why a message failed; to be called on the function's thread, as the exception may be its own code."""
-    return Reason(text_of(error)[:EXCEPTION_CHARS_MAX], traceback)
+    return Reason(text_of(error)[:_KEPT_CHARS], traceback)
+
+
+def shown_reason(text: str, hiding: Callable[[str], str]) -> str:
+    """Return what a letter says of a reason: without secrets, and not longer than `EXCEPTION_CHARS_MAX`."""
+    return hiding(text[:_KEPT_CHARS])[:EXCEPTION_CHARS_MAX]
 
 
 def text_of(error: BaseException) -> str:

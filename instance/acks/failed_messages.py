@@ -23,7 +23,7 @@ from ..gate import runs_within
 from ..output_headers import message_id_of
 from ..ports import Input
 from ..unit import HeldEntries, Reason, Unit, position_of
-from .dead_letters import DeadLetters, Letter
+from .dead_letters import DeadLetters, Letter, shown_reason
 from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
 
@@ -122,7 +122,7 @@ class FailedMessages:
 
     def _letter(self, entry: ReceivedEntry, index: int, count: int, reason: Reason, payload: bytes) -> Letter:
         hiding = self._core.hiding
-        why = {EXCEPTION: hiding(reason.exception), TRACEBACK: hiding(reason.traceback)}
+        why = {EXCEPTION: shown_reason(reason.exception, hiding), TRACEBACK: hiding(reason.traceback)}
         return self._letters.letter(entry, index, payload, why, {TRIES: str(count), **self._of_function})
 
     def _report_dropped(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:

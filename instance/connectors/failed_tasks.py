@@ -16,7 +16,7 @@ from ...api.connector import Record
 from ...client.consumers.received import Message
 from ...config.batch_source import task_subscription, task_topic
 from ...wire.function_letters import EXCEPTION, TRIES
-from ..acks.dead_letters import EXCEPTION_CHARS_MAX, ORIGIN_MESSAGE_ID, REAL_SUBSCRIPTION, REAL_TOPIC
+from ..acks.dead_letters import ORIGIN_MESSAGE_ID, REAL_SUBSCRIPTION, REAL_TOPIC, shown_reason
 from ..core import InstanceCore
 from ..deaths.careful import SUFFIX
 from ..deaths.journal import CallJournal
@@ -55,7 +55,7 @@ class FailedTasks:
         self._clock = clock
         self._topic = task_topic(core.spec.details)
         self._subscription = task_subscription(core.spec.details)
-        self._letters = SourceLetters(core.spec.details)
+        self._letters = SourceLetters(core.spec.details, core.hiding)
         self._journal = CallJournal(core.spec.log_file.with_suffix(SUFFIX))
         self._lost: dict[Range, str] = {}
         self._number: int | None = None
@@ -101,7 +101,7 @@ class FailedTasks:
             return list(self._letters.requests(Record(task.data, properties=before | origin), reason))
         pause_s = FIRST_PAUSE_S * PAUSE_FACTOR ** max(tries - 1, 0)
         self._core.user_failed(f"{what} and comes again after {pause_s:g} s: {reason}")
-        properties = before | {TRIES: str(tries), EXCEPTION: reason[:EXCEPTION_CHARS_MAX]}
+        properties = before | {TRIES: str(tries), EXCEPTION: shown_reason(reason, self._core.hiding)}
         return Again(properties, int((self._clock() + pause_s) * 1000))
 
     def died(self, reason: str) -> None:

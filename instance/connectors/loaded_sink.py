@@ -49,7 +49,7 @@ class LoadedSink:
         details = core.spec.details
         subscription = subscription_of(core.spec)
         self._dead_letters = DeadLetters(
-            details.retryDetails.deadLetterTopic, details.name, subscription, core.spec.function_name
+            details.retryDetails.deadLetterTopic, details.name, subscription, core.spec.function_name, core.hiding
         )
 
     def rules(self) -> Rules:

@@ -9,13 +9,13 @@ subscription ``tenant/namespace/source-dead-letters`` keeps them there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...api.connector import Record
 from ...wire.function_letters import EXCEPTION, FUNCTION, LETTERS_SUFFIX
 from ...wire.functions_pb2 import FunctionDetails
-from ..acks.dead_letters import EXCEPTION_CHARS_MAX, DeadLetters
+from ..acks.dead_letters import DeadLetters, shown_reason
 from ..publish_request import MessageOptions, PublishRequest
 
 PART = "PART"
@@ -32,12 +32,14 @@ class SourceLetters:
         topic: where they go.
     """
 
-    def __init__(self, details: FunctionDetails) -> None:
+    def __init__(self, details: FunctionDetails, hiding: Callable[[str], str]) -> None:
         """Prepare.
 
         Args:
             details: of the source.
+            hiding: takes secrets out of a text.
         """
+        self._hiding = hiding
         self._name = f"{details.tenant}/{details.namespace}/{details.name}"
         self.topic = DeadLetters("", details.name, "").topic_of(details.sink.topic)
         self._kept = None if self.topic.startswith("non-persistent://") else self._name + LETTERS_SUFFIX
@@ -57,7 +59,7 @@ class SourceLetters:
             size += len(text) + len(content)
             if size <= PROPERTIES_CHARS_MAX:
                 properties[text] = content
-        properties |= {FUNCTION: self._name, EXCEPTION: _text_of(reason)[:EXCEPTION_CHARS_MAX]}
+        properties |= {FUNCTION: self._name, EXCEPTION: shown_reason(_text_of(reason), self._hiding)}
         count = max(-(-len(payload) // PART_BYTES_MAX), 1)
         for number in range(count):
             if count > 1:

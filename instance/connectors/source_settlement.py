@@ -139,7 +139,9 @@ class SourceSettlement:
         name = spec.details.sink.serDeClassName
         serde = load_serde(home, name) if name else BytesSerDe()
         compression = compression_of(spec)
-        reader = self._reader = SourceReader(source, session, serde, compression, self, SourceLetters(spec.details))
+        reader = self._reader = SourceReader(
+            source, session, serde, compression, self, SourceLetters(spec.details, core.hiding)
+        )
         context.state = self.session()
         reader.use(load_transform(spec, home, core.stats, self, context.state))
 

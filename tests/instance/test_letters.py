@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from magnetar.api.connector import Record
+from magnetar.api.connector_config import HIDDEN
+from magnetar.api.connector_secrets import Hiding
 from magnetar.client.consumers.received import ReceivedEntry
 from magnetar.client.outgoing_message import NO_VALUE, Base64Key
 from magnetar.client.producers.outgoing import encode_entry
-from magnetar.instance.acks.dead_letters import DeadLetters, Letter
+from magnetar.instance.acks.dead_letters import EXCEPTION_CHARS_MAX, DeadLetters, Letter, reason, shown_reason
+from magnetar.instance.connectors.source_letters import SourceLetters
+from magnetar.wire.functions_pb2 import FunctionDetails, SinkSpec
 from magnetar.wire.message_id import MessageId
 from magnetar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
@@ -86,3 +92,29 @@ def test_a_letter_without_its_longest_property() -> None:
     expected = {name: value for name, value in letter.options()[1]["properties"].items() if name != "TRACEBACK"}
     assert shorter.options() == (b"x", {"key": "k", "properties": expected})
     assert shorter.without("TRACEBACK") is None
+
+
+KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\nAQEFAASCBKcwggSj\n-----END KEY-----"
+
+
+def failing(entry: ReceivedEntry, hiding: Hiding, error: Exception) -> list[str]:
+    """The reasons in the letters of functions, sinks and sources."""
+    details = FunctionDetails(tenant="t", namespace="n", name="f", sink=SinkSpec(topic="out"))
+    of_sink = DeadLetters("", "f", "s", "t/n/f", hiding).request(entry, 0, b"", error)
+    (of_source,) = SourceLetters(details, hiding).requests(Record(b""), str(error))
+    return [
+        shown_reason(reason(error, "").exception, hiding),
+        *(one.options["properties"]["EXCEPTION"] for one in (of_sink, of_source)),
+    ]
+
+
+@pytest.mark.parametrize("before", [0, EXCEPTION_CHARS_MAX - 40])
+def test_no_letter_has_a_secret_of_several_lines_in_its_reason(before: int) -> None:
+    """Exceptions are joined into one line, and a long one is cut, perhaps within the secret."""
+    hiding = Hiding()
+    hiding.hide([KEY])
+    entry = ReceivedEntry(MessageId(1, 1), "t", MessageMetadata(), 0, 1, (b"", 0, 100))
+    for text in failing(entry, hiding, ValueError("x" * before + f" cannot read {KEY} twice")):
+        assert "MII" not in text
+        assert len(text) <= EXCEPTION_CHARS_MAX
+        assert HIDDEN in text
