@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from ..instance.loading.libraries import check_environment, versions
 from ..instance.loading.loader import requirements_of
 from ..instance.loading.requirements import Installed, Installer
+from ..tasks import FairPool
 
 DIRECTORY = "requirements"
 
@@ -20,13 +22,18 @@ def lasting_installer(data_dir: Path) -> Installer:
     return Installer(data_dir / DIRECTORY, unused_s=math.inf)
 
 
+AT_ONCE, AT_ONCE_OF_TENANT = 3, 2
+"""Runs of pip, in all and of one tenant; others wait in turn by tenant."""
+
+
 class Installations:
-    """What is installed for the instances of a worker; one after the other, for pip is not the only user of threads."""
+    """What is installed for the instances of a worker."""
 
     def __init__(self, installer: Installer) -> None:
         """Install with that."""
         self._installer = installer
-        self._turn = asyncio.Lock()
+        self._places = FairPool(AT_ONCE, AT_ONCE_OF_TENANT)
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     async def of(
         self, function: str, package: Path, tell: Callable[[str], None], installer: Installer | None = None
@@ -34,7 +41,7 @@ class Installations:
         """Return the requirements of a function, installed; None if it has none.
 
         Args:
-            function: by name.
+            function: ``tenant/namespace/name``.
             package: the directory of its modules, or a file.
             tell: is told what is being done, and that nothing is any more.
             installer: what installs; None: the one given first.
@@ -48,7 +55,8 @@ class Installations:
         requirements = await asyncio.to_thread(requirements_of, package)
         if requirements is None:
             return None
-        installer = installer or self._installer
+        tenant = function.partition("/")[0]
+        installer = replace(installer or self._installer, tenant=tenant)
         installed = await asyncio.to_thread(installer.find, requirements)
         if installed is None:
             tell(f"installing requirements of {function}: pip gets what {requirements.name} of its package names")
@@ -61,7 +69,10 @@ class Installations:
         return installed
 
     async def _install(self, installer: Installer, requirements: Path) -> Installed:
-        async with self._turn:
+        # Instances that wait for the same installation take one place.
+        target = await asyncio.to_thread(installer.target_of, requirements)
+        lock = self._locks.setdefault(target, asyncio.Lock())
+        async with lock, self._places.turn(installer.tenant):
             is_over = False
             installer = replace(installer, is_wanted=lambda: not is_over)
             try:

@@ -1,9 +1,10 @@
 """The requirements.txt of a package: installed once on a machine, for all functions that ask for the same.
 
 Design: pip installs into a directory that is named after what was asked for, so that functions, processes and runs
-share it. It is filled under another name and renamed: it is complete or absent. Whoever installs or removes it holds
-an exclusive lock on it, whoever uses it a shared one; the kernel lets go of these with their process. pip holds the
-lock with whoever started it, so that none that lost its parent writes into a directory that another has taken over.
+share it; and after the tenant, unless the text alone decides what comes (see `requirement_files`). It is filled under
+another name and renamed: it is complete or absent. Whoever installs or removes it holds an exclusive lock on it,
+whoever uses it a shared one; the kernel lets go of these with their process. pip holds the lock with whoever started
+it, so that none that lost its parent writes into a directory that another has taken over.
 
 pip runs code of what it builds. With a user it runs as that one, in a directory of the user's, and what it has made
 there is copied, file by file: what instances load and the worker reads cannot be changed any more. The directory with
@@ -33,6 +34,7 @@ from ..system_user import SystemUser, clean_environment
 from ..trees import PASSAGE, READABLE, copy_regular, make_private, remove_tree
 from .libraries import LIBRARIES
 from .loader import WHEELS
+from .requirement_files import Origin, origin_of
 
 INSTALL_S = 600.0
 """pip is ended after that."""
@@ -83,6 +85,7 @@ class Installer:
         timeout_s: pip is ended after that.
         unused_s: what was not used for so long is removed when something is installed.
         user: whom pip runs as; None: this process's user.
+        tenant: whose functions it installs for.
     """
 
     directory: Path
@@ -90,11 +93,15 @@ class Installer:
     timeout_s: float = INSTALL_S
     unused_s: float = UNUSED_S
     user: SystemUser | None = None
+    tenant: str = ""
 
     def find(self, requirements: Path) -> Installed | None:
         """Return what a requirements.txt asks for if it is installed; blocking."""
         try:
-            return self._hold(self.directory / digest_of(requirements))
+            found = self._hold(self.target_of(requirements))
+            if found is None and origin_of(requirements) is Origin.INDEX:
+                found = self._hold(self.directory / digest_of(requirements))  # of an earlier version, for all tenants
+            return found
         except OSError as error:
             raise self._trouble(requirements, error) from error
 
@@ -108,7 +115,7 @@ class Installer:
             self.directory.mkdir(parents=True, exist_ok=True)
             if self.user is not None:
                 self.directory.chmod(READABLE)
-            target = self.directory / digest_of(requirements)
+            target = self.target_of(requirements)
             installed = self._hold(target)
             if installed is None:
                 self._sweep()
@@ -119,15 +126,22 @@ class Installer:
         except OSError as error:
             raise self._trouble(requirements, error) from error
 
+    def target_of(self, requirements: Path) -> Path:
+        """Return the directory that a requirements.txt is installed into."""
+        digest = digest_of(requirements)
+        if origin_of(requirements) is Origin.HASHES:
+            return self.directory / digest
+        return self.directory / f"{digest}-{hashlib.sha256(self.tenant.encode()).hexdigest()[:16]}"
+
     def remove_others(self, needed: Collection[str]) -> None:
         """Remove what nobody uses but some, and what was not finished; blocking.
 
         Args:
-            needed: names of directories, as of `digest_of`.
+            needed: what is asked for, as of `digest_of`.
         """
         if self.directory.is_dir():
             for found in self.directory.iterdir():
-                if found.name not in needed:
+                if found.name.partition("-")[0] not in needed:
                     _remove(found)
 
     def _trouble(self, requirements: Path, error: OSError) -> FunctionLoadError:
@@ -297,12 +311,19 @@ def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str]
 
 
 def digest_of(requirements: Path) -> str:
-    """Return the name of the directory that a requirements.txt is installed into."""
+    """Return what stands for all that a requirements.txt asks for.
+
+    That is the text of the files beside it, and the wheels; if it names files of the package, all files of the package.
+    """
     import sysconfig  # when the first function with requirements comes
 
     digest = hashlib.sha256(f"{sys.implementation.cache_tag}\0{sysconfig.get_platform()}\0".encode())
-    wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
-    for file in sorted((*requirements.parent.glob("*.txt"), *wheels)):  # one may name another
+    if origin_of(requirements) is Origin.PACKAGE:
+        files = {file for file in requirements.parent.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+    else:
+        wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
+        files = {*requirements.parent.glob("*.txt"), *wheels}  # one may name another
+    for file in sorted(files):
         name, content = file.relative_to(requirements.parent).as_posix(), file.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)

@@ -104,7 +104,7 @@ class SparkFunction:
             raise FunctionLoadError(
                 f"the package has a {requirements.name}, and nothing is installed here; put the modules into it"
             )
-        return installer.install(requirements)
+        return replace(installer, tenant=self.spec.details.tenant).install(requirements)
 
     def _load(self) -> None:
         statement = runtime_options(self.spec.details.customRuntimeOptions).get("sql")

@@ -18,7 +18,7 @@ import pytest
 from magnetar.client.client import AsyncClient
 from magnetar.client.config import ConsumerConfig
 from magnetar.errors import FunctionLoadError
-from magnetar.instance.loading.requirements import Installer, digest_of
+from magnetar.instance.loading.requirements import Installer
 from magnetar.runtime.interface import Runtime
 from magnetar.runtime.manager import InstanceEnvironment, RuntimeManager
 from magnetar.runtime.process.runtime import ProcessRuntime
@@ -226,7 +226,7 @@ async def test_an_installation_that_is_killed_leaves_nothing_that_counts(
     killed = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, str(slow), str(there), str(requirements)
     )
-    written = there / f".fresh-{digest_of(requirements)}.pid"
+    written = there / f".fresh-{Installer(there).target_of(requirements).name}.pid"
     try:
 
         async def is_at_it() -> bool:
@@ -242,7 +242,7 @@ async def test_an_installation_that_is_killed_leaves_nothing_that_counts(
         with pytest.raises(FunctionLoadError, match="another process has been at it"):
             Installer(there, timeout_s=0).install(requirements)
         Installer(there).remove_others(())
-        assert (there / f".fresh-{digest_of(requirements)}" / "half.py").is_file(), "taken from pip, which still writes"
+        assert written.with_suffix("").joinpath("half.py").is_file(), "taken from pip, which still writes"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(orphan, signal.SIGKILL)
