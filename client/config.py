@@ -384,6 +384,7 @@ class ReaderConfig:
         properties: shown in the topic's statistics.
         crypto_key_reader: as of a consumer.
         crypto_failure_action: as of a consumer.
+        on_undecryptable: as of a consumer.
     """
 
     name: str | None = None
@@ -395,6 +396,7 @@ class ReaderConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
     crypto_key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = "FAIL"
+    on_undecryptable: OnUndecryptable | None = None
 
     def __post_init__(self) -> None:
         check_booleans(self)

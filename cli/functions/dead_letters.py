@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from ...errors import ConsumerBusy
+from ...errors import ConsumerBusy, CryptoError
 from ...wire.printable import summary
 from ...wire.topic_name import parse_topic_name
 from ..failure import Failure, Group
+from ..messages.encryption import private_key_option
 from ..output import Table
 from ..rest import Admin, Line, Record, rest_command
 from ..settings import current
@@ -48,33 +49,41 @@ def dead_letter_commands(writer: Writer) -> click.Group:
         They are in its dead-letter topic, on a subscription that keeps them until they are replayed.""",
     )
 
-    def find(rest: Admin, target: dict[str, str | None]) -> list[Letters]:
+    def find(rest: Admin, target: dict[str, str | None], private_key: str | None = None) -> list[Letters]:
         """Return where the letters are; a topic that nothing was sent to yet is left out, and not created."""
         cluster, name = current(click.get_current_context()), writer.full_name(**target)
-        return [Letters(cluster, topic, name) for topic in writer.topics(rest, **target) if _exists(rest, topic)]
+        topics = [topic for topic in writer.topics(rest, **target) if _exists(rest, topic)]
+        return [Letters(cluster, topic, name, private_key) for topic in topics]
 
     async def read_all(found: Sequence[Letters], limit: int) -> list[dict[str, Any]]:
         read_ones: list[dict[str, Any]] = []
         for letters in found:
             if len(read_ones) < limit:
-                read_ones += await read(letters, limit - len(read_ones))
+                try:
+                    read_ones += await read(letters, limit - len(read_ones))
+                except CryptoError as error:
+                    raise Failure(
+                        f"{error}: give --encryption-key-value, the URI of the private key of the letters"
+                    ) from error
         return read_ones
 
     @rest_command(group, "list", help=f"List the letters of a {writer.kind} that were not replayed, the oldest first.")
     @writer.options
+    @private_key_option
     @click.option(
         "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, help="Show the oldest N at most."
     )
-    def list_letters(rest: Admin, /, limit: int, **target: str | None) -> Record:
-        found = asyncio.run(read_all(find(rest, target), limit))
+    def list_letters(rest: Admin, /, limit: int, private_key: str | None, **target: str | None) -> Record:
+        found = asyncio.run(read_all(find(rest, target, private_key), limit))
         return Record(found, letters_table, f"no dead letters of {writer.full_name(**target)}")
 
     @rest_command(group)
     @writer.options
+    @private_key_option
     @click.argument("letter_id", metavar="ID")
-    def show(rest: Admin, /, letter_id: str, **target: str | None) -> Record:
+    def show(rest: Admin, /, letter_id: str, private_key: str | None, **target: str | None) -> Record:
         """Show the letter with an ID that `list` names: content, origin, exception and traceback."""
-        for one in asyncio.run(read_all(find(rest, target), _ALL)):
+        for one in asyncio.run(read_all(find(rest, target, private_key), _ALL)):
             if one["id"] == letter_id:
                 return Record(one)
         raise Failure(
@@ -94,6 +103,7 @@ def dead_letter_commands(writer: Writer) -> click.Group:
         """Send letters back as the messages that they were: those with the given IDs, or all.
 
         Each leaves the list when its message is stored. If the connection breaks in between, one may be sent twice.
+        Encrypted letters are not sent back, because they would be in the clear then.
         """
         done = asyncio.run(_replay_all(find(rest, target), letter_ids, to, is_dry_run=dry_run))
         verb = "would be replayed" if dry_run else "replayed"
@@ -122,6 +132,11 @@ async def _replay_all(found: Sequence[Letters], ids: Sequence[str], to: str | No
             done = await replay(letters, whole.missing, to, is_dry_run=is_dry_run)
         except ConsumerBusy as error:
             raise Failure(f"another consumer holds the letters alone: {error}") from error
+        except CryptoError as error:
+            raise Failure(
+                f"{error}: encrypted letters would be sent back in the clear; read them with `dead-letters show"
+                " --encryption-key-value URI`, and send them with `produce --encryption-key-name NAME`"
+            ) from error
         whole.sent += done.sent
         whole.without_topic += done.without_topic
         whole.missing = done.missing

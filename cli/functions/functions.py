@@ -11,11 +11,13 @@ from typing import Any
 import click
 
 from ...config.function_config import FUNCTION_FLAGS
+from ...errors import CryptoError
 from ...web.deployments import ROLLBACK_PARAMETER
 from ...wire.printable import summary
 from ..config_flags import build_config
 from ..failure import Failure, Group
 from ..instance_logs import log_options, print_log
+from ..messages.encryption import private_key_option
 from ..output import Table, wants_table
 from ..pulsar_commands import COMMANDS as PULSAR_COMMANDS
 from ..rest import STARTED, STOPPED, Admin, Call, Names, Record, Subject, rest_command, segment
@@ -241,18 +243,33 @@ Subject(find_path, [instance_options]).commands(
     is_flag=True,
     help="Read the function's log topic, also for what was logged on workers that are gone.",
 )
+@private_key_option
 def logs(
-    rest: Admin, /, instance_id: int | None, tail: int, follow: bool, from_topic: bool, **target: str | None
+    rest: Admin,
+    /,
+    instance_id: int | None,
+    tail: int,
+    follow: bool,
+    from_topic: bool,
+    private_key: str | None,
+    **target: str | None,
 ) -> None:
     """Print what a function's instances logged: print, logging and tracebacks."""
+    if private_key is not None and not from_topic:
+        raise Failure("--encryption-key-value is for --from-topic: log files are not encrypted")
     if from_topic:
-        _print_topic_log(rest, instance_id, tail, follow, target)
+        _print_topic_log(rest, instance_id, tail, follow, private_key, target)
     else:
         print_log(rest, find_path(instance_id, **target), tail, follow=follow)
 
 
 def _print_topic_log(
-    rest: Admin, instance_id: int | None, tail: int, follow: bool, target: dict[str, str | None]
+    rest: Admin,
+    instance_id: int | None,
+    tail: int,
+    follow: bool,
+    private_key: str | None,
+    target: dict[str, str | None],
 ) -> None:
     from .topic_logs import TopicLogs  # with it come the client's libraries
 
@@ -264,8 +281,11 @@ def _print_topic_log(
             f" functions update --name {found.name} --log-topic TOPIC"
         )
     cluster = current(click.get_current_context())
-    logs = TopicLogs(cluster, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id)
-    asyncio.run(logs.read(tail, click.echo, follow=follow))
+    logs = TopicLogs(cluster, topic, f"{found.tenant}/{found.namespace}/{found.name}", instance_id, private_key)
+    try:
+        asyncio.run(logs.read(tail, click.echo, follow=follow))
+    except CryptoError as error:
+        raise Failure(f"{error}: give --encryption-key-value, the URI of the private key of the log topic") from error
 
 
 @rest_command(functions)

@@ -12,6 +12,7 @@ from ...errors import MessageTooLarge, OperationTimeout
 from ...wire.function_letters import EXCEPTION, FUNCTION, FUNCTION_VERSION, LETTERS_SUFFIX, TRACEBACK, TRIES
 from ...wire.topic_name import parse_topic_name
 from ..messages.connecting import connected
+from ..messages.encryption import decrypting
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ class Letters:
         cluster: where the broker is, and who asks.
         topic: its dead-letter topic, which several functions may share.
         function: ``tenant/namespace/name``.
+        private_key: URI of the key of encrypted letters.
     """
 
     cluster: Settings
     topic: str
     function: str
+    private_key: str | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[AsyncClient, AsyncIterator[Message], Any]]:
@@ -54,10 +57,13 @@ class Letters:
 
         Raises:
             Failure: the broker cannot be reached.
+            CryptoError: from the letters, at one that the key does not open.
         """
         from ...client.config import ConsumerConfig
 
-        config = ConsumerConfig(type="Shared", initial_position="Earliest", ack_receipts=True)
+        config = ConsumerConfig(
+            type="Shared", initial_position="Earliest", ack_receipts=True, **decrypting(self.private_key)
+        )
         async with connected(self.cluster) as client:
             consumer = await client.subscribe(self.topic, self.function + LETTERS_SUFFIX, config)
             try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...wire.message_id import EARLIEST
 from ..messages.connecting import connected
+from ..messages.encryption import decrypting
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class TopicLogs:
         topic: the log topic, which several functions may share.
         function: ``tenant/namespace/name``.
         instance_id: only of this one; None for all.
+        private_key: URI of the key of encrypted lines.
     """
 
     cluster: Settings
     topic: str
     function: str
     instance_id: int | None = None
+    private_key: str | None = None
 
     async def read(self, tail: int, show: Callable[[str], None], *, follow: bool) -> None:
         """Show the last lines that the topic has kept, the oldest first, and if following those that come.
@@ -49,13 +52,16 @@ class TopicLogs:
 
         Raises:
             Failure: the broker cannot be reached.
+            CryptoError: the lines are encrypted, and the key does not open them.
             MagnetarError: the topic cannot be read.
         """
+        from ...client.config import ReaderConfig
+
         async with connected(self.cluster) as client, AsyncExitStack() as stack:
             last: deque[tuple[int, int, str]] = deque(maxlen=tail)
             readers, order = [], itertools.count()
             for part in await client.partitions(self.topic):
-                reader = await client.create_reader(part, EARLIEST)
+                reader = await client.create_reader(part, EARLIEST, ReaderConfig(**decrypting(self.private_key)))
                 stack.push_async_callback(reader.close)
                 readers.append(reader)
                 while await reader.has_message_available():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from ..failure import Failure
 
 
@@ -23,6 +25,25 @@ def producer_encryption(flags: Mapping[str, Any]) -> dict[str, Any]:
     from ...client.encryption.keys import UriKeyReader
 
     return {"encryption_keys": names, "crypto_key_reader": UriKeyReader(value)}
+
+
+private_key_option = click.option(
+    "-ekv",
+    "--encryption-key-value",
+    "private_key",
+    metavar="URI",
+    help="The private key, if they are encrypted: file:///path/of/key.pem or data:application/x-pem-file;base64,…",
+)
+
+
+def decrypting(private_key: str | None) -> dict[str, Any]:
+    """Return what a ConsumerConfig or ReaderConfig gets to read everything, or to end with CryptoError."""
+    settings: dict[str, Any] = {"on_undecryptable": lambda *_: None}
+    if private_key is not None:
+        from ...client.encryption.keys import UriKeyReader
+
+        settings["crypto_key_reader"] = UriKeyReader(private_key)
+    return settings
 
 
 def consumer_encryption(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -227,6 +227,7 @@ class ConsumerFactory:
             properties=config.properties,
             crypto_key_reader=config.crypto_key_reader,
             crypto_failure_action=config.crypto_failure_action,
+            on_undecryptable=config.on_undecryptable,
         )
         begin = StartPosition(start, config.start_inclusive)
         subscription = config.subscription_name or f"{prefix}reader-{cluster.random_name()}"

@@ -14,6 +14,7 @@ import pytest
 from magnetar.cli.main import main
 
 from tests.support.functions import Functions
+from tests.support.keys import write_pair
 from tests.support.servers import Server, running
 from tests.support.waiting import wait_for
 
@@ -98,6 +99,55 @@ def test_letters_are_listed_shown_and_sent_back(server: Server) -> None:
         text = run(server, "replay", "--name", "f", "9:9", code=1)
         assert "there is no letter 9:9" in text
         letters(server, "g", 1)
+    client.close()
+
+
+def test_encrypted_letters_and_logs_need_the_key(server: Server, tmp_path: Path) -> None:
+    pair = write_pair(tmp_path, "k")
+    crypto = {
+        "cryptoKeyReaderClassName": "magnetar.client.NamedKeyReader",
+        "cryptoKeyReaderConfig": {"publicKeys": {"k": pair.public.as_uri()}},
+        "encryptionKeys": ["k"],
+    }
+    config = {
+        "inputs": ["in-sealed"], "output": "out-sealed", "maxMessageRetries": 0, "deadLetterTopic": "sealed-letters",
+        "logTopic": "sealed-log", "producerConfig": {"cryptoConfig": crypto}, "className": "sealed.process",
+    }  # fmt: skip
+    source = "import logging\n" + SOURCE.replace(
+        "    if", '    logging.getLogger().warning("said of %s", text)\n    if', 1
+    )
+    client = pulsar.Client(server.service_url)
+    with Functions(server.web_url) as functions:
+        functions.create("sealed", source, config).raise_for_status()
+        wait_for(lambda: functions.status("sealed")["running"], "running")
+        client.create_producer("in-sealed").send(b"bad 1")
+        key = ("--encryption-key-value", pair.private.as_uri())
+
+        def found() -> list[dict[str, Any]]:
+            listed: list[dict[str, Any]] = run(server, "list", "--name", "sealed", *key)
+            return listed
+
+        wait_for(lambda: len(found()) == 1, "letter")
+        (letter,) = found()
+        assert letter["content"] == "bad 1"
+        assert run(server, "show", "--name", "sealed", *key, letter["id"])["content"] == "bad 1"
+        for command in (("list",), ("show", letter["id"])):
+            assert "give --encryption-key-value" in run(server, command[0], "--name", "sealed", *command[1:], code=1)
+        assert "would be sent back in the clear" in run(server, "replay", "--name", "sealed", code=1)
+        assert len(found()) == 1
+
+        def logs(*flags: str) -> tuple[int, str]:
+            out = io.StringIO()
+            addresses = ("--admin-url", server.web_url, "--service-url", server.service_url)
+            with redirect_stdout(out), redirect_stderr(out):
+                code = main([*addresses, "functions", "logs", "--name", "sealed", *flags])
+            return code, out.getvalue()
+
+        wait_for(lambda: "said of bad 1" in logs("--from-topic", *key)[1], "line in the log topic")
+        code, text = logs("--from-topic")
+        assert code == 1
+        assert "give --encryption-key-value, the URI of the private key of the log topic" in text
+        assert logs(*key)[0] == 1
     client.close()
 
 
