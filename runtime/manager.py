@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from ..config.conversion import runtime_options
 from ..errors import FunctionLoadError, InvalidConfig, RunRefused
 from ..instance.examination.package import Question
-from ..instance.examination.source import Source, SourceQuestion
+from ..instance.examination.source import Source, SourceQuestion, read_source
 from ..instance.identity import table_of
 from ..instance.loading.requirements import Installer
 from ..instance.logs.file import open_log
@@ -179,7 +179,7 @@ class RuntimeManager:
         return None
 
     async def read_source(self, question: SourceQuestion) -> Source | None:
-        """See `interface.Examines`; None as well if no runtime can find out.
+        """See `interface.Examines`.
 
         Raises:
             PackageError: something is missing or wrong, or the source costs too much to read.
@@ -189,7 +189,7 @@ class RuntimeManager:
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
                 return await runtime.read_source(question, user)
-        return None
+        return await asyncio.to_thread(read_source, question)  # no runtime here has processes to do it in
 
     async def _as_user(self, question: _Q) -> tuple[_Q, SystemUser | None]:
         """Return a question about what a tenant's system user can read, and that user; without isolation None."""

@@ -36,6 +36,17 @@ class Order(Record):
     counts = Map(Integer())
 
 
+class Purchase(Record):
+    item = String()
+    count = Long()
+    note = String()
+
+
+class LargePurchase(Record):
+    item = String()
+    count = Long()
+
+
 class Large(Record):
     id = Long()
     text = String()
@@ -157,26 +168,28 @@ def produce(service_url: str, topic: str, schema: Any, payload: bytes) -> None:
     asyncio.run(produce())
 
 
-def test_the_example_of_the_documentation_runs(
-    spark: SparkSession, cluster: Broker, client: pulsar.Client, orders: str
-) -> None:
+def test_the_example_of_the_documentation_runs(spark: SparkSession, cluster: Broker, client: pulsar.Client) -> None:
     page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
     code = page.split("## Columns of a topic's schema")[1].split("```python\n")[1].split("```")[0]
-    large = own_name("large")
-    client.subscribe(large, "keep", initial_position=pulsar.InitialPosition.Earliest).close()
+    purchases, large = own_name("purchases"), own_name("large")
+    for name in (purchases, large):
+        client.subscribe(name, "keep", initial_position=pulsar.InitialPosition.Earliest).close()
+    producer = client.create_producer(purchases, schema=AvroSchema(Purchase))
+    for number in range(4):
+        producer.send(Purchase(item=f"i{number}", count=number), partition_key="k")
+    producer.close()
     for written, meant in (
         ("pulsar://127.0.0.1:6650", cluster.service_url),
-        ("id > 100", "id > 2"),
-        ('"large-orders"', repr(large)),
-        ('"orders"', repr(orders)),
+        ('"large-purchases"', repr(large)),
+        ('"purchases"', repr(purchases)),
     ):
         assert written in code
         code = code.replace(written, meant)
     names: dict[str, Any] = {}
     exec(code, names)
-    names["large_orders"](spark)
-    reader = client.create_reader(large, pulsar.MessageId.earliest, schema=AvroSchema(Large))
-    assert sorted(reader.read_next(RECEIVE_MS).value().id for _ in range(2)) == [3, 4]
+    names["large_purchases"](spark)
+    reader = client.create_reader(large, pulsar.MessageId.earliest, schema=AvroSchema(LargePurchase))
+    assert sorted(reader.read_next(RECEIVE_MS).value().count for _ in range(2)) == [2, 3]
 
 
 def test_declared_columns_are_checked_and_read(spark: SparkSession, cluster: Broker, orders: str) -> None:
