@@ -44,10 +44,11 @@ def test_a_sample_of_slow_tests_has_some_of_each_file_and_all_that_encode_and_de
     assert len(chosen) == 3 + 1 + 3
 
 
-def test_a_sample_of_tests_that_run_elsewhere_has_some_of_each_file() -> None:
+@pytest.mark.parametrize("mark", ["elsewhere", "connectors", "spark"])
+def test_a_sample_of_files_has_some_tests_of_each(mark: str) -> None:
     repeated = [f"tests/spark/test_on_cluster.py::test_{number}[standalone]" for number in range(10)]
-    assert len(Sample(25, 7, "elsewhere").chosen(repeated)) == 3
-    found = {frozenset(Sample(25, seed, "elsewhere").chosen(repeated)) for seed in range(40)}
+    assert len(Sample(25, 7, mark).chosen(repeated)) == 3
+    found = {frozenset(Sample(25, seed, mark).chosen(repeated)) for seed in range(40)}
     assert set().union(*found) == set(repeated)
 
 

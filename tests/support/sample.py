@@ -1,8 +1,8 @@
 """Seeded samples of what is long: some rows of a test, and at least one of every test function or file.
 
-Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. Tests that
-run a second time are chosen of each file: `slow` ones on compiled modules, where those that encode and decode always
-run; and those marked `elsewhere`, on a standalone Spark cluster.
+Rounds of crashes (marked `crash`) and rows of large matrices (`matrix`) are chosen of each test function. Other tests
+are chosen of each file: `slow` ones, where those that encode and decode always run; those of `connectors` and of
+`spark`, which the build server has no time to run in full; and those marked `elsewhere`, on a standalone Spark cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ NAMES = {
     "matrix": "rows of matrices",
     "slow": "slow tests",
     "elsewhere": "tests elsewhere",
+    "connectors": "tests of connectors",
+    "spark": "tests of Spark",
 }
 """The marks that can be sampled, and what bears them."""
-OF_FILES = ("slow", "elsewhere")
+OF_FILES = ("slow", "elsewhere", "connectors", "spark")
 """The marks whose sample is of each file."""
 WHOLE = ("tests/wire/", "tests/client/test_golden")
 """Where each slow test shows how bytes are read or written."""
