@@ -262,6 +262,10 @@ class Source(Connector, ABC):
         """
         return None
 
+    def not_parallel(self, config: Any) -> str:
+        """Return why a configuration allows one instance only; empty if several can share the work."""
+        return ""
+
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
         """Return where one instance begins after the parallelism has changed; None to begin anew.
 

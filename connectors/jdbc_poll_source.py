@@ -109,12 +109,14 @@ class JdbcPollSource(Source):
             return ""
         return "rows that are changed or committed late are others when read again; set appendOnly if there are none"
 
+    def not_parallel(self, config: JdbcPollConfig) -> str:
+        """See `Source.not_parallel`."""
+        return "rows are read in one order"
+
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, config: JdbcPollConfig, context: SourceContext) -> None:
         """See `Connector.open`."""
-        if context.parallelism > 1:
-            raise InvalidConfig(f"parallelism must be 1, not {context.parallelism}: rows are read in one order")
         url = sqlalchemy_url(config.jdbc_url)
         self._engine = make_engine("jdbc-poll", url, config.user_name, config.password, writes=False)
         import sqlalchemy

@@ -4,9 +4,13 @@ The instances of a source are members of one group, among which Kafka divides th
 partition is kept. With ``partition`` there is one partition, one instance and no group.
 
 Position: for each partition the offset behind what was read. It is kept with the source, and committed to the group
-once records are durable, which is what tools show as lag and what another instance goes on from. Where somebody else
-has set the group's offset, an operator with ``kafka-consumer-groups.sh`` or the consumer that was there before, it is
-taken; a commit of our own is known by its metadata. A topic that was deleted and made anew is read from its beginning.
+once records are durable. Tools show the group's offsets as lag, and another instance continues from them. After a
+change of parallelism each instance knows the positions of all instances before it.
+
+Where somebody else has set the group's offset (an operator with ``kafka-consumer-groups.sh``, or an earlier consumer),
+the source takes it. The source recognises its own commits by their metadata. When it takes an offset, it commits that
+offset with a new mark in the metadata. Positions with another mark are from before and no longer count, so an operator
+can set the same offset several times. A topic that was deleted and made anew is read from its beginning.
 
 Members keep their place for sessionTimeoutMs after they have ended, so that a restart moves no partitions; an operator
 can set the group's offset after that time.
@@ -15,6 +19,7 @@ can set the group's offset after that time.
 from __future__ import annotations
 
 import base64
+import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +27,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ..api.connector import Record, Retry, Source, SourceContext
+from ..api.connector import Position, Record, Retry, Source, SourceContext
 from ..api.connector_config import option
 from ..errors import InvalidConfig, MagnetarError
 from .kafka import (
@@ -43,6 +48,8 @@ _WAIT_S = 0.3
 _PROBE_S = 1.0
 _OURS = "magnetar"
 """Metadata of the offsets that are committed here."""
+_NUMBERED = ("offsets", "marks", "taken")
+"""What a position has for each partition."""
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 _JAVA = "org.apache.kafka.common.serialization."
 _PROPERTIES = "consumerConfigProperties"
@@ -122,12 +129,44 @@ class _Stand:
     Attributes:
         topic_id: of the topic that the offsets are of.
         offsets: by partition.
-        taken: offsets of the group that somebody else had set, and that were gone on from.
+        marks: by partition, of the last offset of the group that somebody else had set before these.
+        taken: offsets of that kind as earlier versions kept them, without a mark; each counts once.
     """
 
     topic_id: str = ""
     offsets: dict[int, int] = field(default_factory=dict)
+    marks: dict[int, str] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, position: Any) -> _Stand:
+        """Read a position."""
+        offsets, marks, taken = ({int(n): at for n, at in position.get(k, {}).items()} for k in _NUMBERED)
+        return cls(position["topicId"], offsets, marks, taken)
+
+    def position(self) -> dict[str, Any]:
+        """Return it as a position."""
+        return {"topicId": self.topic_id} | {name: dict(getattr(self, name)) for name in _NUMBERED}
+
+    def metadata(self, partition: int) -> str:
+        """Return the metadata of what is committed of a partition."""
+        mark = self.marks.get(partition)
+        return f"{_OURS} {mark}" if mark else _OURS
+
+    def join(self, other: _Stand) -> None:
+        """Take the offsets of another instance.
+
+        Of offsets with different marks nobody knows here which are newer. The smaller one stays, so that nothing is
+        lost: the mark of the group's offset decides where there is one.
+        """
+        for partition, offset in other.offsets.items():
+            known, mark = self.offsets.get(partition), other.marks.get(partition, "")
+            is_same = self.marks.get(partition, "") == mark
+            if known is None or (offset > known if is_same else offset < known):
+                self.offsets[partition], self.marks[partition] = offset, mark
+                self.taken.pop(partition, None)
+                if partition in other.taken:
+                    self.taken[partition] = other.taken[partition]
 
 
 class KafkaSource(Source):
@@ -167,6 +206,10 @@ class KafkaSource(Source):
             " for each partition"
         )
 
+    def not_parallel(self, config: KafkaSourceConfig) -> str:
+        """See `Source.not_parallel`."""
+        return "partition names one partition, which has one reader" if config.partition >= 0 else ""
+
     @staticmethod
     def _properties(config: KafkaSourceConfig) -> dict[str, str]:
         found = properties_of(_PROPERTIES, config.consumer_config_properties, _REFUSED)
@@ -182,8 +225,6 @@ class KafkaSource(Source):
         self._reads: deque[_Read] = deque()
         self._keeps_text = config.key_deserialization_class.endswith("StringDeserializer")
         self._error: Any = None
-        if config.partition >= 0 and context.parallelism > 1:
-            raise InvalidConfig("partition is one partition, and it has one reader: parallelism must be 1")
         topic = self._connection.describe(kafka)
         self._stand = self._found_again(topic.id, context.position)
         settings = {
@@ -228,9 +269,7 @@ class KafkaSource(Source):
     def _found_again(self, topic_id: str, position: Any) -> _Stand:
         stand = self._stand
         if stand is None and position:
-            stand = _Stand(
-                position["topicId"], *({int(n): at for n, at in position[k].items()} for k in ("offsets", "taken"))
-            )
+            stand = _Stand.of(position)
         if stand is None:
             return _Stand(topic_id)
         if stand.topic_id == topic_id or not (stand.topic_id and topic_id):
@@ -248,17 +287,23 @@ class KafkaSource(Source):
         """Begin with partitions where they stand; called by `consume`, and with `partition` once."""
         config, stand = self._config, self._stand
         assert stand is not None
-        begins = []
+        begins, taken = [], []
         committed = consumer.committed(list(partitions), timeout=ASK_S)
         for one in committed:
             if one.error is not None:
                 raise self._connection.away(cause_of(Exception(one.error)))
+            mark = stand.marks.get(one.partition)
             start = self._start(stand, one)
+            is_taken = config.partition < 0 and stand.marks.get(one.partition) != mark
             low, high = consumer.get_watermark_offsets(one, timeout=ASK_S)
             if start is None or not low <= start <= high:
                 start = self._reset(one.partition, start, low, high)
                 stand.offsets[one.partition] = start
-            begins.append(self._kafka.TopicPartition(config.topic, one.partition, start, _OURS))
+            begins.append(self._kafka.TopicPartition(config.topic, one.partition, start, stand.metadata(one.partition)))
+            if is_taken:
+                taken.append(begins[-1])
+        if taken:
+            consumer.commit(offsets=taken, asynchronous=False)  # from now on another offset is a new one
         consumer.assign(begins)
         self._log.info(
             "reads %s", ", ".join(f"partition {at.partition} from {at.offset}" for at in begins) or "nothing"
@@ -268,14 +313,21 @@ class KafkaSource(Source):
 
     def _start(self, stand: _Stand, committed: Any) -> int | None:
         """Return where to begin with a partition; None if nobody knows."""
-        known = stand.offsets.get(committed.partition)
+        number: int = committed.partition
+        known = stand.offsets.get(number)
         offset: int = committed.offset
         if offset < 0 or (self._config.partition >= 0 and known is not None):
             return known
-        if committed.metadata != _OURS and stand.taken.get(committed.partition) != offset:
-            stand.taken[committed.partition] = stand.offsets[committed.partition] = offset
-            return offset
-        return offset if known is None else max(offset, known)
+        taken_before = stand.taken.pop(number, None)
+        owner, _, mark = (committed.metadata or "").partition(" ")
+        if owner != _OURS:
+            if taken_before == offset and known is not None:
+                return known
+            mark = secrets.token_hex(4)
+        elif mark == stand.marks.get(number, ""):
+            return offset if known is None else max(offset, known)
+        stand.marks[number], stand.offsets[number] = mark, offset
+        return offset
 
     def _reset(self, partition: int, start: int | None, low: int, high: int) -> int:
         """Return where to begin with a partition whose offset is not known, or is none of it."""
@@ -387,9 +439,20 @@ class KafkaSource(Source):
 
     def snapshot(self) -> dict[str, Any]:
         """See `Source.snapshot`."""
-        stand = self._stand
-        assert stand is not None
-        return {"topicId": stand.topic_id, "offsets": dict(stand.offsets), "taken": dict(stand.taken)}
+        assert self._stand is not None
+        return self._stand.position()
+
+    def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
+        """See `Source.divide`: as the group may give any partition to any instance, each knows all."""
+        joined: _Stand | None = None
+        for stand in [_Stand.of(position) for position in positions if position is not None]:
+            if joined is None:
+                joined = stand
+            elif joined.topic_id == stand.topic_id:
+                joined.join(stand)
+            else:
+                return None  # the topic was made anew meanwhile: the group's offsets are those of the new one
+        return None if joined is None else joined.position()
 
     def _durable(self, read: _Read) -> None:
         """Commit what is durable up to here."""
@@ -400,8 +463,13 @@ class KafkaSource(Source):
         if not offsets or self._config.partition >= 0:
             return
         mine = {one.partition for one in self._consumer.assignment()}
-        kafka, topic = self._kafka, self._config.topic
-        places = [kafka.TopicPartition(topic, number, at, _OURS) for number, at in offsets.items() if number in mine]
+        kafka, topic, stand = self._kafka, self._config.topic, self._stand
+        assert stand is not None
+        places = [
+            kafka.TopicPartition(topic, number, at, stand.metadata(number))
+            for number, at in offsets.items()
+            if number in mine
+        ]
         if not places:
             return
         try:

@@ -195,12 +195,14 @@ class PostgresCdcSource(Source):
             return "a snapshot that is interrupted begins anew with other rows; set snapshot.mode to never"
         return "messages outside of transactions have no position; set messages to false" if config.messages else ""
 
+    def not_parallel(self, config: PostgresCdcConfig) -> str:
+        """See `Source.not_parallel`."""
+        return "a slot has one reader"
+
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, config: PostgresCdcConfig, context: SourceContext) -> None:
         """See `Connector.open`."""
-        if context.parallelism > 1:
-            raise InvalidConfig(f"parallelism must be 1, not {context.parallelism}: a slot has one reader")
         self._config, self._log = config, context.logger
         kept = context.position
         progress = self._progress = _Progress((kept["lsn"], kept["index"]) if kept else None)

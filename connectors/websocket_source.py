@@ -82,12 +82,14 @@ class WebsocketSource(Source):
         """See `Connector.not_effectively_once`."""
         return "a WebSocket has no positions: nothing that was sent can be had again"
 
+    def not_parallel(self, config: WebsocketSourceConfig) -> str:
+        """See `Source.not_parallel`."""
+        return "each instance would receive every message"
+
     def open(self, config: WebsocketSourceConfig, context: SourceContext) -> None:
         """See `Connector.open`."""
         library = need("websocket", "websockets.exceptions")
         client = need("websocket", "websockets.sync.client")
-        if context.parallelism > 1:
-            raise InvalidConfig("each instance would be sent every message: parallelism must be 1")
         self._config = config
         self._closed: Any = library.ConnectionClosed
         self._log = context.logger

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...api.connector import BatchSource, Connector, Sink, Trigger
+from ...api.connector import BatchSource, Connector, Sink, Source, Trigger
 from ...api.connector_config import read_config
 from ...api.connector_secrets import secret_values
 from ...config.batch_source import check_batch, parted, trigger_of
@@ -52,7 +52,8 @@ def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector
         config = read_config(connector.config, configs, secrets)
         made = connector()
         check_batching(connector, batch)
-        check_connector(made, config, is_exact=spec.details.processingGuarantees == EFFECTIVELY_ONCE)
+        is_exact = spec.details.processingGuarantees == EFFECTIVELY_ONCE
+        check_connector(made, config, is_exact=is_exact, parallelism=spec.details.parallelism)
     except InvalidConfig as error:
         raise FunctionLoadError(str(error)) from error
     return made, config, secrets
@@ -97,13 +98,25 @@ def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
     return trigger
 
 
-def check_connector(connector: Connector, config: Any, *, is_exact: bool) -> None:
-    """Raise InvalidConfig if a connector lacks a method, does not take its configuration, or not EFFECTIVELY_ONCE."""
+def check_connector(connector: Connector, config: Any, *, is_exact: bool, parallelism: int = 1) -> None:
+    """Check a connector and its settings.
+
+    Args:
+        connector: the connector.
+        config: its configuration.
+        is_exact: whether it is to be EFFECTIVELY_ONCE.
+        parallelism: how many instances it is to have.
+
+    Raises:
+        InvalidConfig: it lacks a method, or the settings do not fit it or one another.
+    """
     if isinstance(connector, Sink):
         sink = type(connector)
         if sink.write is Sink.write and sink.write_batch is Sink.write_batch:
             raise InvalidConfig(f"{sink.__name__} has neither write nor write_batch; a sink has one of them")
     connector.check(config)
+    if parallelism > 1 and isinstance(connector, Source) and (reason := connector.not_parallel(config)):
+        raise InvalidConfig(f"parallelism must be 1, not {parallelism}: {reason}")
     if is_exact and isinstance(connector, BatchSource):
         raise InvalidConfig(
             "processingGuarantees: a batch source cannot be EFFECTIVELY_ONCE: a task whose instance dies is begun anew;"

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from magnetar.api.connector import Record, Sink, Source
-from magnetar.api.connector_config import option
+from magnetar.api.connector_config import option, read_config
 from magnetar.config.connector_config import SourceConfig
 from magnetar.config.connector_conversion import IDENTITY
 from magnetar.config.rules import with_defaults
+from magnetar.connectors.register import find
 from magnetar.errors import InvalidConfig
 from magnetar.instance.connectors.loading import check_connector
 from magnetar.wire.functions_pb2 import FunctionMetaData
@@ -53,6 +54,23 @@ def test_effectively_once_is_refused_with_the_connector_s_reason() -> None:
         check_connector(Keyed(), PairConfig(), is_exact=True)
     check_connector(Keyed(), PairConfig("a"), is_exact=True)
     check_connector(Keyed(), PairConfig(), is_exact=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "configs"),
+    [
+        ("jdbc-poll", {"jdbcUrl": "jdbc:sqlite:/t.db", "tableName": "t", "incrementingColumn": "id"}),
+        ("postgres-cdc", {"database.hostname": "h", "database.user": "u", "database.dbname": "d"}),
+        ("websocket", {"url": "ws://h/"}),
+        ("kafka", {"bootstrapServers": "h:1", "topic": "t", "groupId": "g", "partition": 3}),
+    ],
+)
+def test_source_with_one_reader_is_refused_with_several_instances(name: str, configs: dict[str, Any]) -> None:
+    source = find("source", name)()
+    config = read_config(source.config, configs)
+    check_connector(source, config, is_exact=False, parallelism=1)
+    with pytest.raises(InvalidConfig, match="parallelism must be 1, not 3: "):
+        check_connector(source, config, is_exact=False, parallelism=3)
 
 
 def test_a_connector_that_says_nothing_cannot_be_effectively_once() -> None:

@@ -158,10 +158,8 @@ def test_only_one_partition_can_be_effectively_once(kafka: KafkaServer) -> None:
     with pytest.raises(OpenFailed, match="is compacted"):
         exact.read(1)
     exact.close()
-    shared = source(kafka, topic, DirectContext(parallelism=2), partition=0)
-    with pytest.raises(OpenFailed, match="parallelism must be 1"):
-        shared.read(1)
-    shared.close()
+    assert KafkaSource().not_parallel(read_config(KafkaSource.config, {**connection, "groupId": "g", "partition": 0}))
+    assert not KafkaSource().not_parallel(config)
 
 
 def test_a_user_is_let_in_and_another_password_is_retried_with_its_cause(kafka: KafkaServer) -> None:
@@ -265,6 +263,31 @@ def test_offset_that_an_operator_sets_wins_over_the_position_once(kafka: KafkaSe
     third = source(kafka, topic, restarted(second))
     assert values(third.read(2)) == numbered(10, 12)
     third.close()
+
+
+def test_operator_can_set_the_same_offset_again(kafka: KafkaServer) -> None:
+    topic = kafka.create_topic()
+    put(kafka, topic, numbered(0, 10))
+    session: dict[str, Any] = {"sessionTimeoutMs": 1500, "heartbeatIntervalMs": 300, "autoCommitEnabled": False}
+    reader = source(kafka, topic, **session)
+    reader.acknowledge(reader.read(10))
+    reader.close()
+    stale = restarted(reader)
+    for _ in range(3):
+        committed(kafka, topic, 4)
+        reader = source(kafka, topic, restarted(reader), **session)
+        records = reader.read(6)
+        assert values(records) == numbered(4, 10)
+        reader.acknowledge(records)
+        reader.close()
+    committed(kafka, topic, 4)
+    reader = source(kafka, topic, restarted(reader), **session)
+    records = reader.read(6)
+    reader.acknowledge(records[:0])
+    reader.close()  # the group is at 4 by our own commit, and nothing that was read is durable
+    other = source(kafka, topic, stale, **session)  # whose position is from before the operator
+    assert values(other.read(6)) == numbered(4, 10)
+    other.close()
 
 
 def test_topic_that_was_made_anew_is_read_from_its_beginning(kafka: KafkaServer) -> None:

@@ -16,6 +16,7 @@ from magnetar.connectors import file_shares, file_source
 from magnetar.connectors.file_shares import ReadBefore, Share, pruned
 from magnetar.connectors.file_source import FileSource
 from magnetar.connectors.generator_source import GeneratorSource
+from magnetar.connectors.kafka_source import KafkaSource
 from magnetar.instance.connectors.positions import Positions
 from magnetar.state.client import Value
 
@@ -38,6 +39,29 @@ def stored(position: Any) -> Any:
 
 def divided(source: Any, positions: list[Any], count: int) -> list[Any]:
     return [stored(source.divide(positions, number, count)) for number in range(count)]
+
+
+# -- kafka -------------------------------------------------------------------------------------------------------------
+
+
+def kept(offsets: dict[str, int], topic_id: str = "t", **more: Any) -> dict[str, Any]:
+    return {"topicId": topic_id, "offsets": offsets, "taken": {}, **more}
+
+
+def test_kafka_instance_knows_the_offsets_of_all_instances_before() -> None:
+    first = kept({"0": 5, "1": 90}, marks={"1": "a"})
+    second = kept({"1": 100, "2": 8}, marks={"1": "a", "2": "b"})
+    third = kept({"0": 7, "2": 3}, marks={"2": "c"})
+    for position in divided(KafkaSource(), [first, None, second, third], 5):
+        assert position["offsets"] == {"0": 7, "1": 100, "2": 3}  # of two marks the smaller offset
+        assert {number: mark for number, mark in position["marks"].items() if mark} == {"1": "a", "2": "c"}
+    assert divided(KafkaSource(), [None, None], 1) == [None]
+    assert divided(KafkaSource(), [first, kept({"0": 9}, "of the topic before")], 1) == [None]
+
+
+def test_kafka_position_of_an_earlier_version_is_read() -> None:
+    old = {"topicId": "t", "offsets": {"0": 5}, "taken": {"0": 4}}
+    assert divided(KafkaSource(), [old], 1) == [old | {"marks": {}}]
 
 
 # -- generator ---------------------------------------------------------------------------------------------------------

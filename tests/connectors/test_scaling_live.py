@@ -6,19 +6,15 @@ import asyncio
 import json
 import os
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from magnetar.client.client import AsyncClient
-from magnetar.errors import OperationTimeout
 
+from tests.connectors.scaled import Scaled
 from tests.support.eventually import eventually
-from tests.support.function_topics import EARLIEST
 from tests.support.instances import topic
 from tests.support.servers import Server, running
 
@@ -47,42 +43,6 @@ async def client(server: Server) -> AsyncIterator[AsyncClient]:
 async def http(server: Server) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=server.web_url, timeout=60) as http:
         yield http
-
-
-class Scaled:
-    """A source that is created, scaled and watched."""
-
-    def __init__(self, http: httpx.AsyncClient, client: AsyncClient, topic: str, name: str) -> None:
-        self.http, self.client, self.topic = http, client, topic
-        self.path = f"/admin/v3/sources/public/default/{name}"
-        self.found: Counter[bytes] = Counter()
-
-    async def send(self, method: str, config: dict[str, Any]) -> None:
-        parts = {"sourceConfig": (None, json.dumps(config), "application/json")}
-        answer = await self.http.request(method, self.path, files=parts)
-        assert answer.status_code == 204, answer.text
-
-    async def scale(self, counts: tuple[int, ...], rng: random.Random) -> None:
-        for count in counts:
-            await self.receive(rng.randint(0, 3000), 5.0)
-            await self.send("PUT", {"parallelism": count})
-            if rng.random() < 0.7:
-                await eventually(partial(self.runs, count), f"{count} instances", 60)
-
-    async def runs(self, count: int) -> bool:
-        status = (await self.http.get(f"{self.path}/status")).json()
-        return bool(status["numRunning"] == count)
-
-    async def subscribe(self) -> None:
-        self.consumer = await self.client.subscribe(self.topic, "test", EARLIEST)
-
-    async def receive(self, count: int, timeout_s: float) -> None:
-        """Receive so many messages, or those that come before a pause of this length."""
-        try:
-            for _ in range(count):
-                self.found[(await self.consumer.receive(timeout_s)).data] += 1
-        except OperationTimeout:
-            pass
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -114,13 +74,7 @@ async def test_file_source_reads_every_file_while_it_is_scaled(
         load.create_task(write_files())
         load.create_task(scaled.scale(COUNTS, random.Random(seed)))
 
-    async def is_all_there() -> bool:
-        await scaled.receive(1 << 20, 1.0)
-        return expected <= scaled.found.keys()
-
-    await eventually(is_all_there, "all lines", 120)
-    assert scaled.found.keys() == expected
-    twice = sum(scaled.found.values()) - len(expected)
+    twice = await scaled.receive_all(expected)
     print(f"{twice} of {len(expected)} lines came twice")
     assert twice < len(expected) / 2  # what an instance had read and not recorded when the next took over
     if not keeps:

@@ -99,7 +99,7 @@ def _check_configs(config: ConnectorConfig, kind: str) -> None:
             raise InvalidConfig(f"className {class_name} is not the class of the installed {kind} {name}; leave it out")
         is_exact = config.processing_guarantees == EFFECTIVELY_ONCE
         given = read_config(connector.config, config.configs or {}, config.secrets)
-        check_connector(connector, given, is_exact=is_exact)
+        check_connector(connector, given, is_exact=is_exact, parallelism=config.parallelism or 1)
         if reason := missing_libraries(kind, name, given):
             raise InvalidConfig(reason)
 
