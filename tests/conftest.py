@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from magnetar.security.audit import LOGGER as AUDIT_LOGGER
 
 from tests.support.order import longest_first
 from tests.support.pulsar import URL, ApachePulsar, running_pulsar, what_is_wrong
@@ -84,6 +86,19 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     return config.stash[SAMPLED]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Take back what a server that ran in this process did to logging: its stream is closed after the test."""
+    loggers = [logging.getLogger(name) for name in (None, "magnetar", AUDIT_LOGGER)]
+    before = [(logger, logger.handlers[:], logger.filters[:], logger.level) for logger in loggers]
+    try:
+        return (yield)
+    finally:
+        for logger, handlers, filters, level in before:
+            logger.handlers[:], logger.filters[:] = handlers, filters
+            logger.setLevel(level)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

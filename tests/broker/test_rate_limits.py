@@ -228,8 +228,8 @@ async def test_what_waits_for_the_rate_is_answered_in_its_order_and_what_is_behi
         answers = [(await raw.receive()).command for _ in range(len(sizes) + 1)]
         receipts = [answer.send_receipt.sequence_id for answer in answers if answer.HasField("send_receipt")]
         assert receipts == list(range(len(sizes)))
-        # The receipts of the last ones may still wait for the disk.
-        assert [answer.HasField("partitionMetadataResponse") for answer in answers].index(True) >= len(sizes) - 2
+        # Twenty may pass at once. The receipts of those that waited may be on their way from the disk.
+        assert [answer.HasField("partitionMetadataResponse") for answer in answers].index(True) > 20
         await raw.close()
 
 
