@@ -7,6 +7,9 @@ was committed, and its number in it. What comes again and lies before the positi
 The first time there is a snapshot: the rows of all tables at the place where the changes begin. If it is interrupted,
 it begins anew, and the changes since the slot was made follow, so that by key everything is as in the tables.
 
+With an include list, tables that an update adds to it, or that are created later, join within seconds: their rows come
+first, then their changes. With ``snapshot.mode`` ``never`` only changes come, from the time at which the table joined.
+
 Slot and publication are made if they are missing; they stay when the source is deleted, and the server keeps its log
 for them: ``SELECT pg_drop_replication_slot('…')``.
 """
@@ -18,7 +21,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -30,6 +33,7 @@ from .pgoutput import Begin, Commit, MalformedMessage, Origin, Relation, Type, d
 from .postgres_changes import ChangeMaker, Envelope, Moment
 from .postgres_replication import (
     LogStream,
+    RowReader,
     Snapshot,
     check_server,
     command,
@@ -41,6 +45,7 @@ from .postgres_replication import (
     published_tables,
     slot_position,
 )
+from .postgres_tables import FollowedTables, existing_tables
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -177,6 +182,9 @@ class PostgresCdcSource(Source):
     _sql: Connection[Any] | None = None
     _stream: LogStream | None = None
     _snapshot: Snapshot | None = None
+    _tables: FollowedTables | None = None
+    _added: Iterator[list[Record]] | None = None
+    _reader: RowReader | None = None
 
     def check(self, config: PostgresCdcConfig) -> None:
         """See `Connector.check`."""
@@ -219,7 +227,10 @@ class PostgresCdcSource(Source):
         }
         sql = self._sql = connect(self._conninfo)
         check_server(sql)
-        create_publication(sql, self._publication, self._existing_tables(sql))
+        is_listed = bool(config.tables or config.schemas)
+        create_publication(sql, self._publication, existing_tables(sql, self._is_wanted) if is_listed else None)
+        self._added = None
+        self._tables = FollowedTables(sql, self._publication, self._is_wanted, self._log) if is_listed else None
         envelope = Envelope(
             config.envelope == "debezium", config.server_name or config.dbname, config.dbname, config.tombstones
         )
@@ -234,23 +245,13 @@ class PostgresCdcSource(Source):
             progress.position = None
             with contextlib.closing(connect(self._conninfo, is_replication=True)) as making:
                 command(making, f"CREATE_REPLICATION_SLOT {identifier(slot)} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+        if self._tables is not None and config.snapshot_mode != "never":
+            self._tables.begin(kept.get("tables") if kept and progress.position else ())
         if progress.position is None and config.snapshot_mode != "never":
             self._snapshot = Snapshot(self._conninfo, f"{slot[:50]}_{secrets.token_hex(6)}")
             self._rows = self._snapshot_records(self._snapshot)
         else:
             self._begin()
-
-    def _existing_tables(self, sql: Connection[Any]) -> list[tuple[str, str]] | None:
-        if not (self._config.tables or self._config.schemas):
-            return None
-        rows = command(
-            sql,
-            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition"
-            " AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2",
-        )
-        tables = [(schema or "", name or "") for schema, name in rows]
-        return [table for table in tables if self._is_wanted(".".join(table))]
 
     def _is_wanted(self, table: str) -> bool:
         schema = table.partition(".")[0]
@@ -277,10 +278,10 @@ class PostgresCdcSource(Source):
 
     def close(self) -> None:
         """See `Connector.close`."""
-        for it in (self._stream, self._snapshot, self._sql):
+        for it in (self._stream, self._snapshot, self._reader, self._sql):
             if it is not None:
                 it.close()
-        self._stream = self._snapshot = self._sql = None
+        self._stream = self._snapshot = self._reader = self._sql = None
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -291,11 +292,20 @@ class PostgresCdcSource(Source):
         stream, progress = self._stream, self._progress
         assert stream is not None
         assert progress is not None
+        if self._added is None and self._tables is not None and (tables := self._tables.ready(stream.seen_lsn)):
+            self._added = self._added_records(tables)
+        if self._added is not None:
+            progress.settle()
+            stream.tell(progress.durable_lsn)
+            records = next(self._added, [])
+            if not records:
+                self._added = None
+            return self._on_their_way(records)
         records = self._read_log(stream)
         progress.settle()
         if not progress.batches and not records and not self._in_transaction:
             progress.durable_lsn = max(progress.durable_lsn, stream.seen_lsn, progress.end_lsn)
-        stream.tell(progress.durable_lsn)
+        stream.tell(progress.durable_lsn, asks=self._tables is not None and self._tables.is_waiting)
         return self._on_their_way(records)
 
     def _read_log(self, stream: LogStream) -> list[Record]:
@@ -350,10 +360,14 @@ class PostgresCdcSource(Source):
         progress.position = (self._changes.moment.lsn, self._index)
         return records
 
-    def snapshot(self) -> dict[str, int] | None:
+    def snapshot(self) -> dict[str, Any] | None:
         """See `Source.snapshot`."""
         position = self._progress.position if self._progress is not None else None
-        return None if position is None else {"lsn": position[0], "index": position[1]}
+        if position is None:
+            return None
+        complete = self._tables.complete if self._tables is not None else None
+        more = {} if complete is None else {"tables": sorted(complete)}
+        return {"lsn": position[0], "index": position[1], **more}
 
     # -- the rows that are there --------------------------------------------------------------------------------------
 
@@ -372,21 +386,37 @@ class PostgresCdcSource(Source):
         """Yield the rows of all tables; behind the last ones the position is known."""
         assert self._sql is not None
         assert self._progress is not None
-        moment = Moment(snapshot.lsn, int(time.time() * 1000))
-        waiting: list[Record] | None = None
-        for relation in published_tables(self._sql, self._publication):
+        relations = published_tables(self._sql, self._publication)
+        last = yield from self._row_records(snapshot, relations, snapshot.lsn)
+        if last:
+            self._progress.position = self._behind_snapshot(snapshot)
+            yield last
+
+    def _row_records(
+        self, reader: RowReader, relations: Sequence[Relation], lsn: int
+    ) -> Generator[list[Record], None, list[Record]]:
+        """Yield the rows of tables, and return the last ones once the tables are free again."""
+        moment = Moment(lsn, int(time.time() * 1000))
+        waiting: list[Record] = []
+        for relation in relations:
             table = self._changes.table(relation)
             if not table.is_wanted:
                 continue
             self._log.info("reading the rows of %s", table.name)
-            for rows in snapshot.rows(relation, RECORDS_AT_ONCE):
-                if waiting is not None:
+            for rows in reader.rows(relation, RECORDS_AT_ONCE):
+                if waiting:
                     yield waiting
                 waiting = [self._changes.snapshot_row(table, row, moment) for row in rows]
-        snapshot.close()  # the tables are free again
-        if waiting is not None:
-            self._progress.position = self._behind_snapshot(snapshot)
-            yield waiting
+        reader.close()
+        if self._tables is not None:
+            self._tables.finish(relations)
+        return waiting
+
+    def _added_records(self, relations: Sequence[Relation]) -> Iterator[list[Record]]:
+        """Yield the rows of tables that have joined; the log waits meanwhile, so that its changes come behind them."""
+        assert self._progress is not None
+        self._reader = RowReader(self._conninfo)
+        yield (yield from self._row_records(self._reader, relations, self._progress.end_lsn))
 
     def _behind_snapshot(self, snapshot: Snapshot) -> tuple[int, int]:
         """Return where changes begin.

@@ -173,24 +173,17 @@ def primary_key(connection: Connection[Any], relation: Relation) -> list[str]:
 # -- snapshot ----------------------------------------------------------------------------------------------------------
 
 
-class Snapshot:
-    """The rows of tables as they were at one place of the log."""
+class RowReader:
+    """The rows of tables as they are now, in one transaction."""
 
-    def __init__(self, conninfo: dict[str, Any], slot: str) -> None:
-        """Take it; ``slot`` is the name of one that lives as long as this."""
-        self._holder = connect(conninfo, is_replication=True)
-        self._reader: Connection[Any] | None = None
-        try:
-            ((_, point, name, _),) = command(
-                self._holder, f"CREATE_REPLICATION_SLOT {identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
-            )
-            self._reader = connect(conninfo)
-            command(self._reader, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            command(self._reader, f"SET TRANSACTION SNAPSHOT {literal(name or '')}")
-        except BaseException:
-            self.close()
-            raise
-        self.lsn = lsn_of(point or "0/0")
+    def __init__(self, conninfo: dict[str, Any]) -> None:
+        """Begin."""
+        self._reader: Connection[Any] | None = connect(conninfo)
+        self._begin()
+
+    def _begin(self) -> None:
+        assert self._reader is not None
+        command(self._reader, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def rows(self, table: Relation, count: int) -> Iterator[list[tuple[str | None, ...]]]:
         """Yield the rows of a table, so many at once, each value a text."""
@@ -206,9 +199,33 @@ class Snapshot:
 
     def close(self) -> None:
         """Let go of it."""
-        for connection in (self._reader, self._holder):
-            if connection is not None:
-                connection.close()
+        if self._reader is not None:
+            self._reader.close()
+
+
+class Snapshot(RowReader):
+    """The rows of tables as they were at one place of the log."""
+
+    def __init__(self, conninfo: dict[str, Any], slot: str) -> None:
+        """Take it; ``slot`` is the name of one that lives as long as this."""
+        self._holder = connect(conninfo, is_replication=True)
+        self._reader = None
+        try:
+            ((_, point, name, _),) = command(
+                self._holder, f"CREATE_REPLICATION_SLOT {identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+            )
+            self._reader = connect(conninfo)
+            self._begin()
+            command(self._reader, f"SET TRANSACTION SNAPSHOT {literal(name or '')}")
+        except BaseException:
+            self.close()
+            raise
+        self.lsn = lsn_of(point or "0/0")
+
+    def close(self) -> None:
+        """Let go of it."""
+        super().close()
+        self._holder.close()
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -278,8 +295,12 @@ class LogStream:
             self._must_tell = self._must_tell or bool(wants_reply)
         return None
 
-    def tell(self, durable_lsn: int) -> None:
+    def tell(self, durable_lsn: int, *, asks: bool = False) -> None:
         """Tell the server up to where its log is not needed any more, if it is time or it asks.
+
+        Args:
+            durable_lsn: up to there.
+            asks: whether it is told at once, and asked up to where it has sent its log.
 
         Raises:
             ReplicationLost: the connection has ended.
@@ -287,13 +308,13 @@ class LogStream:
         import psycopg
 
         now_s = time.monotonic()
-        if not self._must_tell and now_s - self._told_s < STATUS_S:
+        if not (asks or self._must_tell) and now_s - self._told_s < STATUS_S:
             return
         self._must_tell, self._told_s = False, now_s
         time_us = int((time.time() - _EPOCH_S) * 1_000_000)
         seen = max(self.seen_lsn, durable_lsn)
         try:
-            self._pg.put_copy_data(_STATUS.pack(b"r", seen, durable_lsn, durable_lsn, time_us, 0))
+            self._pg.put_copy_data(_STATUS.pack(b"r", seen, durable_lsn, durable_lsn, time_us, asks))
             while self._pg.flush():
                 if not select.select([], [self._socket], [], CONNECT_S)[1]:
                     raise ReplicationLost(f"the server has taken nothing for {CONNECT_S} s")

@@ -162,6 +162,100 @@ def test_values_that_are_stored_out_of_line(postgres: Postgres, source: Source) 
     assert len(full["after"]["big"]) == 100_000
 
 
+@pytest.fixture
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("magnetar.connectors.postgres_tables.LOOK_S", 0.0)
+
+
+def test_table_that_an_update_adds_is_read_with_its_rows(postgres: Postgres, source: Source) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)",
+        "CREATE TABLE other (id integer PRIMARY KEY)", "INSERT INTO other SELECT generate_series(1, 2500)",
+    )  # fmt: skip
+    source.open(tables="public.t")
+    assert [change["after"]["id"] for change in source.changes(1)] == [1]
+    source.it.close()
+    source.position.pop("tables")  # as earlier versions kept it
+    source.open(tables="public.t,public.other")
+    rows = source.changes(2500)
+    assert {(change["op"], change["table"]) for change in rows} == {("r", "public.other")}
+    assert [change["after"]["id"] for change in rows] == list(range(1, 2501))
+    postgres.execute("INSERT INTO other VALUES (9999)", "INSERT INTO t VALUES (2)")
+    assert [(change["op"], change["table"]) for change in source.changes(2)] == [
+        ("c", "public.other"), ("c", "public.t"),
+    ]  # fmt: skip
+    source.it.close()
+    source.open(tables="public.t,public.other")
+    postgres.execute("INSERT INTO t VALUES (3)")
+    assert parts(source.changes(1)) == [("c", None, {"id": 3})]  # the rows do not come again
+
+
+def test_table_that_is_created_later_joins_with_its_rows(
+    postgres: Postgres, source: Source, looks_at_once: None
+) -> None:
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    source.open(tables=r"public\..*")
+    source.changes(1)
+    assert source.read() == []
+    postgres.execute("CREATE TABLE other (id integer PRIMARY KEY, v text)", "INSERT INTO other VALUES (1, 'a')")
+    assert parts(source.changes(1)) == [("r", None, {"id": 1, "v": "a"})]
+    postgres.execute("UPDATE other SET v = 'b'", "DROP TABLE other", "CREATE TABLE other (id integer, w text)")
+    postgres.execute("INSERT INTO other VALUES (2, 'c')")
+    assert parts(source.changes(2)) == [("u", None, {"id": 1, "v": "b"}), ("r", None, {"id": 2, "w": "c"})]
+
+
+def test_rows_of_transactions_that_run_while_a_table_joins_are_all_there(
+    postgres: Postgres, source: Source, looks_at_once: None
+) -> None:
+    import psycopg
+
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE other (id integer PRIMARY KEY)")
+    postgres.execute("INSERT INTO t VALUES (1)")
+    source.open(tables="public.t")
+    source.changes(1)
+    source.it.close()
+    with psycopg.connect(postgres.conninfo) as running:
+        running.execute("INSERT INTO other VALUES (1)")  # before the table is in the publication
+        source.open(tables="public.(t|other)")
+        assert source.read() == []
+        running.execute("INSERT INTO other VALUES (2)")
+        postgres.execute("INSERT INTO other VALUES (3)", "INSERT INTO t VALUES (2)")
+        assert {change["table"] for change in source.changes(2)} == {"public.t", "public.other"}  # t does not wait
+        running.commit()
+    ids: set[int] = set()
+
+    def all_there() -> bool:
+        ids.update(json.loads(record.value)["after"]["id"] for record in source.read())
+        return ids >= {1, 2, 3}
+
+    wait_for(all_there, "the rows of the transaction")
+
+
+def test_rows_that_were_not_all_durable_come_again(postgres: Postgres, source: Source, looks_at_once: None) -> None:
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    source.open(tables=r"public\..*")
+    source.changes(1)
+    postgres.execute("CREATE TABLE other (id integer PRIMARY KEY)", "INSERT INTO other SELECT generate_series(1, 1500)")
+    assert len(read_until(source.read, 1000)) == 1000
+    source.it.close()
+    source.open(tables=r"public\..*")
+    assert [change["after"]["id"] for change in source.changes(1500)] == list(range(1, 1501))
+
+
+def test_table_that_the_publication_cannot_get_is_named(
+    postgres: Postgres, source: Source, looks_at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.execute("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE other (id integer PRIMARY KEY)")
+    postgres.execute("CREATE PUBLICATION p FOR TABLE t", "CREATE ROLE reader LOGIN REPLICATION")
+    source.open(tables=r"public\..*", user="reader", **{"snapshot.mode": "never"})
+    postgres.execute("INSERT INTO t VALUES (1)")
+    assert len(source.changes(1)) == 1
+    assert 'ALTER PUBLICATION "p" ADD TABLE "public"."other"' in caplog.text
+    assert caplog.text.count("does not have it") == 1
+    source.it.close()
+    postgres.execute("DROP ROLE reader")
+
+
 def test_columns_that_change_in_mid_stream(postgres: Postgres, source: Source) -> None:
     postgres.execute("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     source.open()

@@ -1,0 +1,137 @@
+"""The tables that `postgres_cdc_source` follows, and those that join them later.
+
+A publication with a list of tables does not get those that are created later, or that an update of the source adds to
+its include list. They are added here. The rows that such a table had before are read once all transactions that were
+running at that time have ended: until then some of its changes may be neither in the log nor visible. The log up to
+that time is read first, as an earlier table of the same name may have changes in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..api.connector import Retry
+from .pgoutput import Relation, lsn_of
+from .postgres_replication import command, identifier, literal, published_tables
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+LOOK_S = 5.0
+"""Seconds between two looks for new tables."""
+
+
+def existing_tables(sql: Connection[Any], is_wanted: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """Return schema and name of the tables of a database that are wanted, by ``schema.table``."""
+    rows = command(
+        sql,
+        "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition"
+        " AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1, 2",
+    )
+    tables = [(schema or "", name or "") for schema, name in rows]
+    return [table for table in tables if is_wanted(".".join(table))]
+
+
+class FollowedTables:
+    """The tables of a publication with a list.
+
+    Attributes:
+        complete: ids of the tables whose rows were read; None where rows are not read.
+    """
+
+    def __init__(
+        self, sql: Connection[Any], publication: str, is_wanted: Callable[[str], bool], log: logging.Logger
+    ) -> None:
+        """Follow nothing yet."""
+        self._sql, self._publication, self._is_wanted, self._log = sql, publication, is_wanted, log
+        self.complete: set[int] | None = None
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._refused: set[tuple[str, str]] = set()
+        self._due_s = 0.0
+
+    def begin(self, complete: Iterable[int] | None) -> None:
+        """Read the rows of tables, but for some.
+
+        Args:
+            complete: ids of the tables whose rows were read; None for all that the publication has.
+        """
+        self.complete = {table.id for table in self._published()} if complete is None else set(complete)
+
+    def finish(self, tables: Sequence[Relation]) -> None:
+        """Take the rows of tables for read."""
+        if self.complete is not None:
+            self.complete.update(table.id for table in tables)
+        for table in tables:
+            self._waiting.pop(table.id, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether rows of a table are to be read soon."""
+        return bool(self._waiting)
+
+    def ready(self, seen_lsn: int) -> list[Relation]:
+        """Add new tables to the publication, if it is time, and return those whose rows can be read now.
+
+        Args:
+            seen_lsn: up to where the log has been read.
+
+        Raises:
+            Retry: the server is away.
+        """
+        if time.monotonic() < self._due_s:
+            return []
+        self._due_s = time.monotonic() + LOOK_S
+        self._add_missing()
+        if self.complete is None:
+            return []
+        new = [table for table in self._published() if table.id not in self.complete]
+        if not new:
+            return []
+        ((oldest, next_one, end),) = command(
+            self._sql,
+            "SELECT txid_snapshot_xmin(now), txid_snapshot_xmax(now), pg_current_wal_lsn()"
+            " FROM txid_current_snapshot() AS now",
+        )
+        joined = (int(next_one or 0), lsn_of(end or "0/0"))
+        self._waiting = {table.id: self._waiting.get(table.id, joined) for table in new}
+        ready = []
+        for table in new:
+            transaction, lsn = self._waiting[table.id]
+            if transaction <= int(oldest or 0) and lsn <= seen_lsn:
+                ready.append(table)
+        if len(ready) < len(new):
+            self._due_s = 0.0
+        return ready
+
+    def _published(self) -> list[Relation]:
+        found = published_tables(self._sql, self._publication)
+        return [table for table in found if self._is_wanted(f"{table.schema}.{table.name}")]
+
+    def _add_missing(self) -> None:
+        wanted = existing_tables(self._sql, self._is_wanted)
+        name = literal(self._publication)
+        there = command(
+            self._sql,
+            f"SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {name}"
+            " UNION SELECT n.nspname, c.relname FROM pg_publication_rel r"
+            " JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid"
+            f" JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = {name}",
+        )
+        for table in wanted:
+            if table in there or table in self._refused:
+                continue
+            change = f"ALTER PUBLICATION {identifier(self._publication)} ADD TABLE {identifier(*table)}"
+            try:
+                command(self._sql, change)
+            except Retry as error:
+                self._refused.add(table)
+                self._log.error(
+                    "%s is to be read, and the publication %s does not have it: %s. Have its owner run: %s",
+                    ".".join(table), self._publication, error, change,
+                )  # fmt: skip
+            else:
+                self._log.info("added %s to the publication %s", ".".join(table), self._publication)
