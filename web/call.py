@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.types import Scope
 
+from ..errors import MagnetarError, RequestRefused
 from ..security.roles import Roles
 from .answers import Refused
 
@@ -24,19 +26,43 @@ _READERS: dict[type, Callable[[str], Any]] = {str: str, int: int, bool: lambda t
 KINDS = {str: "string", int: "integer", bool: "boolean"}
 """What the values of a query parameter are called."""
 _QUERY = "query_parameters"
+log = logging.getLogger(__name__)
 
 
 class Call:
-    """A request under way; made by the router, whose paths are matched as they were sent."""
+    """A request under way; made by the router, whose paths are matched as they were sent.
+
+    Attributes:
+        decide: raises a refusal if the request is not allowed (any more); None where everything is.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.decide: Callable[[], Awaitable[None]] | None = None
 
     @property
     def roles(self) -> Roles | None:
         """Who asks; None while authentication is off."""
         roles: Roles | None = self.request.scope.get(ROLES)
         return roles
+
+    async def ended(self, now_s: float) -> str:
+        """Return why an answer that goes on must end, empty if it need not: who asked may not ask any more.
+
+        Args:
+            now_s: the time, in seconds since the epoch.
+        """
+        roles = self.roles
+        if roles is not None and roles.expires_at is not None and now_s > roles.expires_at:
+            return "the credentials of this request have expired"
+        if self.decide is not None:
+            try:
+                await self.decide()
+            except RequestRefused as error:
+                return str(error)
+            except MagnetarError as error:
+                log.warning("whether %s may go on cannot be decided: %s", self.request.url.path, error)
+        return ""
 
     def close(self) -> None:
         """Release what the request holds; called once it is answered."""

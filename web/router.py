@@ -132,7 +132,8 @@ class RestRouter(Generic[C]):
             call = self._make_call(request)
             with contextlib.closing(call):
                 if self._guard is not None:
-                    await self._guard.check(call, rules)
+                    call.decide = partial(self._guard.check, call, rules)
+                    await call.decide()
                 answer = handler(call)
                 return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:

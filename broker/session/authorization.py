@@ -63,6 +63,17 @@ def _check(connection: Connection, authorization: Authorization, kind: int, want
         raise _error(wanted, resource, refusal)
 
 
+def may_still(connection: Connection, kind: int, namespace: str) -> bool:
+    """Return whether a command about a namespace that was allowed would be allowed now; a refusal is audited."""
+    authorization = connection.broker.authorization
+    if authorization is None:
+        return True
+    if authorization.judge(connection.roles, COMMAND_RULES[kind].rule, Resource.of_namespace(namespace)) is None:
+        return True
+    _audit(connection, BaseCommand.Type.Name(kind), namespace, REFUSED)
+    return False
+
+
 def _may_lock(connection: Connection, authorization: Authorization, kind: int, command: Any) -> bool:
     """Return whether this is the owner of a function on the way to its lock."""
     roles = connection.roles

@@ -1,7 +1,8 @@
 """Topic-list watches of one connection: WATCH_TOPIC_LIST, the WATCH_TOPIC_UPDATEs that follow, and the close.
 
 Design: changes of one turn of the loop leave together, and none leave while the peer takes less than is written: what
-it was not told grows with the number of topics at most (`TopicChanges`).
+it was not told grows with the number of topics at most (`TopicChanges`). A client that may not watch the namespace any
+more is told nothing more: the protocol has no command by which a broker ends a watch.
 
 Source: Pulsar binary protocol, section WATCH_TOPIC_LIST; `TopicListService` of Pulsar 4.0.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidPattern, InvalidTopicName, NotAllowed, PatternNotSupported, ProtocolError
 from ...wire import pulsar_api_pb2 as pb
 from ..topics.topic_list import MAX_PATTERN_CHARS, TopicChanges
+from .authorization import may_still
 
 if TYPE_CHECKING:
     from ..topics.topic_list import TopicList
@@ -53,6 +55,9 @@ class TopicWatch:
     def tell(self) -> None:
         """Send what the client was not told, as far as it takes it."""
         self._is_planned = False
+        if self._changes and not may_still(self._connection, pb.BaseCommand.WATCH_TOPIC_LIST, self._place[0]):
+            self._connection.topic_watches.close(self._id)
+            return
         while self._changes and self._connection.is_writable and not self._is_closed:
             deleted, new = self._changes.take(MAX_NAMES)
             # The hash of what the client has then; in the middle of something long nobody knows it, and a client that

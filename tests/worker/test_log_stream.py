@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from magnetar.worker.functions import instances as module
 from magnetar.worker.functions.instances import Instances
 from magnetar.worker.functions.log_stream import merged
 from magnetar.worker.functions.service import FunctionName
+from magnetar.worker.rest import logs
 
 NAME = FunctionName("t", "n", "f")
 
@@ -43,6 +44,42 @@ async def test_a_client_that_leaves_while_much_is_waiting_for_it_leaves_nothing_
         await asyncio.sleep(0)
     async with asyncio.timeout(5):
         await pieces.aclose()
+    assert asyncio.all_tasks() == before
+
+
+class Asking:
+    """A request whose rights end after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    async def ended(self, _now_s: float) -> str:
+        self.looks -= 1
+        return "" if self.looks else "gone"
+
+
+async def test_log_that_is_silent_or_busy_ends_with_the_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CHECK_S", 0.01)
+
+    async def silent() -> AsyncGenerator[bytes, None]:
+        yield b"one\n"
+        await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(5):
+        asking: Any = Asking(2)
+        assert [piece async for piece in logs.while_allowed(silent(), asking)] == [
+            b"one\n",
+            b"the log ends here: gone\n",
+        ]
+        asking = Asking(3)
+        busy = [piece async for piece in logs.while_allowed(merged([endless(b"a")]), asking)]
+        assert busy[-1] == b"the log ends here: gone\n"
+        asking = Asking(1000)
+        assert [piece async for piece in logs.while_allowed(merged([few(b"a", b"b")]), asking)] == [b"a", b"b"]
+        left = logs.while_allowed(silent(), asking)
+        await anext(left)
+        await left.aclose()
     assert asyncio.all_tasks() == before
 
 

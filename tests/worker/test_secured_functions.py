@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -283,6 +284,27 @@ def test_right_that_is_taken_away_ends_the_function(secured: Secured) -> None:
     assert secured.call("DELETE", path).status_code == 204
     secured.call("POST", "/admin/v3/functions/acme/x/daves/restart", "alice")
     wait_for(lambda: "not authorized" in secured.status("daves")["error"].lower(), "the reason in the status")
+
+
+@pytest.mark.parametrize("end", ["token", "grant"])
+def test_followed_log_ends_with_the_rights_of_who_follows_it(secured: Secured, end: str) -> None:
+    name, role = f"followed-{end}", f"reader-{end}"
+    path = f"/admin/v2/namespaces/acme/x/permissions/{role}"
+    assert secured.call("POST", path, json=["functions"]).status_code == 204
+    assert secured.deploy(name, "alice", COPY).status_code == 204
+    assert secured.answers(name, "a") == ["a"]
+    expiry = {"exp": int(time.time()) + 3} if end == "token" else {}
+    headers = {"Authorization": f"Bearer {secured.make_token(role, **expiry)}"}
+    url = f"{secured.server.web_url}/admin/v3/functions/acme/x/{name}/logs?follow=true"
+    lines = []
+    with httpx.stream("GET", url, headers=headers, timeout=60) as answer:
+        assert answer.status_code == 200
+        if end == "grant":
+            assert secured.call("DELETE", path).status_code == 204
+        lines = list(answer.iter_lines())
+    reason = "have expired" if end == "token" else "not authorized"
+    assert lines[-1].startswith("the log ends here: ")
+    assert reason in lines[-1].lower()
 
 
 def test_locks_of_functions_are_held_by_their_owners_only(secured: Secured) -> None:

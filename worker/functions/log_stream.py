@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ...instance.logs.file import LogFollower, tail
@@ -43,7 +43,7 @@ def _prefixed(text: str, prefix: bytes) -> bytes:
     return b"".join(prefix + line for line in text.encode().splitlines(keepends=True))
 
 
-async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+async def merged(streams: Sequence[AsyncIterator[bytes]]) -> AsyncGenerator[bytes, None]:
     """Yield from all streams as they come; each piece holds whole lines. Ends when all have ended."""
     if len(streams) == 1:
         async for piece in streams[0]:

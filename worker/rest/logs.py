@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
 from starlette.responses import Response, StreamingResponse
 
 from ...errors import RequestRefused
@@ -14,6 +18,8 @@ from .app import WorkerCall
 
 TAIL = Query("tail", int, 100)
 FOLLOW = Query("follow", bool, False)
+CHECK_S = 1.0
+"""Seconds between two looks whether who follows a log still may."""
 
 
 def stream_logs(
@@ -41,4 +47,31 @@ def stream_logs(
     for one in numbers:
         prefix = b"[%d] " % one if len(numbers) > 1 else b""
         streams.append(instances.read_log(name, one, tail, prefix, is_following=is_following, component=component))
-    return StreamingResponse(merged(streams), media_type="text/plain; charset=utf-8")
+    pieces = merged(streams)
+    if is_following:
+        pieces = while_allowed(pieces, call)
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8")
+
+
+async def while_allowed(pieces: AsyncGenerator[bytes, None], call: WorkerCall) -> AsyncGenerator[bytes]:
+    """Yield pieces until who asked may not ask any more; a last line says so."""
+    loop = asyncio.get_running_loop()
+    due_s = loop.time() + CHECK_S
+    piece = asyncio.ensure_future(anext(pieces, None))
+    try:
+        while True:
+            await asyncio.wait((piece,), timeout=max(due_s - loop.time(), 0))
+            if loop.time() >= due_s:
+                if reason := await call.ended(time.time()):
+                    yield f"the log ends here: {reason}\n".encode()
+                    return
+                due_s = loop.time() + CHECK_S
+            if piece.done():
+                if (found := piece.result()) is None:
+                    return
+                yield found
+                piece = asyncio.ensure_future(anext(pieces, None))
+    finally:
+        piece.cancel()
+        await asyncio.wait((piece,))
+        await pieces.aclose()
