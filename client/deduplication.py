@@ -27,6 +27,7 @@ TIMEOUT_S = 10.0
 EFFECTIVE_WITHIN_S = 10.0  # Apache Pulsar passes policies on through a topic
 _POLL_S = 0.05
 _NOT_FOUND = 404
+_CONFLICT = 409
 _DENIED = (401, 403)
 _RETRIED = (409, 429, 500, 503)
 _REASON_CHARACTERS = 200
@@ -56,9 +57,7 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
     if _is_on(call, path):
         return True
     if not partitions_of(admin_url, topic, credentials):
-        created = call("PUT", path)
-        if not created.is_success and created.status != 409:
-            raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+        _create(call, topic, path)
     deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
     while not (answer := call("POST", f"{path}/deduplicationEnabled", True)).is_success:
         # All instances of a function begin at once, and so do their changes of one policy.
@@ -73,11 +72,41 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
     return False
 
 
+def require_on(admin_url: str, topic: str, credentials: Credentials = None) -> None:
+    """Make sure that deduplication is on for a topic by its policy or that of its namespace, without changing either.
+
+    A topic that does not exist is created, without partitions, if its namespace has the policy.
+
+    Raises:
+        DeduplicationOff: it is not on.
+        ConnectionLost: the REST interface cannot be reached.
+    """
+    name = parse_topic_name(topic)
+    path, call = f"/admin/v2/{name.rest_path}", partial(_call, admin_url, credentials)
+    if _is_on(call, path) or _is_effective(call, path):
+        return
+    of_namespace = call("GET", f"/admin/v2/namespaces/{name.namespace_name}/deduplication")
+    is_missing = call("GET", f"{path}/stats").status == _NOT_FOUND and not partitions_of(admin_url, topic, credentials)
+    if not (is_missing and of_namespace.is_success and of_namespace.text.strip() == "true"):
+        raise DeduplicationOff(f"deduplication is off on the output topic {topic}")
+    _create(call, topic, path)
+
+
+def _create(call: Callable[..., Answer], topic: str, path: str) -> None:
+    created = call("PUT", path)
+    if not created.is_success and created.status != _CONFLICT:
+        raise DeduplicationOff(f"output topic {topic} cannot be created: {_shown(created)}")
+
+
 def _is_on(call: Callable[..., Answer], path: str) -> bool:
     answer = call("GET", f"{path}/deduplicationEnabled")
     if answer.status not in _DENIED:
         return answer.is_success and answer.text.strip() == "true"
     # The policy is for administrators, the state of a topic, or of its partitions, for who may produce to it.
+    return _is_effective(call, path)
+
+
+def _is_effective(call: Callable[..., Answer], path: str) -> bool:
     answer = call("GET", f"{path}/stats")
     if answer.is_success:
         return _is_enabled(answer.json())

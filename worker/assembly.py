@@ -218,7 +218,7 @@ class Parts:
         self._grants = BrokerGrants(admin)
         self.owners = owners
         self.rights = OwnerRights(config.authorization, self._grants)
-        prerequisites = Prerequisites(config, me.worker_id, client, admin)
+        prerequisites = Prerequisites(config, me.worker_id, client, admin, self.rights)
         self.functions = Functions(
             self.metadata, self._intake, admin, hand_over, prerequisites, self._end_instances, self._state_of_version,
             StatePlan(self.tables), self.owners, self.rights,

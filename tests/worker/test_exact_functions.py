@@ -191,7 +191,7 @@ def prerequisites(server: Server, state_url: str) -> Prerequisites:
     config = WorkerConfig(
         service_url=server.service_url, admin_url=server.web_url, data_dir=Path("/nowhere"), state_url=state_url
     )
-    return Prerequisites(config, "w", None, None)  # type: ignore[arg-type]
+    return Prerequisites(config, "w", None, None, None)  # type: ignore[arg-type]
 
 
 async def test_outputs_that_cannot_be_exact_are_refused_with_the_remedy(server: Server) -> None:

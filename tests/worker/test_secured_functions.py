@@ -126,6 +126,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         it.close()
 
 
+def switch_on_deduplication(secured: Secured, topic: str) -> None:
+    """Do what an administrator has to do before others deploy with EFFECTIVELY_ONCE."""
+    path = f"/admin/v2/persistent/acme/x/{topic}"
+    assert secured.call("PUT", path).status_code in (204, 409)
+    answer = secured.call("POST", f"{path}/deduplicationEnabled", "boss", json=True)
+    assert answer.status_code == 204, answer.text
+
+
 @pytest.mark.parametrize("runtime", ["process", "thread"])
 def test_function_works_as_who_deployed_it(secured: Secured, runtime: str) -> None:
     name = f"count-{runtime}"
@@ -150,6 +158,7 @@ def test_function_works_as_who_deployed_it(secured: Secured, runtime: str) -> No
 )
 def test_each_kind_of_function_works_with_the_rights_of_its_owner(secured: Secured, config: dict[str, Any]) -> None:
     name = f"copy-{abs(hash(json.dumps(config))) % 100_000}"
+    switch_on_deduplication(secured, f"{name}-out")
     answer = secured.deploy(name, "alice", COPY, **config)
     assert answer.status_code == 204, answer.text
     assert secured.answers(name, "a") == ["a"]
@@ -158,9 +167,31 @@ def test_each_kind_of_function_works_with_the_rights_of_its_owner(secured: Secur
 def test_outputs_are_once_on_a_topic_with_partitions_of_who_is_no_administrator(secured: Secured) -> None:
     answer = secured.call("PUT", "/admin/v2/persistent/acme/x/parts-out/partitions", json=2)
     assert answer.status_code == 204, answer.text
+    switch_on_deduplication(secured, "parts-out")
     answer = secured.deploy("parts", "alice", COPY, processingGuarantees="EFFECTIVELY_ONCE")
     assert answer.status_code == 204, answer.text
     assert sorted(secured.answers("parts", "a", "b")) == ["a", "b"]
+
+
+def test_deployment_sets_no_policy_that_the_owner_may_not_set(secured: Secured) -> None:
+    policy = "/admin/v2/persistent/acme/x/once-out/deduplicationEnabled"
+    for exists in (False, True):
+        if exists:
+            secured.call("PUT", "/admin/v2/persistent/acme/x/once-out")
+        refused = secured.deploy("once", "alice", COPY, processingGuarantees="EFFECTIVELY_ONCE")
+        assert refused.status_code == 403, refused.text
+        assert "set-deduplication acme/x --enable" in refused.json()["reason"]
+        assert secured.call("GET", policy).text.strip() != "true"
+    namespace = "/admin/v2/namespaces/acme/x/deduplication"
+    assert secured.call("POST", namespace, "boss", json=True).status_code == 204
+    for name in ("once", "once-more"):  # of which one has its topic already
+        answer = secured.deploy(name, "alice", COPY, processingGuarantees="EFFECTIVELY_ONCE")
+        assert answer.status_code == 204, answer.text
+        assert secured.answers(name, "a") == ["a"]
+    assert secured.call("GET", policy).text.strip() != "true"
+    assert secured.call("DELETE", namespace, "boss").status_code == 204
+    owned = secured.deploy("bosses", "boss", COPY, processingGuarantees="EFFECTIVELY_ONCE")
+    assert owned.status_code == 204, owned.text
 
 
 def test_function_is_refused_where_its_owner_may_not_use_its_topics(secured: Secured) -> None:

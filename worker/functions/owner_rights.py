@@ -14,7 +14,7 @@ from ...errors import InvalidConfig, InvalidTopicName, RequestRefused
 from ...instance.topic_patterns import topic_pattern
 from ...security.authorization.deciding import decide
 from ...security.authorization.grants import GrantsReader
-from ...security.authorization.operations import NamespaceOperation, Operation, TopicOperation
+from ...security.authorization.operations import NamespaceOperation, Operation, PolicyOperation, TopicOperation
 from ...security.authorization.rules import Resource, Rule, Who
 from ...security.authorization.settings import AuthorizationSettings
 from ...security.roles import Roles
@@ -70,6 +70,17 @@ class OwnerRights:
         resource = Resource.of_topic(parse_topic_name(topic), subscription or None)
         return await self._judge(role, _Use(topic, operation, resource)) is None
 
+    async def may_set_policy(self, role: str, topic: str, policy: str) -> bool:
+        """Return whether a role may set a policy of a topic, by its name in Pulsar's `PolicyName`.
+
+        Raises:
+            MagnetarError: what is granted cannot be read.
+        """
+        if not self._settings.is_enabled:
+            return True
+        rule = Rule(Who.TOPIC_POLICY, PolicyOperation.WRITE, policy)
+        return await self._decide(role, rule, Resource.of_topic(parse_topic_name(topic))) is None
+
     async def may_use_packages(self, role: str | None, namespace: str) -> bool:
         """Return whether a role may take packages of a namespace."""
         if not self._settings.is_enabled:
@@ -78,10 +89,12 @@ class OwnerRights:
         return await self._judge(role, use) is None
 
     async def _judge(self, role: str | None, use: _Use) -> str | None:
+        return await self._decide(role, Rule(use.who, use.operation), use.resource)
+
+    async def _decide(self, role: str | None, rule: Rule, resource: Resource) -> str | None:
         # Whether a proxy brought the request was judged with it; what is done here is done for one role.
-        roles, rule = Roles(role), Rule(use.who, use.operation)
         settings = replace(self._settings, proxy_roles=())
-        refusal = await decide(settings, self._grants, roles, rule, use.resource)
+        refusal = await decide(settings, self._grants, Roles(role), rule, resource)
         return None if refusal is None else refusal.why.value
 
 

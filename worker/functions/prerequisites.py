@@ -8,7 +8,7 @@ import logging
 
 from ...client.client import AsyncClient
 from ...client.config import ConsumerConfig
-from ...client.deduplication import DeduplicationOff, partitions_of, switch_on
+from ...client.deduplication import DeduplicationOff, partitions_of, require_on, switch_on
 from ...config.conversion import runtime_options
 from ...config.function_config import DEFAULT_CPU, SPARK
 from ...errors import (
@@ -30,8 +30,10 @@ from ...runtime.process.cpu_groups import NoCpuLimit
 from ...security.client_credentials import ClientCredentials
 from ...spark.session import check_ready
 from ...wire.functions_pb2 import EARLIEST, EFFECTIVELY_ONCE, FunctionDetails
+from ...wire.topic_name import parse_topic_name
 from ..cluster.broker_admin import BrokerAdmin
 from ..config import WorkerConfig
+from .owner_rights import OwnerRights
 
 SUBSCRIBE_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
@@ -50,8 +52,11 @@ def subscription_of(details: FunctionDetails) -> str:
 class Prerequisites:
     """What has to be there before a function is."""
 
-    def __init__(self, config: WorkerConfig, worker_id: str, client: AsyncClient, admin: BrokerAdmin) -> None:
+    def __init__(
+        self, config: WorkerConfig, worker_id: str, client: AsyncClient, admin: BrokerAdmin, rights: OwnerRights
+    ) -> None:
         self._config = config
+        self._rights = rights
         self._credentials = ClientCredentials(config.client_security)
         self._worker_id = worker_id
         self._client = client
@@ -113,13 +118,18 @@ class Prerequisites:
                 400, f"runtimeEnv spark is not possible on the machine of worker {self._worker_id}: {exc}"
             ) from exc
 
-    async def prepare_output(self, details: FunctionDetails) -> None:
+    async def prepare_output(self, details: FunctionDetails, owner: str | None = None) -> None:
         """Switch deduplication on for the output topic of a function that is EFFECTIVELY_ONCE.
 
         The broker drops duplicates only on topics where that is switched on. It is done by the topic's policy, which
-        concerns no other topic, and read back: a function whose guarantee would not hold is refused instead.
+        concerns no other topic, and read back: a function whose guarantee would not hold is refused instead. So is one
+        whose owner may not set that policy, unless deduplication is on already.
 
         Cancellation: the topic may have been created, and deduplication switched on.
+
+        Args:
+            details: the function.
+            owner: the role as which it runs; None if nothing is refused to anybody.
 
         Raises:
             RequestRefused: that is not possible, or the function would need a state store and there is none.
@@ -145,10 +155,24 @@ class Prerequisites:
                 " without partitions",
             )
         try:
+            if owner is not None and not await self._rights.may_set_policy(owner, topic, "DEDUPLICATION"):
+                await self._require_deduplication(topic, owner)
+                return
             await asyncio.to_thread(switch_on, admin_url, topic, self._credentials)
         except DeduplicationOff as exc:
             why = "outputs of a Spark function are there exactly once: " if is_spark(details) else ""
             raise RequestRefused(400, f"{why}{exc}") from exc
+
+    async def _require_deduplication(self, topic: str, owner: str) -> None:
+        try:
+            await asyncio.to_thread(require_on, self._config.admin_url, topic, self._credentials)
+        except DeduplicationOff as exc:
+            namespace = parse_topic_name(topic).namespace_name
+            raise RequestRefused(
+                403,
+                f"{exc}, which EFFECTIVELY_ONCE and Spark need, and {owner!r} may not change policies. Have an"
+                f" administrator of the tenant run: pulsar-admin namespaces set-deduplication {namespace} --enable",
+            ) from exc
 
     async def prepare_inputs(self, details: FunctionDetails) -> None:
         """Create the subscriptions of a function where absent.

@@ -216,7 +216,7 @@ class Functions:
         await self._check_rights(metadata, deadline)
         begin(metadata)
         self.prerequisites.check_patterns(metadata.functionDetails)
-        await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
+        await deadline.ask(lambda: self._prepare_output(metadata))
         await deadline.ask(lambda: self.prerequisites.prepare_inputs(metadata.functionDetails))
         return metadata
 
@@ -274,12 +274,19 @@ class Functions:
             self.state_plan.keep(existing, metadata)
         self.prerequisites.check_patterns(metadata.functionDetails)
         await self._check_rights(metadata, deadline)
-        await deadline.ask(lambda: self.prerequisites.prepare_output(metadata.functionDetails))
+        await deadline.ask(lambda: self._prepare_output(metadata))
         return metadata
+
+    def _role_of(self, metadata: FunctionMetaData) -> str | None:
+        """Return the role of a function by which it is decided what it may; None if it may everything."""
+        return self.owners.owner_of(metadata) if self.owners.is_enabled else None
+
+    async def _prepare_output(self, metadata: FunctionMetaData) -> None:
+        await self.prerequisites.prepare_output(metadata.functionDetails, self._role_of(metadata))
 
     async def _check_rights(self, metadata: FunctionMetaData, deadline: Deadline) -> None:
         """Make sure that the role of a function may use its topics."""
-        owner = self.owners.owner_of(metadata) if self.owners.is_enabled else None
+        owner = self._role_of(metadata)
         if owner is not None:
             details = metadata.functionDetails
             await deadline.ask(lambda: self.rights.check(details, owner, subscription_of(details)))

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from starlette.responses import Response, StreamingResponse
 
 from ...errors import RequestRefused
+from ...tasks import TaskSet, awaited_elsewhere
 from ...web.call import Query
 from ..functions.components import Component
 from ..functions.instances import Instances
@@ -57,7 +58,12 @@ async def while_allowed(pieces: AsyncGenerator[bytes, None], call: WorkerCall) -
     """Yield pieces until who asked may not ask any more; a last line says so."""
     loop = asyncio.get_running_loop()
     due_s = loop.time() + CHECK_S
-    piece = asyncio.ensure_future(anext(pieces, None))
+    tasks = TaskSet("followed log")
+
+    async def read() -> bytes | None:
+        return await anext(pieces, None)
+
+    piece = tasks.start(read(), "piece", awaited_elsewhere)
     try:
         while True:
             await asyncio.wait((piece,), timeout=max(due_s - loop.time(), 0))
@@ -70,8 +76,7 @@ async def while_allowed(pieces: AsyncGenerator[bytes, None], call: WorkerCall) -
                 if (found := piece.result()) is None:
                     return
                 yield found
-                piece = asyncio.ensure_future(anext(pieces, None))
+                piece = tasks.start(read(), "piece", awaited_elsewhere)
     finally:
-        piece.cancel()
-        await asyncio.wait((piece,))
+        await tasks.close()
         await pieces.aclose()
