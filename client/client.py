@@ -18,6 +18,7 @@ from ..wire.topic_name import parse_topic_name
 from .checks import as_topic_name, check_config
 from .config import ClientConfig, ConsumerConfig, ProducerConfig, ReaderConfig, RegexSubscriptionMode
 from .connections.cluster import Cluster
+from .connections.connection import Rename
 from .connections.opened import Opened
 from .connections.service_url import Address
 from .consumers.consumer import Consumer
@@ -66,6 +67,7 @@ class AsyncClient:
         admin_url: str | None = None,
         rng: Random | None = None,
         clock: Callable[[], float] = time.time,
+        rename: Rename | None = None,
     ):
         """Prepare a client; the first connection is made when it is needed.
 
@@ -77,6 +79,7 @@ class AsyncClient:
                 credentials; None: port 8080 beside a broker on port 6650, or 8443 with TLS beside 6651.
             rng: chance, for waits and generated names.
             clock: wall time in seconds, for publish times.
+            rename: for tests: returns the name of a topic on the broker.
 
         Raises:
             InvalidConfig: an address is none, or settings contradict it.
@@ -87,7 +90,8 @@ class AsyncClient:
         self._functions: AsyncFunctions | None = None
         self._config = config or ClientConfig()
         version = f"{CLIENT_VERSION}-{self._config.description}" if self._config.description else CLIENT_VERSION
-        self._cluster = Cluster(service_url, version, self._config, rng or Random(), clock)  # noqa: S311 (names and delays)
+        chance = rng or Random()  # noqa: S311 (names and delays)
+        self._cluster = Cluster(service_url, version, self._config, chance, clock, rename)
         self._cluster.credentials.check_url(service_url, admin_url)
         self._tasks = TaskSet(f"client of {service_url}")
         self._opened = Opened()

@@ -11,6 +11,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,10 @@ _IN_MEMORY = "/dev/shm"  # noqa: S108 (made by mkdtemp)
 
 
 class Cluster:
-    """A broker, a client of it, a state store.
+    """A broker and a state store.
 
     Attributes:
         loop: everything of ours runs on it, but functions and the state store.
-        client: of instances.
         is_real: whether the broker is one that was given: its clock cannot be moved.
     """
 
@@ -67,10 +67,13 @@ class Cluster:
         if not self.is_real:
             self._broker = await MemoryBroker.start(self._clock, self._directory)
             self.service_url = self._broker.service.broker_url
+
+    async def make_client(self, rename: Callable[[str], str]) -> AsyncClient:
+        """Return a client whose topics have other names on the broker."""
         config = ClientConfig(description="functions under test", backoff_max_ms=1000)
         if not self.is_real:
             config = ClientConfig(description="functions under test", keep_alive_s=_KEEP_ALIVE_S)
-        self.client = AsyncClient(self.service_url, config, clock=self._clock.time)
+        return AsyncClient(self.service_url, config, clock=self._clock.time, rename=rename)
 
     def call(self, coroutine: Any, timeout_s: float | None = None) -> Any:
         """Run a coroutine on the loop and return its result."""

@@ -97,14 +97,9 @@ class FunctionTest:
         self._function = function
         self._config = _checked(function, inputs, output, settings)
         self.cluster: Cluster = beside.cluster if beside is not None else shared_cluster()
-        topics = beside._topics if beside is not None else OwnTopics(self.cluster.client, f"-{_random()}")
-        self._topics: OwnTopics = topics
+        self._topics: OwnTopics = beside._topics if beside is not None else OwnTopics(f"-{_random()}")
         details = to_details(self._config)
         details.source.subscriptionPosition = FROM_EARLIEST  # or it would miss what is sent while it starts
-        if details.logTopic:
-            details.logTopic = self._topics.name(details.logTopic)
-        if details.retryDetails.deadLetterTopic:
-            details.retryDetails.deadLetterTopic = self._topics.name(details.retryDetails.deadLetterTopic)
         self._metadata = FunctionMetaData(functionDetails=details, functionUuid=uuid.uuid4().hex)
         self.state = TestedState(self.cluster, self._metadata, self.settle)
         self._instances: list[TestedInstance] = []
@@ -123,6 +118,7 @@ class FunctionTest:
         Raises:
             FunctionFailed: it cannot be loaded or started.
         """
+        self._client: AsyncClient = self.cluster.call(self.cluster.make_client(self._topics.name))
         try:
             self._start()
         except BaseException:
@@ -162,7 +158,7 @@ class FunctionTest:
         self._sent = 0
         self._known_failures = 0
         for number in range(details.parallelism):
-            instance = TestedInstance(self._function, self._metadata, number, cluster, self._topics)
+            instance = TestedInstance(self._function, self._metadata, number, cluster, self._client)
             self._instances.append(instance)
             instance.start(self.timeout_s)
             if instance.end is not None:
@@ -185,11 +181,12 @@ class FunctionTest:
         self._producers.clear()
         self._readers.clear()
         if self.cluster.is_real:  # leave nothing that keeps messages there
-            details, client = self._metadata.functionDetails, self.cluster.client
-            await _unsubscribe(client, self._topics, self._inputs, self._subscription)
+            details = self._metadata.functionDetails
+            await _unsubscribe(self._client, self._inputs, self._subscription)
             if letters := details.retryDetails.deadLetterTopic:
                 whose = f"{details.tenant}/{details.namespace}/{details.name}"
-                await _unsubscribe(client, self._topics, [letters], whose + LETTERS_SUFFIX)
+                await _unsubscribe(self._client, [letters], whose + LETTERS_SUFFIX)
+        await self._client.close()
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -212,7 +209,7 @@ class FunctionTest:
 
     async def _send(self, topic: str, payload: bytes, options: Mapping[str, Any]) -> MessageId:
         if topic not in self._producers:
-            self._producers[topic] = await self._topics.create_producer(topic, ProducerConfig(batching=False))
+            self._producers[topic] = await self._client.create_producer(topic, ProducerConfig(batching=False))
         sent: MessageId = await self._producers[topic].send(payload, **options)
         return sent
 
@@ -269,7 +266,7 @@ class FunctionTest:
 
     async def _reader(self, topic: str) -> Reader:
         if topic not in self._readers:
-            self._readers[topic] = await self.cluster.client.create_reader(self._topics.name(topic), EARLIEST)
+            self._readers[topic] = await self._client.create_reader(topic, EARLIEST)
         return self._readers[topic]
 
     async def _next(self, topic: str) -> Message | None:
@@ -321,7 +318,8 @@ class FunctionTest:
     def settle(self) -> None:
         """Wait until everything that was sent has been processed, and what came of it is stored and acknowledged.
 
-        What is to come by time (a retry, a delayed message) is not waited for: see `advance`.
+        What is to come by time (a retry, a delayed message) is not waited for: see `advance`. Nor are messages on an
+        input that the function has paused.
 
         Raises:
             NoOutput: the function takes longer than `timeout_s`.
@@ -371,6 +369,8 @@ class FunctionTest:
         """Return whether all that was sent has been taken and nothing of it is in work."""
         if any(instance.end is not None for instance in self._instances):
             return True
+        if any(_has_paused(instance) for instance in self._instances):
+            return not any(instance.pipeline.is_busy for instance in self._instances)
         received = sum(instance.pipeline.stats.total.received for instance in self._instances)
         return received >= self._sent and not any(instance.pipeline.is_busy for instance in self._instances)
 
@@ -444,9 +444,15 @@ def _checked(
     return config
 
 
-async def _unsubscribe(client: AsyncClient, topics: OwnTopics, inputs: Sequence[str], subscription: str) -> None:
+def _has_paused(instance: TestedInstance) -> bool:
+    """Return whether the function has paused an input, so that it may leave messages there."""
+    settlement = instance.pipeline.settlement
+    return isinstance(settlement, AtLeastOnce | EffectivelyOnce) and bool(settlement.steering.paused())
+
+
+async def _unsubscribe(client: AsyncClient, inputs: Sequence[str], subscription: str) -> None:
     for topic in inputs:
-        consumer = await client.subscribe(topics.name(topic), subscription)
+        consumer = await client.subscribe(topic, subscription)
         await consumer.unsubscribe()
 
 

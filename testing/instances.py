@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ..client.client import AsyncClient
 from ..instance.logs.file import InstanceLog
 from ..instance.pipeline import Pipeline
 from ..instance.spec import InstanceSpec
@@ -12,7 +13,6 @@ from ..tasks import TaskSet, awaited_elsewhere
 from ..wire.functions_pb2 import FunctionMetaData
 from .cluster import Cluster
 from .home import TestedHome
-from .own_topics import OwnTopics
 
 WORKER_ID = "test"
 GRACE_S = 2.0
@@ -34,7 +34,7 @@ class TestedInstance:
         metadata: FunctionMetaData,
         number: int,
         cluster: Cluster,
-        topics: OwnTopics,
+        client: AsyncClient,
     ) -> None:
         """Prepare."""
         self.end: str | None = None
@@ -47,7 +47,7 @@ class TestedInstance:
         )  # fmt: skip
         self._log = InstanceLog(self._spec.log_file)
         self._home = TestedHome(function, self._spec, self._log)
-        self._topics = topics
+        self._client = client
         self._tasks: TaskSet
 
     def start(self, timeout_s: float) -> None:
@@ -57,7 +57,7 @@ class TestedInstance:
 
     async def _start(self, timeout_s: float) -> None:
         self._tasks = TaskSet(f"test of {self._spec.key}")
-        self.pipeline = Pipeline(self._spec, self._cluster.client, self._home, self._log, self._topics)
+        self.pipeline = Pipeline(self._spec, self._client, self._home, self._log)
         self._tasks.start(self._run(), "run", awaited_elsewhere)
         until_s = self._cluster.loop.time() + timeout_s
         while not self.pipeline.is_running and self.end is None:

@@ -15,7 +15,7 @@ from ...wire.topic_name import TopicName
 from ..schemas.schema import SchemaInfo
 from .attachment import RETRIED, Attachment
 from .config import ClientConfig
-from .connection import Connection
+from .connection import Connection, Rename
 from .introduction import Introduction
 from .lookup import Lookup
 from .pool import ConnectionPool
@@ -39,7 +39,13 @@ class Cluster:
     """
 
     def __init__(
-        self, service_url: str, client_version: str, config: ClientConfig, rng: Random, clock: Callable[[], float]
+        self,
+        service_url: str,
+        client_version: str,
+        config: ClientConfig,
+        rng: Random,
+        clock: Callable[[], float],
+        rename: Rename | None = None,
     ):
         """Prepare; the first connection is made when it is needed.
 
@@ -49,6 +55,7 @@ class Cluster:
             config: settings.
             rng: chance.
             clock: wall time in seconds.
+            rename: for tests: returns the name of a topic on the broker.
         """
         self.config = config
         self.rng = rng
@@ -58,7 +65,7 @@ class Cluster:
         service = parse_service_url(service_url)
         self.credentials = ClientCredentials(config.security, config.authentication)
         introduction = Introduction(client_version, self.credentials, service.is_tls, config.connection_timeout_s)
-        self._pool = ConnectionPool(introduction, config)
+        self._pool = ConnectionPool(introduction, config, rename)
         self._lookup = Lookup(service, self._pool, config.max_redirects, config.listener_name)
         self.is_ended = False
 

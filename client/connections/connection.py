@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from google.protobuf.message import Message
 
@@ -101,6 +101,10 @@ class _Request(NamedTuple):
     timer: asyncio.TimerHandle
 
 
+Rename: TypeAlias = Callable[[str], str]
+"""Returns the name that a topic has on the broker."""
+
+
 class Connection(asyncio.Protocol):
     """A connection to one broker; made by `ConnectionPool`.
 
@@ -121,8 +125,18 @@ class Connection(asyncio.Protocol):
         introduction: Introduction,
         config: ClientConfig,
         on_closed: Callable[[Connection], None],
+        rename: Rename | None = None,
     ):
-        """Prepare; the event loop connects. ``on_closed`` is called once when the connection has ended."""
+        """Prepare; the event loop connects.
+
+        Args:
+            address: of the broker.
+            introduction: what the client shows.
+            config: settings.
+            on_closed: called once when the connection has ended.
+            rename: returns the name of a topic on the broker; None: they have the same names there.
+        """
+        self._rename = rename
         self.address = address
         self.server_version = ""
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
@@ -256,6 +270,8 @@ class Connection(asyncio.Protocol):
         The future gives the answer's command, or raises `BrokerError`, `OperationTimeout` or `ConnectionLost`.
         """
         command.request_id = self.next_request_id()
+        if self._rename is not None and "topic" in command.DESCRIPTOR.fields_by_name:
+            command.topic = self._rename(command.topic)
         return self.request_by_frame(what, command.request_id, encode_frame(wrap(command)))
 
     def request_by_frame(self, what: str, request_id: int, frame: bytes) -> asyncio.Future[Any]:

@@ -9,7 +9,7 @@ from ...errors import ClosedError, ConnectionLost, OperationTimeout
 from ...security.tls_failure import tls_failure
 from ...tasks.supervised import TaskSet, awaited_elsewhere
 from .config import ClientConfig
-from .connection import Connection
+from .connection import Connection, Rename
 from .foreign import other_kind
 from .introduction import Introduction
 from .service_url import Address, HostPort
@@ -21,8 +21,9 @@ class ConnectionPool:
     Invariant: for one address there is at most one connection or one attempt to make it.
     """
 
-    def __init__(self, introduction: Introduction, config: ClientConfig):
+    def __init__(self, introduction: Introduction, config: ClientConfig, rename: Rename | None = None):
         self._introduction = introduction
+        self._rename = rename
         self._config = config
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -81,7 +82,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         shown = await self._introduction.data()
         tls = await self._introduction.tls()
-        connection = Connection(address, self._introduction, self._config, self._forget)
+        connection = Connection(address, self._introduction, self._config, self._forget, self._rename)
         protocol: asyncio.BaseProtocol = connection
         if tls:
             from ...security.tls_reception import TlsReception

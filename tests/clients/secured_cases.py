@@ -46,6 +46,7 @@ class Case:
         trusts_others: the client trusts another authority than the broker's.
         verifies: the client looks whether the certificate is for the name that it asked for.
         is_closed: the topic is one that the role may not use.
+        is_absent: the tenant of the topic does not exist.
         seconds: for how long messages are sent; 0 is one message.
         on_pulsar: what single clients say on an Apache Pulsar instead.
     """
@@ -57,6 +58,7 @@ class Case:
     trusts_others: bool = False
     verifies: bool = True
     is_closed: bool = False
+    is_absent: bool = False
     seconds: int = 0
     on_pulsar: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ CASES: Mapping[str, Case] = {
     "token": Case("token", "ok"),
     "token_over_tls": Case("token", "ok", TLS),
     "token_closed_topic": Case("token", "authorization", is_closed=True),
+    "token_absent_tenant": Case("token", "authorization", is_absent=True),
     "token_of_another_key": _refused("token of another key"),
     "token_expired": _refused("token expired"),
     "token_too_early": _refused("token too early"),

@@ -176,7 +176,7 @@ class Site:
                 "kind": found[case.shows][0],
                 "params": found[case.shows][1],
                 "url": urls[case.reach],
-                "topic": f"persistent://sec/{'closed' if case.is_closed else 'open'}/{prefix}-{name}",
+                "topic": f"persistent://{_namespace(case)}/{prefix}-{name}",
                 "trust": self._trust(case),
                 "verifies": case.verifies,
                 "limit_s": LIMIT_S,
@@ -270,6 +270,12 @@ class Site:
         ends = {"exp": time.time() + ENDING_S} if secret == "ending" else {}  # sooner than is said below
         shown = self._signed("client", aud=audience, **ends)
         return 200, {"access_token": shown, "token_type": "Bearer", "expires_in": 3600}
+
+
+def _namespace(case: Case) -> str:
+    if case.is_absent:
+        return "absent/open"
+    return "sec/closed" if case.is_closed else "sec/open"
 
 
 def _by_hand(claims: dict[str, Any], key: bytes) -> str:
