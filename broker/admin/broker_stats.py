@@ -25,6 +25,7 @@ from ...web.answers import Refused, as_json
 from ...web.call import caller_of
 from .call import Call
 from .routing import Routes
+from .topics.stats import sliced_stats
 
 _STATS = "/admin/v2/broker-stats"
 _STATM = Path("/proc/self/statm")
@@ -56,7 +57,7 @@ async def _metrics(call: Call) -> Response:
         slices = Slices()
         for topic in tuple(broker.topics.values()):
             counts = by_namespace.setdefault(topic.name.namespace_name, Counter())
-            _count(counts, topic.stats())
+            _count(counts, await sliced_stats(topic, slices))
             await slices.pause()
     found = [_metric(counts, namespace=namespace) for namespace, counts in sorted(by_namespace.items())]
     connections = {"brk_active_connections": len(broker.connections)}

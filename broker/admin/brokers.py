@@ -23,7 +23,7 @@ from .call import Call
 from .dynamic_settings import OTHER_DYNAMIC
 from .routing import Routes
 from .topics.lookup import boundaries
-from .topics.stats import read_entry
+from .topics.stats import encoded_stats, read_entry, sliced_stats
 
 _B = "/admin/v2/brokers"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
@@ -151,7 +151,8 @@ async def _topics(call: Call) -> Response:
             name = topic.name
             if str(name) != HEALTH_TOPIC:
                 shown = found.setdefault((name.namespace_name, name.domain), [])
-                shown.append(encode(str(name)) + b":" + encode(topic.stats()))
+                stats = await encoded_stats(await sliced_stats(topic, slices), slices)
+                shown.append(encode(str(name)) + b":" + stats)
             await slices.pause()
     namespaces: dict[str, list[bytes]] = {}
     for (namespace, domain), topics in found.items():

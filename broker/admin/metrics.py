@@ -12,6 +12,7 @@ from ...tasks import Slices
 from ...web.call import caller_of
 from ...web.exposition import CONTENT_TYPE, render
 from .call import Call
+from .topics.stats import sliced_stats
 
 _SAMPLES_PER_STEP = 200
 """Samples that are made text at once: about two milliseconds."""
@@ -109,7 +110,12 @@ async def _text(call: Call, slices: Slices) -> bytes:
             out.add("pulsar_schema_incompatible_total", labels, others, "Schemas that were refused.")
             await slices.pause()
     for topic in tuple(call.broker.topics.values()):
-        add_topic(out, (*cluster, topic.name.namespace_name, str(topic.name)), topic.stats())
+        labels = (*cluster, topic.name.namespace_name, str(topic.name))
+        stats = await sliced_stats(topic, slices)
+        add_topic(out, labels, stats)
+        for subscription, each in stats["subscriptions"].items():
+            add_subscription(out, (*labels, subscription), each)
+            await slices.pause()
         await slices.pause()
     out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Topics that are loaded.")
     for name, of in _BROKER_SUMS.items():
@@ -133,7 +139,7 @@ def _pieces(family: GaugeMetricFamily) -> Iterator[bytes]:
 
 
 def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:
-    """Add the samples of one topic and its subscriptions."""
+    """Add the samples of one topic."""
     subscriptions = stats["subscriptions"]
     out.add("pulsar_subscriptions_count", labels, len(subscriptions), "Subscriptions of a topic.")
     out.add("pulsar_producers_count", labels, len(stats["publishers"]), "Producers of a topic.")
@@ -143,15 +149,16 @@ def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) ->
     out.add("pulsar_msg_backlog", labels, backlog, "Sum of the backlogs of a topic's subscriptions.")
     for name, field in _TOPIC:
         out.add(name, labels, stats[field], field)
-    for subscription, each in subscriptions.items():
-        with_subscription = (*labels, subscription)
-        consumers = len(each["consumers"])
-        out.add("pulsar_subscription_consumers_count", with_subscription, consumers, "Consumers of a subscription.")
-        for name, field in _SUBSCRIPTION:
-            out.add(name, with_subscription, each[field], field)
-        dropped = each.get("msgDropRate", 0.0)  # only of topics that store nothing
-        out.add("pulsar_subscription_msg_drop_rate", with_subscription, dropped, "msgDropRate")
-        for what, word in (("Msg", "msg"), ("Bytes", "bytes")):
-            for reason in _REASONS:
-                times = each.get(f"dispatchThrottled{what}EventsBy{reason.title()}Limit", 0)
-                out.add(THROTTLED.format(word), (*with_subscription, reason), times, "Waits for a dispatch rate.")
+
+
+def add_subscription(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:
+    """Add the samples of one subscription, which is the last of the labels."""
+    out.add("pulsar_subscription_consumers_count", labels, len(stats["consumers"]), "Consumers of a subscription.")
+    for name, field in _SUBSCRIPTION:
+        out.add(name, labels, stats[field], field)
+    dropped = stats.get("msgDropRate", 0.0)  # only non-persistent topics drop messages
+    out.add("pulsar_subscription_msg_drop_rate", labels, dropped, "msgDropRate")
+    for what, word in (("Msg", "msg"), ("Bytes", "bytes")):
+        for reason in _REASONS:
+            times = stats.get(f"dispatchThrottled{what}EventsBy{reason.title()}Limit", 0)
+            out.add(THROTTLED.format(word), (*labels, reason), times, "Waits for a dispatch rate.")

@@ -35,6 +35,8 @@ def topic_stats(
     with_publishers: bool = True,
     with_consumers: bool = True,
     with_backlog_bytes: bool = True,
+    subscriptions: Json | None = None,
+    publishers: list[Json] | None = None,
 ) -> Json:
     """Return the statistics of a topic.
 
@@ -43,14 +45,19 @@ def topic_stats(
         with_publishers: list the producers.
         with_consumers: list the consumers of each subscription.
         with_backlog_bytes: estimate the bytes of each backlog.
+        subscriptions: statistics of the subscriptions by name, if they were collected before.
+        publishers: statistics of the producers, likewise.
     """
     messages_in, bytes_in, messages_out, bytes_out = topic.meter.rates
-    subscriptions = {
-        printable(name): subscription_stats(
-            subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
-        )
-        for name, subscription in sorted(topic.subscriptions.items())
-    }
+    if subscriptions is None:
+        subscriptions = {
+            printable(name): subscription_stats(
+                subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
+            )
+            for name, subscription in sorted(topic.subscriptions.items())
+        }
+    if publishers is None:
+        publishers = [publisher_stats(producer) for _, producer in sorted(topic.producers.items()) if with_publishers]
     stats: Json = {
         "msgRateIn": messages_in,
         "msgThroughputIn": bytes_in,
@@ -80,7 +87,7 @@ def topic_stats(
         "ongoingTxnCount": 0,
         "abortedTxnCount": 0,
         "committedTxnCount": 0,
-        "publishers": [publisher_stats(producer) for _, producer in sorted(topic.producers.items()) if with_publishers],
+        "publishers": publishers,
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": subscriptions,
         "replication": {},

@@ -1,4 +1,4 @@
-"""A router in front of a broker, as one that translates addresses: it forwards TCP connections from a port to another."""
+"""A router in front of a broker, as with address translation: it forwards TCP connections from one port to another."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ....errors import TopicNotFound
+from ....tasks import Slices
 from ....web.answers import Refused, as_json
 from ....wire.topic_name import TopicName
 from ...storage.cursors.names import is_internal
@@ -122,7 +123,8 @@ async def _delete(call: Call) -> None:
 
 async def _stats(call: Call) -> Response:
     topics = await _load_partitions(call)
-    per_partition = {str(topic.name): await shown_stats(call, topic) for topic in topics}
+    slices = Slices()
+    per_partition = {str(topic.name): await shown_stats(call, topic, slices) for topic in topics}
     answer = aggregate(list(per_partition.values()))
     answer["metadata"] = {"partitions": len(topics), "deleted": False}
     answer["partitions"] = per_partition if call.flag("perPartition", default=True) else {}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ....tasks import Slices
+from ....web.answers import encode
 from ....wire.message_id import LATEST, MessageId
 from ....wire.payload import open_payload
 from ....wire.position import Position
+from ...topics.nonpersistent import NonPersistentTopic
+from ...topics.topic_stats import printable, publisher_stats, subscription_stats
 from ..bodies import as_bool, as_int
 from ..call import Call
 
@@ -24,9 +28,57 @@ ENTRIES_PER_TURN = 1000
 """Entries that are stepped over before the loop may do something else."""
 
 
-async def shown_stats(call: Call, topic: Topic) -> dict[str, Any]:
+async def sliced_stats(
+    topic: Topic,
+    slices: Slices,
+    *,
+    with_publishers: bool = True,
+    with_consumers: bool = True,
+    with_backlog_bytes: bool = True,
+) -> dict[str, Any]:
+    """Return the statistics of a topic as `Topic.stats` does, in slices: a topic may have thousands of peers."""
+    if isinstance(topic, NonPersistentTopic):
+        return topic.stats(
+            with_publishers=with_publishers, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
+        )
+    subscriptions, publishers = {}, []
+    for name, subscription in sorted(topic.subscriptions.items()):
+        subscriptions[printable(name)] = subscription_stats(
+            subscription, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
+        )
+        await slices.pause()
+    for _, producer in sorted(topic.producers.items()) if with_publishers else ():
+        publishers.append(publisher_stats(producer))
+        await slices.pause()
+    return topic.stats(subscriptions=subscriptions, publishers=publishers)
+
+
+async def encoded_stats(stats: Mapping[str, Any], slices: Slices) -> bytes:
+    """Return the statistics of a topic as JSON; the lists in them are encoded in slices."""
+    members = []
+    for name, value in stats.items():
+        if name == "publishers":
+            shown = b"[" + b",".join([part async for part in _encoded(value, slices)]) + b"]"
+        elif name == "subscriptions":
+            parts = [part async for part in _encoded(value.values(), slices)]
+            shown = b"{" + b",".join(encode(key) + b":" + part for key, part in zip(value, parts, strict=True)) + b"}"
+        else:
+            shown = encode(value)
+        members.append(encode(name) + b":" + shown)
+    return b"{" + b",".join(members) + b"}"
+
+
+async def _encoded(values: Iterable[Any], slices: Slices) -> AsyncIterator[bytes]:
+    for value in values:
+        yield encode(value)
+        await slices.pause()
+
+
+async def shown_stats(call: Call, topic: Topic, slices: Slices) -> dict[str, Any]:
     """Return a topic's statistics with the parts that the query switches on or off."""
-    stats = topic.stats(
+    stats = await sliced_stats(
+        topic,
+        slices,
         with_publishers=not call.flag("excludePublishers"),
         with_consumers=not call.flag("excludeConsumers"),
         with_backlog_bytes=call.flag("subscriptionBacklogSize", default=True),

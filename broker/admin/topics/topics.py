@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from ....tasks import Slices
 from ....web.answers import Refused, as_json, not_supported, nothing, refusing
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
@@ -25,7 +26,7 @@ from .lookup import (
     topics_in_bundle,
     topics_of,
 )
-from .stats import as_message_id, bytes_after, internal_info, last_message, position_of, shown_stats
+from .stats import as_message_id, bytes_after, encoded_stats, internal_info, last_message, position_of, shown_stats
 
 if TYPE_CHECKING:
     from ...topics.topic import Topic
@@ -99,7 +100,9 @@ async def _remove_property(call: Call) -> None:
 
 
 async def _stats(call: Call) -> Response:
-    return as_json(await shown_stats(call, await load(call, call.topic)))
+    slices = Slices()
+    stats = await shown_stats(call, await load(call, call.topic), slices)
+    return Response(await encoded_stats(stats, slices), media_type="application/json")
 
 
 async def _internal_stats(call: Call) -> Response:

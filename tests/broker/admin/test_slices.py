@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from magnetar.broker.topics.subscription import Subscription
 from magnetar.broker.topics.topic import Topic
+from magnetar.broker.topics.topic_stats import subscription_stats
 from magnetar.tasks import Slices
 from magnetar.web.exposition import render
 from prometheus_client.core import GaugeMetricFamily
@@ -81,6 +83,42 @@ async def test_the_topics_of_one_turn_are_few(
     elif path == "/metrics":
         assert answer.text.count("pulsar_msg_backlog{") == TOPICS
         assert answer.text.count("# HELP pulsar_msg_backlog ") == 1
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/admin/v2/persistent/public/default/t/stats"])
+async def test_the_subscriptions_of_one_turn_are_few(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    base = "/admin/v2/persistent/public/default/t"
+    assert (await broker.http.put(base)).status_code == 204
+    for number in range(TOPICS):
+        assert (await broker.http.put(f"{base}/subscription/s{number:02}")).status_code == 204
+    in_turn: list[int] = [0]
+
+    def next_turn() -> None:
+        in_turn.append(0)
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    def counted(subscription: Subscription, **options: Any) -> Any:
+        in_turn[-1] += 1
+        return subscription_stats(subscription, **options)
+
+    for module in ("metrics", "topics.topics"):
+        monkeypatch.setattr(f"magnetar.broker.admin.{module}.Slices", partial(Slices, Clock()))
+    monkeypatch.setattr("magnetar.broker.admin.topics.stats.subscription_stats", counted)
+    request = asyncio.create_task(broker.http.get(path))
+    next_turn()
+    answer = await request
+    monkeypatch.undo()
+    assert answer.status_code == 200
+    assert sum(in_turn) == TOPICS
+    assert max(in_turn) <= 5
+    if path != "/metrics":
+        stats = answer.json()
+        assert sorted(stats["subscriptions"]) == [f"s{number:02}" for number in range(TOPICS)]
+        (topic,) = [one for name, one in broker.service.topics.items() if name.endswith("/t")]
+        assert stats.keys() == topic.stats().keys()
+        assert stats["subscriptions"]["s00"] == topic.stats()["subscriptions"]["s00"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 401])
