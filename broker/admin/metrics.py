@@ -110,11 +110,11 @@ async def _text(call: Call, slices: Slices) -> bytes:
             out.add("pulsar_schema_incompatible_total", labels, others, "Schemas that were refused.")
             await slices.pause()
     for topic in tuple(call.broker.topics.values()):
-        labels = (*cluster, topic.name.namespace_name, str(topic.name))
+        of_topic = (*cluster, topic.name.namespace_name, str(topic.name))
         stats = await sliced_stats(topic, slices)
-        add_topic(out, labels, stats)
+        add_topic(out, of_topic, stats)
         for subscription, each in stats["subscriptions"].items():
-            add_subscription(out, (*labels, subscription), each)
+            add_subscription(out, (*of_topic, subscription), each)
             await slices.pause()
         await slices.pause()
     out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Topics that are loaded.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from magnetar.client import EARLIEST, Client, Reader
+from magnetar.client import EARLIEST, Client
 from magnetar.testing import FunctionTest
 
 from tests.support.servers import Server, running
@@ -90,19 +90,20 @@ def on_worker(
         wait_for(lambda: httpx.get(f"{base}/status", timeout=60).json()["numRunning"] == 1, "a running instance")
         with client.create_reader(f"{name}-out", EARLIEST) as reader:
             with client.create_producer(f"{name}-in") as producer:
-                for text in TEXTS:
+                for count, text in enumerate(TEXTS):  # one after the other, as in the test
                     producer.send(text.encode(), key="k", properties={"p": "q"})
-            read_until(reader, found, lambda: len(found) >= len(wanted[0]))
-        wait_for(lambda: backlog() == wanted[1], f"a backlog of {wanted[1]}")
+                    read_until(reader, found, min(count + 1, len(wanted[0])))
+            read_until(reader, found, len(wanted[0]))
+        wait_for(lambda: backlog() == wanted[1], f"a backlog of {wanted[1]}", 20)
         return found, backlog()
     finally:
         httpx.delete(base, timeout=60)
 
 
-def read_until(reader: Reader, found: list[str], is_enough: Callable[[], bool]) -> None:
+def read_until(reader: Any, found: list[str], count: int) -> None:
     def read() -> bool:
         while reader.has_message_available():
-            found.append(reader.receive().data.decode())
-        return is_enough()
+            found.append(reader.read_next().data.decode())
+        return len(found) >= count
 
-    wait_for(read, "the outputs")
+    wait_for(read, f"the outputs; {found}", 20)
