@@ -73,7 +73,7 @@ def on_worker(
         "inputs": [f"{name}-in"], "output": f"{name}-out", "runtime": "PYTHON", "runtimeEnv": "thread",
         "className": f"behaviours.{function.__name__}", **settings,
     }  # fmt: skip
-    parts = {
+    parts: Any = {
         "functionConfig": (None, json.dumps(config), "application/json"),
         "data": (SOURCE.name, SOURCE.read_bytes(), "application/octet-stream"),
     }
