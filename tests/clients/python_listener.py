@@ -6,6 +6,7 @@ producer until standard input ends.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pulsar
@@ -14,7 +15,7 @@ LIMIT_S = 5
 
 
 def main(service_url: str, listener: str, topic: str) -> None:
-    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
     client = pulsar.Client(
         service_url, operation_timeout_seconds=LIMIT_S, listener_name=listener or None, logger=logger
     )

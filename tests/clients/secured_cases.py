@@ -6,6 +6,7 @@ A case says what is shown (a name of `secured_site.Site.credentials`), how the b
 - authentication, authorization, tls: the client says which of these refused it.
 - timeout: the client tries again until its own limit (`LIMIT_S`), and says no more than that.
 - connection: the client says that it has no connection, and not why.
+- missing: the client says that the topic does not exist.
 - ended: messages were sent until the credentials ended, and then one was not.
 
 Each is the same on our broker and on an Apache Pulsar but for what `on_pulsar` says. Nothing here may take longer than
@@ -87,7 +88,7 @@ CASES: Mapping[str, Case] = {
     "token": Case("token", "ok"),
     "token_over_tls": Case("token", "ok", TLS),
     "token_closed_topic": Case("token", "authorization", is_closed=True),
-    "token_absent_tenant": Case("token", "authorization", is_absent=True),
+    "token_absent_tenant": Case("token", "missing", is_absent=True),
     "token_of_another_key": _refused("token of another key"),
     "token_expired": _refused("token expired"),
     "token_too_early": _refused("token too early"),
