@@ -1,7 +1,7 @@
 # The make targets of the repository. Each installs what it needs into .venv, under constraints.txt; required beforehand
 # are git, make and Python 3.11 or newer with venv.
 #
-#   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types
+#   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types, spelling
 #   make test            all tests but the long ones           make fmt     bring the format in order
 #   make test-all        the same, and test-compiled, without samples
 #   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
@@ -192,6 +192,8 @@ check: $(DEV_STAMP) $(TYPES)
 	$(BIN)/ruff check .
 	MYPYPATH=.types $(BIN)/mypy --exclude '/magnetar/(tests|benchmarks|examples|build|dist)/|/setup\.py' -p magnetar
 	MYPYPATH=.types:. $(BIN)/mypy --explicit-package-bases tests benchmarks
+	git ls-files -z ':!tests' | xargs -0 $(BIN)/codespell
+	$(BIN)/python -m tests.support.prose
 
 # Known vulnerabilities in the versions of constraints.txt. A package that cannot be looked up fails, too.
 audit: $(AUDIT_STAMP)
