@@ -1,31 +1,43 @@
-# The make targets of the repository. Each installs what it needs into .venv, under constraints.txt; required beforehand
-# are git, make and Python 3.11 or newer with venv.
+# The make targets of the repository. Each installs what it needs into .venv, with the versions in constraints.txt. Required
+# are git, make and Python 3.11 or newer with venv. CONTRIBUTING.md says which targets to run for which change.
 #
-#   make demo [KEEP=1]   all parts at work on real input       make check   format, lint, types, spelling
-#   make test            all tests but the long ones           make fmt     bring the format in order
-#   make test-all        the same, and test-compiled, without samples
-#   make test-slow       a sample of the rounds of crashes     make bench [GROUP=…]   rates, latency, memory
-#   make test-crash      all rounds of crashes, 40 minutes    make fuzz    hostile frames, 15 minutes
-#   make race            orders of events, 15 minutes          make soak-functions   half an hour at half of the maximum
-#   make soak            400 consumers that come and go, ten minutes
-#   make soak-stream     streams of Spark, ten million rows and ten kills; soak-stream-steady: an hour at half load
-#   make test-spark      Spark (installs 600 MB first), a sample of what runs once more on a cluster
-#   make test-spark-all  the same without samples
-#   make test-spark-versions   each Spark from 4.0 on, with Delta and Iceberg (installs 1 GB for each)
-#   make test-connectors sources and sinks on real servers
-#   make test-pulsar     on an Apache Pulsar (CONTRIBUTING)    make generate   compile the .proto files
-#   make test-clients    the official Java, Go and Python clients, on our broker and an Apache Pulsar
-#   make profiles        where the time goes
-#   make bench-against BASE=<commit>   which rows are slower than that commit's
-#   make bench-pulsar PULSAR=<starter>   functions and publishing beside an Apache Pulsar, as ratios
-#   make bench-kafka KAFKA=<starter>   Spark beside Kafka's source, as ratios (installs 1 GB first)
-#   make docs            the documentation as a site, in build/site
-#   make test-pauses     the longest pauses of servers under the largest inputs, on a quiet machine
-#   make audit           known vulnerabilities of the libraries
-#   make docs-connectors the reference pages of connectors     make wheel   dist/: the sdist, and a wheel of it
-#   make wheels [PYTHONS="python3.11 …"]   dist/: the sdist, and a manylinux wheel for each Python
-#   make test-compiled   the wire, the client and instances, compiled
+#   make demo [KEEP=1]   install magnetar and run all parts on real input
+#   make test            all tests except the long ones
+#   make check           formatting, lint, types, spelling and prose
+#   make fmt             format the code
+#
+#   make test-all        make test and make test-compiled without samples
+#   make test-slow       a sample of the crash tests
+#   make test-crash      all crash tests, 40 minutes
+#   make test-compiled   tests of the wire protocol, the client and instances on a compiled wheel
 #   make test-install [PYTHON=…]   the first commands of a new user, with Debian's Python
+#   make test-pauses     the longest pauses of servers under the largest inputs, on a quiet machine
+#   make test-connectors sources and sinks with real servers
+#   make test-spark      Spark (installs 600 MB first), sampled
+#   make test-spark-all  Spark without samples
+#   make test-spark-versions   each Spark from 4.0 on, with Delta and Iceberg (installs 1 GB for each)
+#   make test-pulsar     our client and workers on an Apache Pulsar
+#   make test-clients    the official Java, Go and Python clients on our broker and an Apache Pulsar
+#   make race            random schedules in the broker, 15 minutes
+#   make fuzz            hostile frames, 15 minutes
+#   make soak            the broker with 400 reconnecting consumers, 10 minutes
+#   make soak-functions  functions at half of the maximum rate, 30 minutes
+#   make soak-stream     Spark streams over ten million rows with ten kills
+#   make soak-stream-steady   Spark streams at half load, an hour
+#
+#   make bench [GROUP=…] rates, latency and memory
+#   make bench-against BASE=<commit>   which rows are slower than in that commit
+#   make bench-pulsar PULSAR=<starter>   ratios to Apache Pulsar: functions and publishing
+#   make bench-kafka KAFKA=<starter>   ratios to Apache Kafka: Spark (installs 1 GB first)
+#   make profiles        where the time is spent
+#
+#   make docs            build the documentation as a site in build/site
+#   make docs-connectors generate the reference pages of connectors
+#   make wheel           build the sdist, and a wheel from it, in dist/
+#   make wheels [PYTHONS="python3.11 …"]   build a manylinux wheel for each Python
+#   make generate        compile the .proto files
+#   make audit           known vulnerabilities of the libraries
+#   make clean           remove everything that was installed or built
 
 PYTHON ?= python3
 VENV := .venv
@@ -55,7 +67,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: audit docs help demo test test-all test-slow test-crash test-pauses race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-all test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
 
 help:
-	@sed -n '4,/^$$/s/^# *//p' Makefile
+	@sed -n '4,/^$$/s/^# \{0,3\}//p' Makefile
 
 # Installs what a user gets, compiled where there is a C compiler; the editable installation of the other targets stays.
 demo: $(RUN_STAMP)
@@ -183,9 +195,9 @@ docs-connectors: $(DEV_STAMP)
 
 pulsar-given:
 	@if [ -n "$(PULSAR)" ]; then command -v "$(PULSAR)" >/dev/null || \
-	  { echo "make: PULSAR=$(PULSAR) is no program that can be run; it must start an Apache Pulsar, see CONTRIBUTING.md" >&2; exit 1; }; \
+	  { echo "make: PULSAR=$(PULSAR) cannot be executed: expected a program that starts Apache Pulsar, see docs/development/pulsar-tests.md" >&2; exit 1; }; \
 	elif [ -z "$$MAGNETAR_TEST_PULSAR_URL" ]; then \
-	  echo "make: no Apache Pulsar; give PULSAR=<a starter>, or MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL of one that runs" >&2; exit 1; fi
+	  echo "make: no Apache Pulsar: set PULSAR=<starter>, or MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL of a running one" >&2; exit 1; fi
 
 check: $(DEV_STAMP) $(TYPES)
 	$(BIN)/ruff format --check .
@@ -217,7 +229,7 @@ bench-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 bench-pulsar: pulsar-given compiled
 	$(COMPILED)/bin/python -m benchmarks.beside_pulsar $(ARGS)
 
-# Spark 4.0 on Apache Kafka, which KAFKA starts (CONTRIBUTING.md), and on us in turn; Java and Maven are needed.
+# Spark 4.0 on Apache Kafka, which KAFKA starts (docs/development/benchmarks.md), and on us in turn; Java and Maven are needed.
 bench-kafka: export MAGNETAR_BENCH_KAFKA := $(KAFKA)
 bench-kafka: COMPILED := .compiled-spark
 bench-kafka: kafka-given wheel $(VENV)/spark-4.0/installed-kafka
@@ -225,11 +237,11 @@ bench-kafka: kafka-given wheel $(VENV)/spark-4.0/installed-kafka
 	$(COMPILED)/bin/python -m benchmarks.beside_kafka $(ARGS)
 
 kafka-given:
-	@command -v "$(KAFKA)" >/dev/null || { echo "make: KAFKA=$(KAFKA) is no program that can be run; it must start an Apache Kafka, see CONTRIBUTING.md" >&2; exit 1; }
+	@command -v "$(KAFKA)" >/dev/null || { echo "make: KAFKA=$(KAFKA) cannot be executed: expected a program that starts Apache Kafka, see docs/development/benchmarks.md" >&2; exit 1; }
 
 # Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)
-	@[ -n "$(BASE)" ] || { echo "make: compared with what? Give BASE=<commit>" >&2; exit 1; }
+	@[ -n "$(BASE)" ] || { echo "make: BASE is required: set BASE=<commit>" >&2; exit 1; }
 	$(BIN)/python -m benchmarks.against "$(BASE)" $(if $(ROWS),--rows "$(ROWS)") $(if $(REPEATS),--repeats "$(REPEATS)") $(ARGS)
 
 # The source distribution, and the wheel that `pip install .` makes, built from it. The checkout itself is never compiled:

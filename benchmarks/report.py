@@ -28,7 +28,8 @@ Peers were measured in the same run on the same machine, where nothing else is s
 from measurements of Apache Pulsar 4.0.7 on a machine like this one, whatever this one's own speed is.
 
 Figures of two runs cannot be compared, as machines differ from hour to hour: `make bench-against BASE=<commit>`
-measures two commits in turn in one run, and tells which rows are slower ([CONTRIBUTING.md](../CONTRIBUTING.md)).
+measures two commits in turn in one run, and reports which rows are slower
+([benchmarks.md](../docs/development/benchmarks.md)).
 
 *Plain* input is 100 equal bytes a message, *application* input is JSON of 40 to 110 bytes with a partition key, an
 event time and a property; the official Python client has encoded both. *Own encoder* is input that our client has

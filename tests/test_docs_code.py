@@ -93,7 +93,7 @@ def test_commands_that_run_leave_the_machine_alone(block: Block) -> None:
 
 
 NOT_RUN = {
-    "CONTRIBUTING.md": ["targets to choose from; tests/test_make_targets.py reads them"],
+    "CONTRIBUTING.md": ["checks and tests the repository"],
     "README.md": ["clones this repository and builds it"],
     "docs/cli.md": [
         "needs zsh and fish",
@@ -101,6 +101,17 @@ NOT_RUN = {
         *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
     ],
     "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
+    "docs/development/benchmarks.md": [
+        "takes hours, and needs a quiet machine",
+        "synopsis of a program that you provide",
+    ],
+    "docs/development/connector-tests.md": ["installs libraries and starts servers"],
+    "docs/development/crash-tests.md": ["takes an hour"],
+    "docs/development/documentation.md": ["installs MkDocs"],
+    "docs/development/packaging.md": ["builds wheels"],
+    "docs/development/pulsar-tests.md": ["needs an Apache Pulsar", "synopsis of a program that you provide"],
+    "docs/development/soak-tests.md": ["takes hours"],
+    "docs/development/tests.md": ["runs the test suite"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
     "docs/spark.md": [

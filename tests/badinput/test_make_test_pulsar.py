@@ -84,8 +84,8 @@ def test_settings_that_cannot_work_are_named(environment: dict[str, str], wrong:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("PULSAR=/nothing", "make: PULSAR=/nothing is no program that can be run; it must start an Apache Pulsar"),
-        ("PULSAR=", "make: no Apache Pulsar; give PULSAR=<a starter>, or MAGNETAR_TEST_PULSAR_URL and"),
+        ("PULSAR=/nothing", "make: PULSAR=/nothing cannot be executed: expected a program that starts Apache Pulsar"),
+        ("PULSAR=", "make: no Apache Pulsar: set PULSAR=<starter>, or MAGNETAR_TEST_PULSAR_URL and"),
     ],
 )
 def test_make_says_in_one_line_what_is_missing(argument: str, said: str) -> None:

@@ -37,8 +37,8 @@ def test_kafka_that_is_not_named_is_asked_for(starter: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("starter", "said"),
     [
-        ("", "make: KAFKA= is no program that can be run; it must start an Apache Kafka, see CONTRIBUTING.md"),
-        ("/no/such", "make: KAFKA=/no/such is no program that can be run; it must start an Apache Kafka,"),
+        ("", "make: KAFKA= cannot be executed: expected a program that starts Apache Kafka, see docs/development/"),
+        ("/no/such", "make: KAFKA=/no/such cannot be executed: expected a program that starts Apache Kafka,"),
     ],
 )
 def test_make_names_what_is_wrong_before_it_builds_anything(starter: str, said: str) -> None:

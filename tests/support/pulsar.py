@@ -1,6 +1,6 @@
 """A real Apache Pulsar as the broker of tests: one that a starter runs for us, or one that runs already.
 
-`make test-pulsar PULSAR=<starter>` names a program that starts one; what is asked of it is in CONTRIBUTING.md. With
+`make test-pulsar PULSAR=<starter>` names a program that starts one, see docs/development/pulsar-tests.md. With
 MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL in its place the tests run on a Pulsar that is not theirs;
 those that kill or restart the broker are skipped then.
 """
