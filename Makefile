@@ -56,12 +56,11 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder   # tests/support/order.
 ARGS ?=
 CHANCE := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 
-# The first name is what pip up to 25.2 reads for the tools that build a package, the second what later ones read.
+# Constraints for build dependencies: pip up to 25.2 reads the first variable, later versions the second.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start thousands of processes: each would compile all modules again where the machine wants no cache of them, half of
-# the time that it takes.
+# Tests start thousands of processes. Without cached bytecode each would compile all modules, which is half of its run time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: audit docs help demo test test-all test-slow test-crash test-pauses race fuzz soak soak-functions soak-stream soak-stream-steady test-spark test-spark-all test-spark-versions test-connectors test-compiled test-install test-pulsar test-clients pulsar-given check fmt bench profiles bench-against bench-pulsar bench-kafka kafka-given generate docs-connectors wheel wheels compiled clean tools
@@ -69,27 +68,25 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@sed -n '4,/^$$/s/^# \{0,3\}//p' Makefile
 
-# Installs what a user gets, compiled where there is a C compiler; the editable installation of the other targets stays.
+# Install the package as a user would, compiled if possible. An editable installation by another target is kept.
 demo: $(RUN_STAMP)
 	@$(BIN)/magnetar demo --directory .demo $(if $(KEEP),--keep)
 
-# Of the rows of large matrices a sample, another in each run, chosen by a seed that is printed; of the examples of property
-# tests a share, the same in each run.
+# A random sample of the rows of large matrices, by a seed that is printed, and a fixed share of the examples of property tests.
 test: export MAGNETAR_MATRIX_SHARE ?= 25
 test: export MAGNETAR_MATRIX_SEED := $(or $(MAGNETAR_MATRIX_SEED),$(CHANCE))
 test: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test: $(DEV_STAMP)
 	$(PYTEST) $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients and not pauses" $(ARGS)
 
-# All rows of matrices, and all tests on compiled modules.
+# All rows of matrices, and all tests of compiled modules.
 test-all:
 	$(MAKE) test MAGNETAR_MATRIX_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
 	$(MAKE) test-compiled MAGNETAR_SLOW_SHARE=100 MAGNETAR_EXAMPLES_SHARE=100
 
-# A sample of all rounds, another in each run: a share in percent of the rounds of each test, at least one, chosen by a seed
-# that is printed, with which races and hostile frames begin as well. Spark's are among them where the extra is installed,
-# which make test-spark does.
-CRASH_FILES = $(shell grep -rl "mark\.crash" tests --include="test_*.py")   # reading all others takes a minute
+# A percentage of the rounds of each test, at least one, by a seed that is printed and that race tests and fuzzing start with.
+# Spark's rounds are included if the extra is installed, which make test-spark does.
+CRASH_FILES = $(shell grep -rl "mark\.crash" tests --include="test_*.py")   # collecting all other files takes a minute
 CRASHES = $(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(CRASH_FILES)) -m "crash and not pulsar$(if $(wildcard $(SPARK_STAMP)),, and not spark)" --timeout 1800
 test-slow: export MAGNETAR_CRASH_SHARE ?= 30
 test-slow: export MAGNETAR_CRASH_SEED := $(or $(MAGNETAR_CRASH_SEED),$(CHANCE))
@@ -104,32 +101,32 @@ test-crash: export MAGNETAR_CRASH_SHARE := 100
 test-crash: $(DEV_STAMP)
 	$(CRASHES) $(ARGS)
 
-# Seeded schedules of everything that the broker waits for; a seed that fails is printed with its last steps.
+# Seeded schedules of everything that the broker waits for. A failure prints its seed and the last steps.
 race: export MAGNETAR_RACE_S ?= 900
 race: $(DEV_STAMP)
 	$(PYTEST) -m crash -rA --timeout 7200 tests/races $(ARGS)
 
-# Prints its seed; MAGNETAR_FUZZ_SEED repeats it.
+# Prints its seed; MAGNETAR_FUZZ_SEED repeats a run.
 fuzz: export MAGNETAR_FUZZ_S ?= 900
 fuzz: export MAGNETAR_FUZZ_SEED := $(or $(MAGNETAR_FUZZ_SEED),$(CHANCE))
 fuzz: $(DEV_STAMP)
 	$(PYTEST) tests/fuzz -m crash -s --timeout 7200 $(ARGS)
 
-# Both print their seed; MAGNETAR_SOAK_SEED repeats what chance decides, MAGNETAR_SOAK_S says for how many seconds.
+# Both print their seed. MAGNETAR_SOAK_SEED repeats all random decisions, MAGNETAR_SOAK_S is the duration in seconds.
 soak: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks.soak_broker
 
 soak-functions: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks.soak
 
-# SPARK_VERSION=4.2 takes that version, which has a package of Delta. MAGNETAR_SOAK_ROWS and MAGNETAR_SOAK_KILLS say how much,
-# of the second one MAGNETAR_SOAK_S for how long.
+# SPARK_VERSION=4.2 selects a version, in this case one with a Delta package. MAGNETAR_SOAK_ROWS and MAGNETAR_SOAK_KILLS set the
+# number of rows and kills of the first one, MAGNETAR_SOAK_S the duration of the second one.
 SOAK_SPARK := $(if $(SPARK_VERSION),$(VENV)/spark-$(SPARK_VERSION))
 soak-stream soak-stream-steady: $(or $(SOAK_SPARK:%=%/installed),$(SPARK_STAMP))
 	$(or $(SOAK_SPARK:%=%/bin),$(BIN))/python -m benchmarks.soak_stream$(if $(filter %-steady,$@),.steady)
 
-# Two processes, each with one JVM for all its tests: PySpark has one at a time in a process. Of the tests that run a second
-# time on a standalone cluster, and of the rows of matrices, a sample, chosen by a seed that is printed.
+# Two processes with one JVM each, as PySpark has one per process. The tests that run again on a standalone cluster and the rows
+# of matrices are sampled, by a seed that is printed.
 test-spark: export MAGNETAR_ELSEWHERE_SHARE ?= 25
 test-spark: export MAGNETAR_ELSEWHERE_SEED := $(or $(MAGNETAR_ELSEWHERE_SEED),$(CHANCE))
 test-spark: export MAGNETAR_MATRIX_SHARE ?= 25
@@ -140,15 +137,15 @@ test-spark: $(SPARK_STAMP)
 test-spark-all:
 	$(MAKE) test-spark MAGNETAR_ELSEWHERE_SHARE=100 MAGNETAR_MATRIX_SHARE=100
 
-# What users of each version meet: the data source, both ways, functions and the session, in an environment of its own under
-# constraints-spark-<version>.txt; and topics into tables of Delta and Iceberg, with packages from Maven's repository where
-# these exist for the version. SPARK_VERSIONS="4.1" takes one of them. The seed is of the rows of the tables.
+# For each version, in a separate environment with constraints-spark-<version>.txt: reads and writes of the data source,
+# functions and the session, and topics to Delta and Iceberg tables if Maven has packages for the version. SPARK_VERSIONS="4.1"
+# selects a version. The seed determines the rows of the tables.
 SPARK_VERSIONS ?= 4.0 4.1 4.2 4.3
 SPARK_MAIN := $(addprefix tests/spark/test_,spark_version.py session.py source.py dataframes.py header_columns.py \
   entry_boundaries.py function_run.py function_run_dataframe.py function_requirements.py python_workers.py class_archive.py \
   ending.py first_line.py stream_plans.py)
 SPARK_VERSION_S := 2400
-# PySpark 4.0 and 4.1 leave the sockets of results to the garbage collector.
+# PySpark 4.0 and 4.1 leave result sockets to the garbage collector.
 WARNS_4.0 := -W 'ignore:unclosed <socket:ResourceWarning'
 WARNS_4.1 := $(WARNS_4.0)
 test-spark-versions: export MAGNETAR_SPARK_SEED := $(or $(MAGNETAR_SPARK_SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
@@ -163,33 +160,33 @@ $(SPARK_VERSIONS:%=$(VENV)/spark-%/tested): $(VENV)/spark-%/tested: $(VENV)/spar
 	@timeout --foreground --kill-after=30 $(SPARK_VERSION_S) $(VENV)/spark-$*/bin/python -m pytest tests/spark/test_lakes.py \
 	  -m lakes -rs --timeout 900 $(WARNS_$*) $(ARGS)
 
-# Sources and sinks on real servers, each of which the tests start on free ports; one that is not installed is skipped, and
-# with CI=1 fails. Tests of one server run in one process, which starts it once.
+# The tests start real servers on free ports. Tests of a missing server are skipped, or fail with CI=1. All tests of a server run
+# in one process, which starts it once.
 test-connectors: $(CONNECTORS_STAMP)
 	$(PYTEST) -n 2 --dist loadgroup tests/connectors -m "connectors and not crash and not pulsar" --timeout 300 $(ARGS)
 
-# PULSAR names a program that starts one; without it MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL name one
-# that runs. Spark's tests are among them where the extra is installed (make test-spark does that), else they are skipped.
+# PULSAR is a program that starts an Apache Pulsar; alternatively, MAGNETAR_TEST_PULSAR_URL and MAGNETAR_TEST_PULSAR_WEB_URL are
+# the addresses of a running one. Spark's tests are skipped unless the extra is installed, which make test-spark does.
 test-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-pulsar: pulsar-given $(DEV_STAMP)
 	$(PYTEST) -m "pulsar and not crash and not clients" -rs $(ARGS)
 
-# The same scenarios by programs on the official Java, Go and Python clients, on our broker and, where PULSAR or the two
-# variables name one, on an Apache Pulsar. What needs Java, Maven or Go is skipped where these are missing.
+# The same scenarios with the official Java, Go and Python clients, on our broker and, if PULSAR or the two variables are set, on
+# an Apache Pulsar. Tests that need Java, Maven or Go are skipped if these are missing.
 test-clients: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 test-clients: $(DEV_STAMP)
 	$(PYTEST) tests/clients -m "clients$(if $(PULSAR)$(MAGNETAR_TEST_PULSAR_URL),, and not pulsar)" -rs --timeout 600 $(ARGS)
 
-# Prints a table. MAGNETAR_PAUSE_MS sets another limit than 250 ms, for a machine that is not quiet.
+# Prints a table. MAGNETAR_PAUSE_MS raises the limit of 250 ms, for a busy machine.
 test-pauses: $(DEV_STAMP)
 	$(PYTEST) -n 0 tests/pauses -m pauses -s $(ARGS)
 
-# The documentation as a site, in build/site/index.html. A link that leads nowhere fails.
+# Builds build/site/index.html, and fails for broken links.
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "built build/site/index.html"
 
-# One page for each connector, of its options.
+# Generates a page for each connector from its options.
 docs-connectors: $(DEV_STAMP)
 	$(BIN)/python -m tests.support.connector_pages
 
@@ -207,7 +204,7 @@ check: $(DEV_STAMP) $(TYPES)
 	git ls-files -z ':!tests' | xargs -0 $(BIN)/codespell
 	$(BIN)/python -m tests.support.prose
 
-# Known vulnerabilities in the versions of constraints.txt. A package that cannot be looked up fails, too.
+# Known vulnerabilities in the versions of constraints.txt. A package that cannot be looked up is an error.
 audit: $(AUDIT_STAMP)
 	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
@@ -215,21 +212,21 @@ fmt: $(DEV_STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What a user gets: the wheel, compiled where there is a compiler. All groups, each of 20 minutes at most; GROUP=<name> runs
-# one of them. ARGS=--write puts the rows into RESULTS.md.
+# Measures the wheel, compiled if possible, in groups of at most 20 minutes each; GROUP=<name> selects a group. ARGS=--write
+# updates RESULTS.md.
 bench: compiled
 	$(COMPILED)/bin/python -m benchmarks $(if $(GROUP),--group "$(GROUP)") $(ARGS)
 
-# Where the time goes, into PROFILES.md with ARGS=--write; ARGS=functions takes one of them.
+# ARGS=functions selects a profile, ARGS=--write updates PROFILES.md.
 profiles: compiled
 	$(COMPILED)/bin/python -m benchmarks.profiles $(ARGS)
 
-# Apache Pulsar, named as for test-pulsar, and we in turn; Java, Maven and Go are needed.
+# Measures Apache Pulsar, with PULSAR as for test-pulsar, and Magnetar alternately. Needs Java, Maven and Go.
 bench-pulsar: export MAGNETAR_TEST_PULSAR := $(PULSAR)
 bench-pulsar: pulsar-given compiled
 	$(COMPILED)/bin/python -m benchmarks.beside_pulsar $(ARGS)
 
-# Spark 4.0 on Apache Kafka, which KAFKA starts (docs/development/benchmarks.md), and on us in turn; Java and Maven are needed.
+# Measures Spark 4.0 on Apache Kafka, which KAFKA starts, and on Magnetar alternately. Needs Java and Maven.
 bench-kafka: export MAGNETAR_BENCH_KAFKA := $(KAFKA)
 bench-kafka: COMPILED := .compiled-spark
 bench-kafka: kafka-given wheel $(VENV)/spark-4.0/installed-kafka
@@ -239,19 +236,19 @@ bench-kafka: kafka-given wheel $(VENV)/spark-4.0/installed-kafka
 kafka-given:
 	@command -v "$(KAFKA)" >/dev/null || { echo "make: KAFKA=$(KAFKA) cannot be executed: expected a program that starts Apache Kafka, see docs/development/benchmarks.md" >&2; exit 1; }
 
-# Both trees in turn, in one run: ROWS=<name,…> limits it, REPEATS=<n> narrows the intervals.
+# Measures both trees alternately. ROWS=<name,…> selects rows, a higher REPEATS=<n> narrows the intervals.
 bench-against: $(DEV_STAMP)
 	@[ -n "$(BASE)" ] || { echo "make: BASE is required: set BASE=<commit>" >&2; exit 1; }
 	$(BIN)/python -m benchmarks.against "$(BASE)" $(if $(ROWS),--rows "$(ROWS)") $(if $(REPEATS),--repeats "$(REPEATS)") $(ARGS)
 
-# The source distribution, and the wheel that `pip install .` makes, built from it. The checkout itself is never compiled:
-# machine code would hide changes of the sources of an editable installation.
+# Builds the sdist, and from it the same wheel as `pip install .`. The checkout itself is never compiled: machine code would hide
+# changes to the sources of an editable installation.
 wheel: $(DEV_STAMP)
 	rm -rf build dist
 	$(BIN)/python -m build --outdir dist
 	rm -rf build
 
-# A compiled wheel for each interpreter that is there, with the oldest manylinux tag that the symbols in it allow.
+# Builds a compiled wheel for each installed interpreter, with the oldest manylinux tag that its symbols allow.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 wheels: $(WHEELS_STAMP)
 	rm -rf build dist
@@ -263,7 +260,7 @@ wheels: $(WHEELS_STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist dist/unrepaired/*.whl
 	rm -rf build dist/unrepaired
 
-# An environment with the wheel instead of the checkout, and with the libraries of the other one.
+# An environment with the wheel instead of the checkout, and with the libraries of .venv.
 COMPILED := .compiled
 compiled_into = rm -rf $(COMPILED) && $(1) -m venv --without-pip $(COMPILED) && \
   site=$$($(COMPILED)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
@@ -272,7 +269,8 @@ compiled_into = rm -rf $(COMPILED) && $(1) -m venv --without-pip $(COMPILED) && 
 compiled: wheel
 	@$(call compiled_into,$(BIN)/python)
 
-# Whatever encodes and decodes, and all short tests; of the long ones, which make test runs all, a sample of each file.
+# All short tests and everything that encodes or decodes, and a sample of the slow tests in each file. make test runs them all on
+# the sources.
 test-compiled: export MAGNETAR_SLOW_SHARE ?= 30
 test-compiled: export MAGNETAR_EXAMPLES_SHARE ?= 40
 test-compiled: export MAGNETAR_SLOW_SEED := $(or $(MAGNETAR_SLOW_SEED),$(CHANCE))
@@ -281,8 +279,7 @@ test-compiled: compiled
 	$(COMPILED)/bin/python -m pytest $(PARALLEL) -m "not crash and not pulsar and not spark and not connectors and not clients and not pauses" \
 	  tests/wire tests/client tests/instance $(ARGS)
 
-# What a new user runs first, with this Python, a home directory that has only pip's settings, and a fresh copy of the
-# repository.
+# The first commands of a new user, with a fresh copy of the repository and a home directory with nothing but pip's settings.
 test-install: PYTHON = /usr/bin/python3
 test-install:
 	PYTHON=$(PYTHON) .ci/test-install
@@ -293,12 +290,13 @@ generate: $(DEV_STAMP)
 clean:
 	rm -rf $(VENV) .demo .compiled .compiled-spark build dist magnetar.egg-info .types .mypy_cache .ruff_cache .hypothesis .pytest_cache
 
-# mypy takes the package's name from a folder of that name; a checkout may have any.
+# mypy derives the package name from the folder name, but a checkout may have any name: hence a link.
 $(TYPES):
 	@mkdir -p .types && ln -sfn .. $(TYPES)
 
-# An editable installation registers a finder, which no type checker runs: mypy and pyright look for folders on the path.
-# So the link's folder is put there, too. Its second line has Python itself ask the finder first, for the files' own paths.
+# An editable installation registers an import finder, which type checkers do not run: mypy and pyright search the path. So the
+# folder with the link is added to the path. The second line makes Python itself use the finder first, so that modules have
+# their real paths.
 define TYPES_PTH
 $(CURDIR)/.types
 import sys; sys.meta_path.sort(key=lambda finder: getattr(finder, "__name__", "") != "_EditableFinder")
@@ -323,7 +321,7 @@ $(SPARK_STAMP): $(DEV_STAMP)
 	@$(BIN)/python -m pip install --editable '.[dev,spark]' $(call or_fail,installing the extra spark into $(VENV))
 	@touch $@
 
-# The lines of constraints.txt, but for those that the version has of its own.
+# The version's constraints override those in constraints.txt.
 $(VENV)/spark-%/installed: constraints-spark-%.txt constraints.txt pyproject.toml | $(TYPES) tools
 	@echo "installing Spark $* and the tools into $(VENV)/spark-$* …"
 	@$(PYTHON) -m venv $(VENV)/spark-$*
@@ -360,7 +358,7 @@ $(BIN)/python: | tools
 	@echo "making the virtual environment $(VENV) with $$($(PYTHON) --version) …"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); $(call failed,$(PYTHON) -m venv $(VENV),venv); }
 
-# What the machine must have. Each missing thing is named with the Debian package that brings it.
+# Required programs. An error names the Debian package of a missing one.
 tools:
 	@$(call need,git --version,git,git)
 	@$(call need,$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))',Python 3.11 or newer as $(PYTHON),python3)
@@ -369,7 +367,7 @@ tools:
 comma := ,
 need = $(1) >/dev/null 2>&1 || { echo "make: $(2) is missing; on Debian: apt-get install $(3)" >&2; exit 1; }
 failed = { echo "make: $(1) failed: the lines above say why. Remedy: $(remedy_$(2))" >&2; exit 1; }
-# What pip says is shown if it fails, and only then: its --quiet would hide which requirements are in conflict.
+# Print pip's output only if it fails. With --quiet pip would not print which requirements conflict.
 PIP_LOG = $(VENV)/pip.log
 or_fail = >$(PIP_LOG) 2>&1 || { tail -n 40 $(PIP_LOG) >&2; $(call failed,$(1),pip); }
 remedy_pip := check the connection to the package index, then try again; make clean starts afresh
