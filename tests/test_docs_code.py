@@ -94,13 +94,6 @@ def test_commands_that_run_leave_the_machine_alone(block: Block) -> None:
 
 NOT_RUN = {
     "CONTRIBUTING.md": ["checks and tests the repository"],
-    "README.md": ["clones this repository and builds it"],
-    "docs/cli.md": [
-        "needs zsh and fish",
-        "names a host, a token and a certificate; docs/security.md has such commands on a server of its own",
-        *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
-    ],
-    "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
     "docs/development/benchmarks.md": [
         "takes hours, and needs a quiet machine",
         "synopsis of a program that you provide",
@@ -112,6 +105,13 @@ NOT_RUN = {
     "docs/development/pulsar-tests.md": ["needs an Apache Pulsar", "synopsis of a program that you provide"],
     "docs/development/soak-tests.md": ["takes hours"],
     "docs/development/tests.md": ["runs the test suite"],
+    "README.md": ["clones this repository and builds it"],
+    "docs/cli.md": [
+        "needs zsh and fish",
+        "names a host, a token and a certificate; docs/security.md has such commands on a server of its own",
+        *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
+    ],
+    "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
     "docs/spark.md": [
