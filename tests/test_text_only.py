@@ -83,6 +83,17 @@ def test_other_changes_are_reported_by_path(checkout: Path, capsys: pytest.Captu
     ]
 
 
+def test_newer_commits_of_the_base_branch_are_ignored(checkout: Path) -> None:
+    git(checkout, "branch", "base")
+    (checkout / "a.py").write_text("# second\n")
+    commit(checkout)
+    git(checkout, "checkout", "--quiet", "base")
+    (checkout / "b.py").write_text("second = 2\n")
+    commit(checkout)
+    git(checkout, "checkout", "--quiet", "-")
+    assert with_other_changes(checkout, "base") == []
+
+
 def test_comparing_two_commits_ignores_the_working_tree(checkout: Path) -> None:
     (checkout / "a.py").write_text("# second\n")
     commit(checkout)

@@ -3,9 +3,10 @@
     python -m tests.support.text_only BASE [HEAD] [--strings]
 
 Compares the syntax trees of all Python files that changed between commit BASE and commit HEAD, or the working tree if
-HEAD is omitted. With `--strings`, string literals may differ as well: error messages, log lines, help texts. The values
-in an f-string may then be reordered and reformatted, but not replaced. The check cannot distinguish a message from a
-dictionary key, so read the diff. Any other file that changed, including one that was added or deleted, fails the check.
+HEAD is omitted. If BASE is a branch that has advanced, its newer commits are ignored. With `--strings`, string
+literals may differ as well: error messages, log lines, help texts. The values in an f-string may then be reordered and
+reformatted, but not replaced. The check cannot distinguish a message from a dictionary key, so read the diff. Any other
+file that changed, including one that was added or deleted, fails the check.
 
 Comments that configure tools, such as `noqa` and `type: ignore`, are not compared: ruff and mypy check them.
 """
@@ -69,8 +70,9 @@ def with_other_changes(root: Path, base: str, head: str | None = None, *, string
         strings: whether to treat string literals as text.
 
     Raises:
-        subprocess.CalledProcessError: one of the commits does not exist.
+        subprocess.CalledProcessError: one of the commits does not exist, or they have no common ancestor.
     """
+    base = _git(root, "merge-base", base, head or "HEAD").strip()
     ends = [base, head] if head else [base]
     status = _git(root, "diff", "--name-status", "--no-renames", "-z", *ends).split("\0")
     others: list[str] = []
