@@ -102,7 +102,7 @@ def users_code() -> Iterator[tuple[str, str]]:
     """Every example, and every block of Python in the documentation, with its name."""
     for example in sorted(ROOT.glob("examples/**/*.py")):
         yield str(example.relative_to(ROOT)), example.read_text()
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))):
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
         for number, block in enumerate(
             re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
         ):
