@@ -114,6 +114,7 @@ NOT_RUN = {
     "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
+    "docs/reference/spark-versions.md": ["installs from the package index"],
     "docs/spark.md": [
         "installs from the package index",
         *2 * ["needs the extra spark; tests/spark runs such programs"],

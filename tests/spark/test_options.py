@@ -175,13 +175,13 @@ def test_headers_cannot_be_left_out_and_named() -> None:
 
 
 def test_the_documentation_lists_every_option() -> None:
-    page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
+    page = (Path(magnetar.__file__).parent / "docs" / "reference" / "spark.md").read_text()
     of_both = "## Credentials and TLS", SECURITY_OPTIONS
-    for heading, names in (("## Options of a read", READ_OPTIONS), ("## Options of a write", WRITE_OPTIONS), of_both):
+    for heading, names in (("## Read options", READ_OPTIONS), ("## Write options", WRITE_OPTIONS), of_both):
         section = page.split(heading)[1].split("\n## ")[0]
         own = [name for name in names if name not in SECURITY_OPTIONS or names is SECURITY_OPTIONS]
         assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == own
-    sink = page.split("## Streams to topics")[1].split("\n## ")[0]
+    sink = page.split("## Stream write options")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([^`]+)` \|", sink, re.MULTILINE)) == {*STREAM_ONLY_WRITE_OPTIONS, "effectivelyOnce"}
-    columns = page.split("## Read and write")[1].split("\n## ")[0]
+    columns = page.split("## Columns")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", columns, re.MULTILINE)) == COLUMNS

@@ -124,6 +124,6 @@ def test_limits_are_refused_where_pyspark_has_none(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_documentation_lists_every_option_of_streams() -> None:
-    page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
-    section = page.split("## Streams")[1].split("\n## ")[0]
+    page = (Path(magnetar.__file__).parent / "docs" / "reference" / "spark.md").read_text()
+    section = page.split("## Stream options")[1].split("\n## ")[0]
     assert tuple(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)) == STREAM_ONLY_OPTIONS
