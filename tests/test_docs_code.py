@@ -112,6 +112,11 @@ NOT_RUN = {
         *5 * ["synopsis; tests/test_docs.py looks for each command and flag"],
     ],
     "docs/cluster.md": ["needs an Apache Pulsar; make test-pulsar runs workers on one"],
+    "docs/get-started/spark.md": [
+        "installs from the package index",
+        *4 * ["needs the extra spark; tests/spark runs such programs"],
+    ],
+    "docs/how-to/spark-read.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
     "docs/reference/spark-versions.md": ["installs from the package index"],
