@@ -116,6 +116,10 @@ NOT_RUN = {
         "installs from the package index",
         *4 * ["needs the extra spark; tests/spark runs such programs"],
     ],
+    "docs/how-to/spark-delta-iceberg.md": [
+        "needs jars of Delta; make test-spark-versions writes such tables",
+        "installs from the package index",
+    ],
     "docs/how-to/spark-read.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],

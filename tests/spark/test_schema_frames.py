@@ -169,8 +169,8 @@ def produce(service_url: str, topic: str, schema: Any, payload: bytes) -> None:
 
 
 def test_the_example_of_the_documentation_runs(spark: SparkSession, cluster: Broker, client: pulsar.Client) -> None:
-    page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
-    code = page.split("## Columns of a topic's schema")[1].split("```python\n")[1].split("```")[0]
+    page = (Path(magnetar.__file__).parent / "docs" / "how-to" / "spark-schema.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
     purchases, large = own_name("purchases"), own_name("large")
     for name in (purchases, large):
         client.subscribe(name, "keep", initial_position=pulsar.InitialPosition.Earliest).close()

@@ -156,9 +156,8 @@ def test_errors_of_streams_reach_the_user(begin: Open, cluster: Broker, topic: s
 def test_the_example_of_the_documentation_runs(
     spark: SparkSession, cluster: Broker, topic: str, tmp_path: Path
 ) -> None:
-    page = (Path(magnetar.__file__).parent / "docs" / "spark.md").read_text()
-    section = page.split("## Streams")[1]
-    code = section.split("```python\n")[1].split("```")[0]
+    page = (Path(magnetar.__file__).parent / "docs" / "how-to" / "spark-stream.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
     code = code.replace("pulsar://127.0.0.1:6650", cluster.service_url).replace('"orders"', repr(topic))
     fill(cluster.service_url, topic, [numbered(10)])
     names: dict[str, Any] = {}
