@@ -116,6 +116,8 @@ NOT_RUN = {
         "installs from the package index",
         *4 * ["needs the extra spark; tests/spark runs such programs"],
     ],
+    "docs/how-to/spark-cluster.md": ["needs several machines; examples/spark/cluster.py starts all on one"],
+    "docs/how-to/spark-credentials.md": ["needs a broker with TLS and tokens"],
     "docs/how-to/spark-delta-iceberg.md": [
         "needs jars of Delta; make test-spark-versions writes such tables",
         "installs from the package index",
