@@ -43,7 +43,7 @@ CLUSTER_SETTINGS = {
 """What differs beside where executors are processes of their own."""
 NO_CONNECT = (
     "functions need a driver of their own, which cancels their tasks and looks into their plans; set sparkMaster to the"
-    " master of that cluster (docs/spark.md)"
+    " master of that cluster (docs/how-to/spark-cluster.md)"
 )
 """Why ``sparkRemote`` is refused, and what to do."""
 _TOO_LATE = "the JVM of the driver is started before settings are read; remove it"

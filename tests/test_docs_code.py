@@ -132,15 +132,6 @@ NOT_RUN = {
     "docs/operations.md": ["listens on all addresses"],
     "docs/reference/spark-functions.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/reference/spark-versions.md": ["installs from the package index"],
-    "docs/spark.md": [
-        "installs from the package index",
-        *2 * ["needs the extra spark; tests/spark runs such programs"],
-        "needs a broker with TLS and tokens",
-        *2 * ["needs the extra spark; tests/spark runs such programs"],
-        "installs from the package index",
-        "needs jars of Delta; make test-spark-versions writes such tables",
-        "needs several machines; examples/spark/cluster.py starts all on one",
-    ],
     "docs/tracing.md": ["installs from the package index"],
     "examples/pipelines/kafka_to_kafka/README.md": [
         *3 * ["needs a Kafka broker; make test-connectors runs this pipeline on one"]
