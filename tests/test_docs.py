@@ -20,7 +20,9 @@ from tests.support import settings_tables
 ROOT = Path(magnetar.__file__).parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^( *)```.*?^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^]]*\]\(([^)#]+)[^)]*\)")
+ANCHOR = re.compile(r"\[[^]]*\]\(([^)#\s]*)#([^)\s]+)\)")
 PLACEHOLDERS = {"GROUP", "COMMAND"}
 
 
@@ -72,12 +74,29 @@ def test_command_of_the_documentation_exists(line: str, words: list[str]) -> Non
             assert name in known, f"{line}: no flag {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [
         target
         for target in LINK.findall(page.read_text())
         if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not missing
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ +(.+?) *$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    texts = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w -]", "", text).replace(" ", "-") for text in texts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_anchors_of_links_are_headings(page: Path) -> None:
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in ANCHOR.findall(FENCED.sub("", page.read_text()))
+        if "://" not in target and anchor not in anchors_of(page.parent / target if target else page)
     ]
     assert not missing
 

@@ -128,6 +128,7 @@ NOT_RUN = {
     "docs/how-to/spark-read.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/how-to/spark-requirements.md": ["needs the extra spark; tests/spark runs such programs"],
     "docs/how-to/spark-scheduled-runs.md": ["needs the extra spark; tests/spark runs such programs"],
+    "docs/get-started/first-function.md": ["clones this repository and installs it"],
     "docs/isolation.md": ["needs root, and adds a system user"],
     "docs/operations.md": ["listens on all addresses"],
     "docs/reference/spark-functions.md": ["needs the extra spark; tests/spark runs such programs"],

@@ -106,7 +106,7 @@ def users_code() -> Iterator[tuple[str, str]]:
         for number, block in enumerate(
             re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
         ):
-            yield f"{page.name}, block {number}", block
+            yield f"{page.relative_to(ROOT)}, block {number}", block
 
 
 def used_names(source: str) -> Iterator[str]:
