@@ -464,7 +464,7 @@ def test_generators_batches_and_decorators_are_looked_through(coded: Coded) -> N
 
 
 def test_function_of_the_documentation(coded: Coded) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "functions.md").read_text()
-    block = page.split("## Types\n")[1].split("```python\n")[1].split("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "schemas.md").read_text()
+    block = page.split("## Annotate the function\n")[1].split("```python\n")[1].split("```")[0]
     outputs = coded.call(f"{block}\nf = summary\n", b'{"id": 1, "items": ["a", "b"]}', b"[]")
     assert outputs[0] == [b'{"id":1,"count":2}', None]
