@@ -6,7 +6,7 @@ becomes the `FunctionDetails` that the metadata topic keeps (`conversion`), and 
 this version cannot honour is refused by name: nothing is taken and ignored.
 
 A new field is a row here and the place that uses it; flags, reading, record, JSON, updates and the table in
-``docs/functions.md`` follow from the row.
+``docs/reference/function-config.md`` follow from the row.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from magnetar.wire import functions_pb2 as records
 
 from tests.config.test_rules import registered
 
-DOCS = Path(magnetar.__file__).parent / "docs" / "functions.md"
+DOCS = Path(magnetar.__file__).parent / "docs" / "reference" / "function-config.md"
 
 WITHOUT_FLAG = {
     "tenant": "a flag of all commands that name a function",
@@ -182,9 +182,9 @@ def table() -> str:
 
 
 def test_table_of_the_documentation_is_that_of_the_code() -> None:
-    section = DOCS.read_text().split("### Settings\n")[1].split("\n## ")[0]
+    section = DOCS.read_text().split("## Fields\n")[1].split("\n## ")[0]
     expected = table()
-    assert expected in section, f"put this into docs/functions.md:\n{expected}"
+    assert expected in section, f"put this into docs/reference/function-config.md:\n{expected}"
 
 
 def test_record_of_another_system_is_shown_with_all_that_pulsar_shows() -> None:

@@ -1,4 +1,6 @@
-"""What user code does in a thread of the worker: contained where it can be, and told; `docs/functions.md` has the rest.
+"""Faults of user code in a thread of the worker are contained where possible, and reported.
+
+`docs/reference/function-runtimes.md` lists those that are not.
 
 Exits, crashes and memory are the worker's; that its instances move then is the matter of the tests that kill workers.
 """
