@@ -88,7 +88,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(r"functionInstanceMaxResources", _any,
             "there is no maximum for the resources that a function may ask for: remove the line"),
     Promise(r"secretsProviderConfiguratorClassName", _any,
-            "Java classes cannot be loaded: set secretsProviderClassName (docs/functions.md)"),
+            "Java classes cannot be loaded: set secretsProviderClassName (docs/how-to/secrets.md)"),
 )  # fmt: skip
 
 
