@@ -1,12 +1,13 @@
-"""The catalogue: one file that says which logs, ledgers and cursors there are, and where in the journal to go on from.
+"""The catalogue: one file that lists the logs, ledgers and cursors, and the journal position where replay starts.
 
-It is written anew by each checkpoint and put in place by a rename, so there is always one whole catalogue. The first
-line names the format of the whole directory and holds length and checksum of the rest; then one JSON object a line:
-the journal's place, its key and the id counters first, then each log. `migration.py` has the formats there were.
+Each checkpoint rewrites it and installs it with a rename, so there is always one complete catalogue. The first line
+names the format of the whole directory and holds the length and checksum of the rest. Then follows one JSON object per
+line: first the journal position, its key and the id counters, then each log. `migration.py` describes the earlier
+formats.
 
-Design: lines are captured on the loop lane and encoded in the background. A log that changed says so once, until the
-next capture; a log that did not costs a capture nothing. What was captured stays until it is captured anew, so each
-checkpoint has all lines, and a failed one needs no second look.
+Design: lines are captured on the loop lane and encoded in the background. A log reports its first change after a
+capture; a log that did not change costs a capture nothing. Captured lines are kept until the log is captured again, so
+each checkpoint has all lines and a failed checkpoint needs no extra work.
 """
 
 from __future__ import annotations
@@ -143,10 +144,10 @@ def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[byte
 
 
 def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
-    """Return the catalogue, or None if there is none.
+    """Return the catalogue, or None if the file does not exist.
 
     Raises:
-        DamagedFile: it is not as it was written.
+        DamagedFile: the content does not match its checksum or format.
         NewerFormat: later software wrote it.
     """
     path = f"{directory}/catalogue"
@@ -197,7 +198,7 @@ class CatalogueLines:
         self.changed.discard(log)
 
     def forget(self, log: LogPort) -> None:
-        """Say nothing more of a log, of which somebody else does."""
+        """Drop the lines of a log that is now recorded elsewhere."""
         self._lines.pop(log.id, None)
         for ledger_id in log.ledgers_by_id:
             self.open_ledgers.pop(ledger_id, None)

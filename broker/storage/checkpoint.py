@@ -177,7 +177,7 @@ class Checkpoint:
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         if core.has_died:
-            return  # everybody has been told
+            return  # callbacks have already been called.
         self._is_running = False
         for ledger, _ in plan.ledgers:
             if ledger.is_dropped:
@@ -185,7 +185,7 @@ class Checkpoint:
             if plan.failure is None:
                 size = core.memory.note_moved(ledger)
                 if size >= _MANY_BYTES and ledger.log.consumed >= ledger.position(ledger.moved - 1):
-                    # All consumers have had all of it, out of memory: nobody is likely to read the file.
+                    # All consumers have read all of it from memory, so the file is unlikely to be read.
                     core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
             else:
                 core.memory.put_back(ledger)
@@ -226,7 +226,7 @@ class Checkpoint:
         for path in core.journal.release(end.sequence):
             core.lanes.in_background(partial(self._remove, path))
         core.memory.shrink()
-        # The journal may have failed anew while this checkpoint was written; then only the next one heals it.
+        # The journal may have failed again while this checkpoint was written; then only the next one heals it.
         if not core.has_journal_failed:
             core.accept()
 

@@ -1,12 +1,12 @@
-"""The compacted view of a log: what compaction kept of the entries up to a horizon, at their own positions.
+"""The compacted view of a log: the entries up to a horizon that compaction kept, at their original positions.
 
-Design: a view is a hidden log of its own, so journal, checkpoints and reading treat it as any other. Each of its
-entries is the position in the topic and then the payload. It is written entry by entry and belongs to nobody until one
-record says that the topic's view is this log now, up to that horizon; the record moves the compaction cursor, too. A
-crash before the record leaves a hidden log that nobody refers to, which recovery drops; after it, the old view is the
-one that nobody refers to. So there is always one whole view.
+Design: a view is a hidden log, so the journal, checkpoints and reads treat it like any other. Each of its entries is
+the position in the topic followed by the payload. It is written entry by entry and is unreferenced until one record
+makes it the topic's view up to that horizon; the same record moves the compaction cursor. A crash before the record
+leaves an unreferenced hidden log, which recovery drops; after it, the old view is the unreferenced one. So there is
+always exactly one complete view.
 
-Positions ascend in a view, so reading finds its start by bisection.
+Positions ascend in a view, so a read finds its start by bisection.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CompactedView:
         return next(iter(self.log.ledgers_by_id), -1)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, with their positions in the topic; none if there is none.
+        """Return entries from ``start`` on, with their positions in the topic; empty if the view has none.
 
         Cancellation: safe.
 
@@ -133,7 +133,7 @@ class CompactedReading:
         while (view := self._log.view) is not None and start <= view.horizon:
             entries = await view.load(start, max_entries, max_bytes)
             if view is not self._log.view:
-                continue  # compacted anew meanwhile, and this view may have been dropped under the read
+                continue  # compacted again meanwhile: this view may have been dropped during the read
             if entries:
                 return entries
             self._ended = view, start
@@ -157,7 +157,7 @@ def _opened(entry: StoredEntry) -> StoredEntry:
 
 
 def begin_view(log: TopicLog) -> TopicLog:
-    """Return a new hidden log for a view of ``log``; until `switch_view` nobody refers to it."""
+    """Return a new hidden log for a view of ``log``; it stays unreferenced until `switch_view`."""
     core = log.core
     id_ = core.ids.new_object()
     hidden = type(log)(core, id_, f"{HIDDEN}{log.id}:{id_}")
@@ -179,7 +179,7 @@ def switch_view(log: TopicLog, view: CompactedView, done: Done) -> None:
 
 
 def drop_hidden(hidden: TopicLog, done: Done) -> None:
-    """Delete a hidden log that nobody refers to (any more)."""
+    """Delete an unreferenced hidden log."""
     core = hidden.core
     if core.refuses(done):
         return  # it stays one of the stale ones

@@ -12,28 +12,28 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
-    """How the storage shares out disk and memory.
+    """Disk and memory limits of the storage.
 
     Attributes:
-        journal_file_bytes: length of one journal file. Files are recycled once a checkpoint has released them.
-        group_bytes: a group takes no further record once it holds this much; bounds the time of one write.
-        queue_bytes: records waiting for the journal beyond this make the storage congested: the caller should stop
+        journal_file_bytes: size of one journal file. Files are recycled once a checkpoint has released them.
+        group_bytes: a group of this size accepts no further record; bounds the time of one write.
+        queue_bytes: above this many bytes of queued records the storage is congested, and the caller should stop
             reading from its producers. At four times as much, appends are refused.
         checkpoint_bytes: journal bytes after which entries move to their ledgers and journal files are released.
-        checkpoint_interval_s: the same after this time, if anything changed; bounds what a start has to replay.
-        unmoved_bytes: entries not yet in ledger files, which memory must hold; beyond this the storage is congested,
-            and at half of it a checkpoint begins. As in the caches, what an entry takes beside its payload counts.
+        checkpoint_interval_s: the same after this time, if anything changed; bounds the replay at startup.
+        unmoved_bytes: entries not yet in ledger files, which must stay in memory. Above this the storage is congested;
+            at half of it a checkpoint begins. As in the caches, the overhead per entry counts.
         tail_cache_bytes: newest entries of all logs kept in memory for consumers that keep up.
-        read_cache_bytes: entries read ahead from disk for consumers that catch up, all logs together.
-        partial_ack_bytes: what is kept of batches that are acknowledged in part, all subscriptions together.
-        max_ledger_entries: a ledger with as many entries is closed and the log goes on in a new one.
+        read_cache_bytes: entries read ahead from disk for consumers that catch up, for all logs together.
+        partial_ack_bytes: ack sets of partly acknowledged batches, for all subscriptions together.
+        max_ledger_entries: a ledger with this many entries is closed and the log continues in a new one.
         max_ledger_bytes: the same by size.
         max_ledger_age_s: the same by age, so that retention can drop old data of slow logs.
-        lazy_flush_s: how long a change that nobody waits for (an acknowledgement without receipt) may stay unwritten.
-        retry_s: after an I/O error, time between attempts to get going again.
-        sync_delay_s: added to each sync; for benchmarks and tests of slow disks only.
-        salvage: take up, under generated names, logs of which the journal has records but no creation; without it a
-            start that finds such is refused.
+        lazy_flush_s: how long a change without a waiter (an acknowledgement without receipt) may stay unwritten.
+        retry_s: time between recovery attempts after an I/O error.
+        sync_delay_s: delay added to each sync; only for benchmarks and tests of slow disks.
+        salvage: adopt, under generated names, logs that have journal records but no creation record; otherwise a
+            startup that finds such logs is refused.
     """
 
     journal_file_bytes: int = 32 * MIB

@@ -1,9 +1,9 @@
-"""What all logs of a storage share: the journal with its reports, caches, counters, and whether the disk works.
+"""The state that all logs of a storage share: journal and its reports, caches, counters, and whether the disk works.
 
-Design: all of this belongs to the loop lane. A report of the journal confirms a whole group in one go. When the
-journal fails, everything pending is taken back and told so, changes are refused, and a checkpoint is tried until one
-succeeds: it starts behind the failure and holds everything confirmed, so nothing depends on the damaged group any more
-(see `journal.py`).
+Design: all of this belongs to the loop lane. A journal report confirms a whole group at once. When the journal fails,
+everything pending is rolled back and its waiters get the error, changes are refused, and checkpoints are retried until
+one succeeds: it starts after the failure and holds everything confirmed, so nothing depends on the damaged group any
+more (see `journal.py`).
 """
 
 from __future__ import annotations
@@ -102,9 +102,10 @@ class StorageCore:
         return True
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records, or only a wait for those before; ``done`` is told when all is on the disk, or why not.
+        """Queue records, or only a wait for earlier ones; ``done`` gets the result once all of it is on disk or has
+        failed.
 
-        While changes are refused, what memory has changed already (acknowledgements) is left to the next checkpoint.
+        While changes are refused, changes already made in memory (acknowledgements) are left to the next checkpoint.
         """
         if self.failure is not None:
             if parts:
@@ -183,7 +184,7 @@ class StorageCore:
         self.on_death(failure)
 
     def _take_back(self, batches: Sequence[Batch], failure: StorageError) -> None:
-        # All logs before the first callback: whoever is told of a failure finds no pending entry anywhere.
+        # Roll back all logs before the first callback, so that a callback sees no pending entry anywhere.
         for log in {w[0].log for b in batches for w in b.waiters if type(w) is tuple}:
             self.memory.drop_pending(log)
         for waiter in (waiter for batch in batches for waiter in batch.waiters):
@@ -245,7 +246,7 @@ class StorageCore:
         return congested
 
     def check_drained(self) -> None:
-        """Call `on_drained` if the storage was congested and is no more, with half of the queue's room to spare."""
+        """Call `on_drained` if the storage was congested and has recovered, with at least half of the queue free."""
         if (
             self._was_congested
             and self.journal.queued_bytes <= self.config.queue_bytes // 2
@@ -333,7 +334,7 @@ def _confirmed_payloads(ledger: Ledger) -> list[bytes]:
 
 
 def tell(callback: Callable[..., object], *arguments: object) -> None:
-    """Call what somebody gave us; its failure is logged, and everybody else is told all the same."""
+    """Call a caller's callback; an exception is logged, so that the remaining callbacks still run."""
     try:
         callback(*arguments)
     except Exception:

@@ -1,9 +1,8 @@
-"""The logs of a storage by name: objects of those that are used, the lines of the catalogue of the others.
+"""The logs of a storage by name: loaded logs are objects, unloaded ones only their catalogue lines.
 
-Design: a directory may hold far more logs than anybody uses. A log at rest is its line in the catalogue and nothing
-else, which takes a tenth of the memory; it becomes an object again when somebody asks for it. Whoever still has the
-object of a log that was laid to rest is given no trouble: of one name there is never a second object as long as the
-first one lives, and a change to it makes it one of the used logs again.
+Design: a directory may hold far more logs than are in use. An unloaded log is only its line in the catalogue, which
+takes a tenth of the memory; it becomes an object again on the next access. Holding on to the object of an unloaded log
+is safe: there is never a second object of one name while the first one lives, and a change to it loads it again.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Logs:
         return name in self._at_rest
 
     def get(self, name: str) -> TopicLog | None:
-        """Return the log of that name, which is one of the used ones from now on; None if there is none."""
+        """Return the log of that name, which counts as loaded from now on, or None."""
         log = self.used.get(name)
         if log is not None or name not in self._at_rest:
             return log
@@ -70,14 +69,14 @@ class Logs:
         self.used[log.name] = log
 
     def pop(self, name: str) -> TopicLog | None:
-        """Take out and return the log of that name; None if there is none."""
+        """Remove and return the log of that name, or None."""
         log = self.get(name)
         if log is not None:
             del self.used[name]
         return log
 
     def add_line(self, name: str, line: bytes) -> None:
-        """Take a log at rest that nobody has used yet."""
+        """Add an unloaded log that has not been used yet."""
         self._at_rest[name] = line
 
     def lay_to_rest(self, log: TopicLog, line: bytes) -> None:

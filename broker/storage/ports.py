@@ -52,7 +52,7 @@ class ChangesPort(Protocol):
         """Return whether changes are refused now, after telling ``done`` so."""
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records; ``done`` is told when all is on the disk, or why not."""
+        """Queue records; ``done`` gets the result once all of them are on disk or have failed."""
 
     async def wait(self, start: Callable[[Done], None]) -> None:
         """Call ``start`` with a callback and wait until that is called."""

@@ -64,22 +64,22 @@ class Storage:
         rng: random.Random | None = None,
         monotonic: Clock = time.monotonic,
     ) -> Storage:
-        """Lock the directory, making it if need be, and recover what it holds. Blocks.
+        """Lock the directory, create it if needed, and recover its content. Blocks.
 
         Args:
             directory: the data directory of the storage.
             config: limits.
-            disk: where the directory is; the machine's own if None.
-            clock: wall time in seconds, for what is stored.
-            rng: draws the journal's key and the ids of its files; the system's source of random bytes if None.
-            monotonic: seconds that nobody sets, for intervals.
+            disk: the disk of the directory; the local disk if None.
+            clock: wall time in seconds, for stored timestamps.
+            rng: generates the journal key and file ids; `random.SystemRandom` if None.
+            monotonic: monotonic clock in seconds, for intervals.
 
         Raises:
             DataDirectoryInUse: another process holds the lock.
-            DamagedFile: something that was synced is not there any more; names file and offset.
+            DamagedFile: synced data is missing or damaged; names file and offset.
             NewerFormat: later software wrote the directory.
-            UnknownLogs: records of logs that were never created nor deleted; see `StorageConfig.salvage`.
-            DiskFailure: the disk refused; names file, errno and remedy.
+            UnknownLogs: records of logs that were neither created nor deleted; see `StorageConfig.salvage`.
+            DiskFailure: a disk operation failed; names file, errno and remedy.
         """
         config = config or StorageConfig()
         disk = disk or LocalDisk(config.sync_delay_s)
@@ -102,11 +102,11 @@ class Storage:
     # Running.
 
     def attach(self, loop: asyncio.AbstractEventLoop, make_lanes: Callable[[Task, Task], Lanes] | None = None) -> None:
-        """Start the threads; results come on ``loop`` from now on, one call for each group of the journal.
+        """Start the threads; from now on results are delivered on ``loop``, one call per journal group.
 
         Args:
-            loop: of whoever uses the storage.
-            make_lanes: makes what stands in for the threads, of their `hand_over` and `write_turn`; see `ThreadLanes`.
+            loop: the event loop of the caller.
+            make_lanes: makes a replacement for the threads from `hand_over` and `write_turn`; see `ThreadLanes`.
         """
         journal = self._core.journal
         if make_lanes is None:
@@ -207,10 +207,10 @@ class Storage:
         return list(self._core.logs.used)
 
     def lay_to_rest(self, names: Iterable[str]) -> int:
-        """Keep of logs no more than the catalogue says of them, until somebody asks for them; returns of how many.
+        """Unload logs, keeping only their catalogue lines until the next access; returns how many were unloaded.
 
-        Those stay as they are of which something is not on the disk yet, or that have a compacted view. Safe for logs
-        that somebody uses: they take more time the next time, and no more.
+        Logs with changes that are not on disk yet, or with a compacted view, stay loaded. Unloading a log in use is
+        safe: its next access only takes longer.
         """
         core = self._core
         logs = [log for name in names if (log := core.logs.used.get(name)) is not None and log.is_quiet]

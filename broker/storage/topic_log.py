@@ -1,10 +1,9 @@
-"""One topic's log: a list of ledgers, its cursors, and where everything stands.
+"""One topic's log: its ledgers, its cursors, and their positions.
 
-Design: the log's state belongs to the loop lane. `append` gives the entry its position at once, but nobody sees it
-before the journal has synced it. A ledger is begun by the first append that needs one, never in advance, so idle
-topics cost neither ids nor files; after a start or a failure of the disk the next append begins a new one, because
-what happened to positions that were given out but never confirmed is not known. All ledgers but the last take no more
-entries.
+Design: the log's state belongs to the loop lane. `append` assigns the entry's position at once, but the entry is
+invisible until the journal has synced it. A ledger is begun by the first append that needs one, never in advance, so
+idle topics cost neither ids nor files; after a start or a disk failure the next append begins a new one, because the
+fate of positions that were assigned but never confirmed is unknown. Only the last ledger accepts entries.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ class TopicLog(LedgerList):
         return self.core.refuses(done)
 
     def _create(self) -> None:
-        """Queue the record that there is this log, unless that was done; if it fails, there is none."""
+        """Queue the log's creation record, unless that was done; if writing it fails, the log does not exist."""
         if self.is_created:
             return
         record = encode_change({"do": "create_log", "log": self.id, "name": self.name})
@@ -294,10 +293,10 @@ class TopicLog(LedgerList):
         return ledger, lambda: file.read(entry_id, end, max_entries, limit)
 
     async def position_before_time(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position right before the first entry behind ``after`` published at ``time_ms`` or later.
+        """Return the position right before the first entry after ``after`` published at ``time_ms`` or later.
 
-        Publish times are the producers', in any order: an entry whose producer's clock is behind does not make those
-        before it old. If there is no such entry, that is the last position.
+        Publish times come from the producers, in any order: an entry whose producer's clock is behind does not make
+        those before it old. Without such an entry, the last position is returned.
 
         Cancellation: safe.
         """
@@ -396,18 +395,18 @@ class TopicLog(LedgerList):
         *,
         is_internal: bool = False,
     ) -> Cursor:
-        """Return the durable cursor of that name, making it if there is none.
+        """Return the durable cursor of that name, creating it if needed.
 
         Args:
             name: the subscription's name.
             initial: mark-delete position of a new cursor.
             properties: of a new cursor.
-            done: told when the cursor is durable; for an existing one, too. If told an error, there is no new cursor.
-            is_internal: it is the broker's own, and may have a name that is reserved.
+            done: called when the cursor is durable, also for an existing one. After an error, no cursor was created.
+            is_internal: the cursor is the broker's own, and may have a reserved name.
 
         Raises:
             NotAllowed: name or properties are not UTF-8 or too long, or the name is reserved; nothing changed.
-            StorageError: changes are refused, or the log was deleted, and there is no ``done`` to be told.
+            StorageError: changes are refused or the log was deleted, and ``done`` is None.
         """
         check_name("a subscription's name", name)
         if not is_internal:

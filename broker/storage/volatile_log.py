@@ -1,7 +1,7 @@
-"""The log of a topic that stores nothing: always empty, and known to nobody but its topic.
+"""The log of a topic that stores nothing: always empty, and known only to its topic.
 
-What reads a log finds no entry here and no cursor. What changes one is refused, so that no record of a log that does
-not exist ever gets into the journal.
+Reads find no entry and no cursor. Changes are refused, so that no record of a log that does not exist ever reaches the
+journal.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class VolatileLog(TopicLog):
         """Close nothing: there are no ledgers."""
 
     def has_changed(self) -> None:
-        """Tell nobody: there is nothing to write down."""
+        """Do nothing: there is no state to write down."""
 
     def touch(self) -> None:
-        """Tell nobody: there is no periodic work with it."""
+        """Do nothing: a volatile log needs no periodic work."""
 
     def open_cursor(
         self,

@@ -1,16 +1,15 @@
-"""Cursors: what a subscription has acknowledged, in memory, and of a durable one in journal and catalogue, too.
+"""Cursors: the acknowledgements of a subscription, in memory; for durable ones also in the journal and catalogue.
 
 Design: everything up to ``mark_delete`` is acknowledged. Above it, whole entries are bits in one bitmap per ledger, so
-holes cost at most a bit an entry and need no other bound; entries acknowledged in part keep their ack set, cut to the
-messages that there can be. Moving the mark passes over each bit once: constant time for each acknowledgement,
-whatever the order.
+holes cost at most one bit per entry and need no other bound; partly acknowledged entries keep their ack set, cut to the
+number of messages possible. Moving the mark passes over each bit once: constant time per acknowledgement, in any order.
 
-A position that the log never held changes nothing; one whose ledger was dropped since counts as acknowledged. So every
-number in a record of a durable cursor is one that a ledger has given out.
+A position that the log never held changes nothing; one whose ledger was dropped since counts as acknowledged. So a
+record of a durable cursor only contains numbers that a ledger has assigned.
 
 Each change of a durable cursor goes into the journal, its whole state into the catalogue. A record says what is
-acknowledged, never how the cursor looked before; doing it again changes nothing. Once there is no hole, the mark alone
-is the whole state and the shortest record. Where nobody waits for the receipt, it goes along with the next group.
+acknowledged, never the previous state, so it is idempotent. Without holes, the mark alone is the whole state and the
+shortest record. Without a waiter for the receipt, the record is written with the next group.
 """
 
 from __future__ import annotations
@@ -70,14 +69,13 @@ class MemoryCursor:
             log.watch(self)
 
     def acknowledge(self, acks: Iterable[Ack], done: Done | None = None) -> None:
-        """Acknowledge entries one by one, or parts of them.
+        """Acknowledge individual entries, or parts of them.
 
         Args:
-            acks: positions, each with the ack set of what is still wanted, or None for the whole entry. What is
-                acknowledged already, or was dropped with its ledger, is passed over.
-            done: told when the change is durable; as in Apache Pulsar, positions that never existed are no error. If
-                there is no memory for further ack sets, what is left out of the entries named is not acknowledged,
-                which is an error.
+            acks: positions, each with the ack set of the messages still wanted, or None for the whole entry. Entries
+                that are already acknowledged, or were dropped with their ledger, are skipped.
+            done: called when the change is durable; as in Apache Pulsar, positions that never existed are not an error.
+                If there is no memory for further ack sets, the affected entries stay unacknowledged, which is an error.
         """
         if self.log.core.partial_acks.is_full:
             acks, done = self._without_new_sets(acks, done)
@@ -89,9 +87,10 @@ class MemoryCursor:
     def acknowledge_up_to(
         self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
     ) -> None:
-        """Acknowledge everything up to ``position``; with an ack set, of that entry only what the set leaves out.
+        """Acknowledge everything up to ``position``; with an ack set, of that entry only the messages missing in the
+        set.
 
-        If the log never held that position nothing changes, which is no error either.
+        If the log never held that position nothing changes, which is not an error.
         """
         left = None
         if ack_set is not None and self.log.holds(position):
@@ -407,13 +406,13 @@ class Cursor(MemoryCursor):
         done: Done | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position`` and change numbers and properties, all or none of it.
+        """Acknowledge everything up to ``position`` and change numbers and properties, atomically.
 
         Args:
             position: new mark.
             numbers: those that are new or different.
-            forget: names of numbers that are not needed any more.
-            done: told when the change is durable.
+            forget: names of numbers to remove.
+            done: called when the change is durable.
             properties: replace those of the subscription; None leaves them as they are.
         """
         change = {"do": "note", "cursor": self.id, "mark": list(position), "numbers": dict(numbers)}

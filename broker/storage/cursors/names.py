@@ -1,4 +1,4 @@
-"""Which names and properties a cursor may have: asked before anything changes, by whoever makes or deletes one."""
+"""Validation of cursor names and properties, called before a cursor is created or deleted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def refuse_internal(name: str) -> None:
 
 
 def check_name(what: str, name: object) -> None:
-    """Raise if a name is no text, or too long.
+    """Raise if a name is not valid text, or too long.
 
     Raises:
-        NotAllowed: see above.
+        NotAllowed: the name is not UTF-8 or exceeds `MAX_NAME_BYTES`.
     """
     check_text(what, name)
     size = len(str(name).encode())
@@ -44,10 +44,10 @@ def check_name(what: str, name: object) -> None:
 
 
 def check_properties(what: str, properties: Mapping[str, str]) -> None:
-    """Raise if a name or a value of ``properties`` is no text.
+    """Raise if a name or a value of ``properties`` is not valid text.
 
     Raises:
-        NotAllowed: see above.
+        NotAllowed: a name or value is not UTF-8.
     """
     for name, value in properties.items():
         check_text(f"the name of {what}", name)
@@ -79,10 +79,10 @@ def check_size(
 
 
 def check_text(what: str, text: object) -> None:
-    """Raise unless ``text`` can be written as UTF-8; a string field of protobuf that is none comes as bytes.
+    """Raise unless ``text`` can be encoded as UTF-8; an invalid protobuf string field arrives as bytes.
 
     Raises:
-        NotAllowed: see above.
+        NotAllowed: the text is not UTF-8.
     """
     try:
         if isinstance(text, str):

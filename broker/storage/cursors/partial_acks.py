@@ -74,5 +74,5 @@ class PartialAcks:
 
 
 def size_of(words: int) -> int:
-    """Return what a set of so many words takes; nothing if there is none."""
+    """Return the memory that a set of so many words takes; 0 without words."""
     return SET_BYTES + words * WORD_BYTES if words else 0

@@ -61,10 +61,10 @@ class Disk(Protocol):
         """Take the name away."""
 
     def forget_cached(self, path: str) -> None:
-        """Have the system give back the memory in which it keeps the file's content, as far as that is on the disk.
+        """Release the system's page cache of the file, except pages that are not on disk yet.
 
-        For what nobody is likely to read: a write that needs pages which nobody has used for long takes 3 ms a MB where
-        the host of a virtual machine takes such memory back, and 0.3 ms where pages come free all the time.
+        For files that are unlikely to be read: a write that needs pages unused for a long time takes 3 ms per MB where
+        the host of a virtual machine reclaims such memory, and 0.3 ms where pages are freed continuously.
         """
 
     def list(self, directory: str) -> list[str]:

@@ -72,7 +72,7 @@ class UnknownLogs(StorageError):
 
 
 class Congested(StorageError):
-    """The queue before the journal is over its hard limit: the caller did not stop when told to."""
+    """The journal queue is over its hard limit: the caller did not stop when the storage was congested."""
 
 
 @contextmanager

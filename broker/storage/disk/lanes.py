@@ -55,9 +55,9 @@ class ThreadLanes:
 
     Args:
         loop: the event loop.
-        hand_over: gives the writer what it is to write; run on the loop.
+        hand_over: hands queued records to the writer; run on the loop.
         write_turn: writes everything that was handed over and returns; run on the writer thread.
-        died: called on the loop if a thread ends by an error that nobody foresaw.
+        died: called on the loop if a thread ends with an unexpected error.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ThreadLanes:
             thread.start()
 
     def on_loop(self, task: Task) -> None:
-        """See `Lanes`; dropped when the loop is closed, as nobody is left to hear it."""
+        """Run the task on the loop; dropped once the loop is closed."""
         call_in(self._loop, task)
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:

@@ -193,7 +193,7 @@ def encode_file_header(header: FileHeader) -> bytes:
 
 
 def decode_file_header(page: bytes) -> FileHeader | None:
-    """Return the header, or None if the page is no valid one."""
+    """Return the header, or None if the page does not hold a valid one."""
     layout = _FILE_HEADERS.get(page[: len(_FILE_MAGIC)])
     if layout is None or len(page) < _FILE_HEADER.size:
         return None
@@ -222,9 +222,9 @@ def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
 
 
 def decode_group(content: bytes, offset: int, end: int) -> Group | None:
-    """Return the group at ``offset`` that ends at ``end`` at the latest, or None if there is no valid one.
+    """Return the group at ``offset`` that ends at ``end`` at the latest, or None if there is no valid group.
 
-    The group is checked with the file id that it carries; the caller compares that and the nonce with the file's.
+    The group is checked with the file id that it carries; the caller compares the id and the nonce with the file's.
     """
     layout = _GROUP_HEADERS.get(content[offset : offset + len(_GROUP_MAGIC)])
     if layout is None or offset + layout.size > end:

@@ -43,7 +43,7 @@ _SPARE_FILES = 4  # kept for recycling beside those that a busy storage needs
 logger = logging.getLogger(__name__)
 
 EntryWaiter = tuple[LedgerPort, Position, EntryDone]
-"""The ledger and position of an entry, and who is told. A bare tuple because it is made for each entry."""
+"""The ledger and position of an entry, and its callback. A bare tuple because one is made for each entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,12 @@ class Journal:
     # The loop lane's side.
 
     def put(self, waiter: EntryWaiter | Done | None, *parts: bytes, is_urgent: bool = True) -> None:
-        """Queue ``parts`` as one record or several, to be reported to ``waiter`` once they are on the disk.
+        """Queue ``parts`` as one record or several, and report to ``waiter`` once they are on disk.
 
         Args:
-            waiter: whom to tell; None if nobody waits.
-            parts: encoded records; none makes a waiter that is told after all before it.
-            is_urgent: False leaves it to others to get the group going.
+            waiter: the callback; None without a waiter.
+            parts: encoded records; without any, the waiter is called after all earlier records.
+            is_urgent: False leaves it to later records to start the write.
         """
         batch = self._open
         if batch.bytes >= self._config.group_bytes:
@@ -230,7 +230,7 @@ class Journal:
             self._open = Batch()
 
     def mark_end(self, waiter: Done) -> Batch:
-        """Close the open batch; when ``waiter`` is told, the returned batch's ``end`` is the place right behind it."""
+        """Close the open batch; when ``waiter`` is called, the returned batch's ``end`` is the position right after it."""
         batch = self._open
         batch.waiters.append(waiter)
         batch.ends_group = True

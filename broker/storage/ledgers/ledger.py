@@ -47,9 +47,9 @@ class Ledger:
 
     Attributes:
         base: entries in all earlier ledgers of the log since its beginning.
-        appended: entries given out, pending ones included.
+        appended: entries appended, pending ones included.
         confirmed: entries that are synced.
-        closed_ms: when the broker closed it, by its clock; None while it is open, or until somebody knows.
+        closed_ms: when the broker closed it, by the broker's clock; None while it is open, or while unknown.
         moved: entries that the last checkpoint found in the ledger's file.
         unmoved: heads and payloads, alternating, of the entries from ``moved`` on that no checkpoint has taken up.
         moving: the same for those that the running checkpoint has taken up.

@@ -1,13 +1,13 @@
-"""One ledger on disk: blocks of entries, one after the other.
+"""One ledger on disk: a sequence of blocks of entries.
 
-Design: each time entries are moved, they are written behind the last block as new blocks, then synced. A block's head
-says which entries it holds, its length and the publish times inside, so an index (three numbers a block) is rebuilt by
-hopping from head to head, and only when somebody reads an old ledger. Which blocks count is said by the catalogue (a
-number of entries): what a move left behind that no checkpoint confirmed is written over by the next.
+Design: each time entries are moved, they are written after the last block as new blocks, then synced. A block header
+says which entries the block holds, its length and the publish times inside, so the index (three numbers per block) is
+rebuilt by hopping from header to header, and only when an old ledger is read. The catalogue says which blocks count (a
+number of entries): blocks of a move that no checkpoint confirmed are overwritten by the next move.
 
-Invariant: a block that was synced is never written over in the same run. A checkpoint that failed at the catalogue's
-rename may have put the catalogue in place all the same, and then that block is the only copy of its entries. The next
-try goes on behind it.
+Invariant: a synced block is never overwritten in the same run. A checkpoint that failed at the catalogue's rename may
+have installed the catalogue all the same, and then that block is the only copy of its entries. The next attempt
+continues after it.
 
 Blocks are not aligned to pages: thousands of slow topics would pay 4 KiB for each handful of entries.
 """

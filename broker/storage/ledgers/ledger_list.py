@@ -45,7 +45,7 @@ class LedgerList:
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest entry, or where the next one would be looked for if there is none."""
+        """Position of the oldest entry; of the next one to be appended if the log is empty."""
         for ledger_id in self._ids:
             if self.ledgers_by_id[ledger_id].confirmed:
                 return Position(ledger_id, 0)
@@ -110,7 +110,7 @@ class LedgerList:
     def before(self, position: Position) -> Position:
         """Return the mark-delete position of a cursor whose next entry is ``position``.
 
-        Where there is no such entry, the next one is the first that follows.
+        If that entry does not exist, the next existing one is used instead.
         """
         position = max(position, self.first_position)
         index = bisect_right(self._ids, position.ledger_id - 1)

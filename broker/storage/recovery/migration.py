@@ -1,19 +1,20 @@
-"""The formats that a data directory of the storage can have, and how one of an earlier format comes to ours.
+"""The formats of a storage data directory, and the migration of earlier formats to the current one.
 
-Design: the number of the format stands in the catalogue, which is replaced as a whole by a rename, so directory and
-number change in one step. A directory of an earlier format is read by code that knows it; then, before anything is
-written in our format, `migrate`
+Design: the catalogue holds the format number and is replaced as a whole with a rename, so directory and number change
+in one step. A directory of an earlier format is read by code that knows it; then, before anything is written in the
+current format, `migrate`
 
-1. copies each file that will be rewritten to ``before-format-N/``; a copy has its name once it is whole;
-2. writes what is new beside what is old;
-3. puts the catalogue with our number in place.
+1. copies each file that will be rewritten to ``before-format-N/``; a copy gets its final name once it is complete;
+2. writes the new files beside the old ones;
+3. installs the catalogue with the current number.
 
-A kill before the third step leaves a directory of the earlier format, and the next start does all of it again; a kill
-after it leaves one of ours. Earlier software refuses ours by the number. The copies stay until somebody removes them.
+A kill before the third step leaves a directory of the earlier format, and the next start repeats all of it; a kill
+after it leaves one of the current format. Earlier software rejects the current format by its number. The copies stay
+until they are removed by hand.
 
-Format 1: groups of the journal carry the file's id only.
-Format 2: groups carry a nonce too, and the catalogue holds its key. Journal files of format 1 are read as they are and
-end by being recycled, so only the catalogue is rewritten.
+Format 1: journal groups carry only the file's id.
+Format 2: groups carry a nonce too, and the catalogue holds its key. Journal files of format 1 are read as they are
+until they are recycled, so only the catalogue is rewritten.
 Format 3: the catalogue names the ledgers that may hold delayed entries, which earlier software would deliver at once.
 """
 

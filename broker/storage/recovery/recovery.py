@@ -1,17 +1,17 @@
-"""Recovery: what a data directory holds, brought back to memory.
+"""Recovery: load a data directory into memory.
 
-Design: start from the catalogue, then replay the journal from the place that it names. The writer has one group in
-flight at a time, so a valid group n proves that all groups before n were synced. Hence the rule about something
-unreadable where group n should be: if no valid group with a number of n or more comes after it, in this file or a
-later one, then group n was in flight when the machine stopped, nobody had a receipt for it, and the journal ends there
-(a torn tail; its pages may have reached the disk in any order). Otherwise the disk lost what it had confirmed, and the
-start is refused with file and offset: going on would drop acknowledged messages in silence.
+Design: start from the catalogue, then replay the journal from the position that it names. The writer has one group in
+flight at a time, so a valid group n proves that all groups before n were synced. This decides what an unreadable group
+n means: if no valid group with a number of n or more comes after it, in this file or a later one, group n was in flight
+when the machine stopped and was never confirmed, and the journal ends there (a torn tail; its pages may have reached
+the disk in any order). Otherwise the disk lost confirmed data, and startup is refused with file and offset: continuing
+would silently drop acknowledged messages.
 
-Where a file ends for good is written in the header of the next file, so a tail that was cut once is never looked at
-again. Two more things are easily missed. A start after a mere process crash sees pages that are not on the disk yet:
-what was replayed is synced before anybody builds on it, and its last group written again before: the sync of that one
-may have failed, and a kernel goes on showing pages that it will never write. And a rename that was not synced may still
-be undone by a power failure: the directories are synced first.
+The final end of a file is written in the header of the next file, so a tail that was cut once is never read again. Two
+more points are easily missed. A start after a mere process crash sees pages that are not on disk yet: replayed data is
+synced before anything builds on it, and its last group is rewritten first, because the sync of that group may have
+failed and the kernel may go on showing pages that it will never write. And a power failure may still undo a rename that
+was not synced: the directories are synced first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Applying the journal's records to logs, ledgers and cursors, during recovery.
+"""Application of journal records to logs, ledgers and cursors during recovery.
 
-Design: records about what was deleted before are passed over: acknowledgements may follow the end of their cursor. A
-log that has records but was neither created nor deleted is another matter: its entries were confirmed to somebody.
-Its records are applied to a log of a generated name, and recovery decides whether to refuse the start or to adopt that.
+Design: records about deleted objects are skipped: acknowledgements may follow the deletion of their cursor. A log that
+has records but was neither created nor deleted is another matter: its entries were confirmed to a producer. Its records
+are applied to a log with a generated name, and recovery decides whether to refuse the start or to adopt that log.
 
 Ids found in any record, known or not, count as used: a position never names two entries.
 """
@@ -79,7 +79,7 @@ class _Names:
         return self._by_id
 
     def get(self, id_: int) -> str | None:
-        """Return the name for an id, None if there is none."""
+        """Return the name of an id, or None."""
         return self._read().get(id_)
 
     def remove(self, id_: int) -> None:
