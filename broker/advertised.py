@@ -43,14 +43,14 @@ class Advertised:
 
         Args:
             scheme: such as ``pulsar``.
-            port: the one that the broker listens on; None for none.
-            listener: that the client asks for or came by; empty for the internal one.
+            port: the port that the broker listens on, or None.
+            listener: the listener that the client asks for or connected to; empty for the internal one.
 
         Returns:
-            Empty if the listener has no address of this scheme; None if the settings do not say.
+            Empty if the listener has no address of this scheme; None if the settings do not define one.
 
         Raises:
-            ServiceNotReady: there is no such listener.
+            ServiceNotReady: the listener does not exist.
         """
         if listener == OWN_LISTENER and self.own_url:
             return self.own_url if scheme == "pulsar" else ""

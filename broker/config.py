@@ -1,6 +1,6 @@
-"""What a broker can be told: one frozen record, checked once.
+"""Broker settings: one frozen record, checked once.
 
-The names of Pulsar's `broker.conf` are given where the setting has one; flags and files are read in `cli/`.
+Settings are named after Pulsar's `broker.conf` where it has them; flags and files are read in `cli/`.
 """
 
 from __future__ import annotations
@@ -41,94 +41,98 @@ class BrokerConfig:
     """Settings of one broker.
 
     Attributes:
-        data_dir: where storage and metadata lie.
-        host: address to listen on, and to name in lookups unless another one is advertised. Loopback by default.
-        advertised_address: `advertisedAddress`; the host that lookups name instead.
-        advertised_listeners: `advertisedListeners`, see `listeners`; these come before `advertised_address`.
-        internal_listener: `internalListenerName`; the listener for clients that ask for none. Empty takes the first.
-        bind_addresses: `bindAddresses`; further addresses to listen on, each for a listener.
-        broker_port: port of the binary protocol; 0 takes a free one.
-        web_port: port of the admin REST; 0 takes a free one.
-        broker_tls_port: `brokerServicePortTls`, beside the one without TLS; 0 takes a free one, None listens on none.
+        data_dir: directory of storage and metadata.
+        host: address to listen on, also returned by lookups unless another one is advertised. Loopback by default.
+        advertised_address: `advertisedAddress`; the host that lookups return instead.
+        advertised_listeners: `advertisedListeners`, see `listeners`; they override `advertised_address`.
+        internal_listener: `internalListenerName`; the listener for clients that do not ask for one. Empty uses the
+            first.
+        bind_addresses: `bindAddresses`; additional addresses to listen on, each for a listener.
+        broker_port: port of the binary protocol; 0 chooses a free one.
+        web_port: port of the admin REST; 0 chooses a free one.
+        broker_tls_port: `brokerServicePortTls`, in addition to `broker_port`; 0 chooses a free one, None disables it.
         web_tls_port: `webServicePortTls`, likewise.
-        tls: how TLS is spoken on both; see `ServerTls` for the names in broker.conf.
-        security: who may connect; see `ServerSecurity`.
-        allowed_hosts: names by which requests may call the web port, beside those of this machine, and whose pages may
-            ask (`webServiceAllowedHosts`; ours, Pulsar has no key for it).
-        cluster: name of the cluster, in generated producer names.
+        tls: TLS settings of both ports; see `ServerTls` for the names in broker.conf.
+        security: authentication of clients; see `ServerSecurity`.
+        allowed_hosts: host names, besides those of this machine, accepted in Host and Origin headers of the web port
+            (`webServiceAllowedHosts`; not one of Pulsar's).
+        cluster: name of the cluster, used in generated producer names.
         metadata_store_url: `metadataStoreUrl`; empty for SQLite in the data directory.
-        metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; how long to wait for ZooKeeper, at the start and for
-            each operation. Shorter than Pulsar's 30 s, after which clients give up: they shall see the reason.
-        max_message_bytes: `maxMessageSize`; told to clients, a frame may be 10 KiB longer.
-        keep_alive_s: `keepAliveIntervalSeconds`; a peer silent for two of them is gone.
-        liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a name or an exclusive
-            subscription has to answer when somebody else wants it.
+        metadata_timeout_s: `metadataStoreOperationTimeoutSeconds`; timeout for ZooKeeper, at startup and for each
+            operation. Shorter than Pulsar's 30 s, at which clients time out without seeing the reason.
+        max_message_bytes: `maxMessageSize`; sent to clients. A frame may be 10 KiB longer.
+        keep_alive_s: `keepAliveIntervalSeconds`; a peer that is silent for two intervals is disconnected.
+        liveness_timeout_s: `connectionLivenessCheckTimeoutMillis`; how long a peer that holds a producer name or an
+            exclusive subscription has to answer when another client requests it.
         allow_auto_topic_creation: `allowAutoTopicCreation`.
         auto_topic_partitions: `defaultNumPartitions` of a created topic; 0 creates topics without partitions.
         allow_auto_subscription_creation: `allowAutoSubscriptionCreation`.
-        acknowledge_inside_batches: `acknowledgmentAtBatchIndexLevelEnabled`. On, unlike Pulsar's default: a message
-            that fails must not bring the rest of its batch again.
-        failover_delay_s: `activeConsumerFailoverDelayTimeMillis`; the old active consumer's acknowledgements get this
-            long to arrive.
-        max_pending_publishes: `maxPendingPublishRequestsPerConnection`; above it the socket is not read, until half.
-        max_pending_requests: requests in progress of one connection; above it the socket is not read.
+        acknowledge_inside_batches: `acknowledgmentAtBatchIndexLevelEnabled`. On, unlike Pulsar's default: a failed
+            message must not cause redelivery of the rest of its batch.
+        failover_delay_s: `activeConsumerFailoverDelayTimeMillis`; how long to wait for acknowledgements of the old
+            active consumer.
+        max_pending_publishes: `maxPendingPublishRequestsPerConnection`; above it the socket is not read until half are
+            answered.
+        max_pending_requests: concurrent requests of one connection; above it the socket is not read.
         max_read_entries: `dispatcherMaxReadBatchSize`, entries per read of a subscription.
         max_read_bytes: bytes per read of a subscription.
-        max_round_robin_entries: `dispatcherMaxRoundRobinBatchSize`, entries that a shared consumer gets in one go.
-        max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is no limit.
-        max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is no limit.
-        write_buffer_bytes: bytes waiting for one socket at which its consumers get nothing more.
-        publish_buffer_mb: `maxMessagePublishBufferSizeInMB`; memory for what all clients send and do not take: half of
-            it for large frames that are coming in, half for what waits for slow peers. 0 or less is no limit.
+        max_round_robin_entries: `dispatcherMaxRoundRobinBatchSize`, entries that a shared consumer gets at a time.
+        max_unacked_per_consumer: `maxUnackedMessagesPerConsumer` of shared consumers; 0 is unlimited.
+        max_unacked_per_subscription: `maxUnackedMessagesPerSubscription`; 0 is unlimited.
+        write_buffer_bytes: unsent bytes of one socket above which its consumers get no more messages.
+        publish_buffer_mb: `maxMessagePublishBufferSizeInMB`; memory shared by all connections: half for large incoming
+            frames, half for unsent bytes of slow peers. 0 or less is unlimited.
         max_consumer_metadata_bytes: `maxConsumerMetadataSize`; names and values of one consumer's properties.
-        unread_retention_s: how long entries of a topic without subscriptions stay where no retention is set. Pulsar
-            keeps them as long, because it closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
-        compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; a topic with more than that not compacted
-            yet is compacted, where its namespace says nothing else. 0 compacts on request only.
-        compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; how often that is looked at.
-        deduplication: `brokerDeduplicationEnabled`; for topics about which nothing is said, nor about their namespaces.
-        deduplication_max_producers: `brokerDeduplicationMaxNumberOfProducers`; names without a producer that a topic
-            remembers.
-        deduplication_snapshot_entries: `brokerDeduplicationEntriesInterval`; entries that are read again when a topic
-            is loaded, at most about.
-        deduplication_snapshot_age_s: `brokerDeduplicationSnapshotIntervalSeconds`; the same as a time.
-        deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; how often that time is looked at.
+        unread_retention_s: how long entries of a topic without subscriptions are kept where no retention is set. As
+            long as in Pulsar, which closes no ledger earlier (`managedLedgerMinLedgerRolloverTimeMinutes`).
+        compaction_threshold_bytes: `brokerServiceCompactionThresholdInBytes`; a topic with more uncompacted bytes is
+            compacted, unless its namespace overrides it. 0 compacts on request only.
+        compaction_check_s: `brokerServiceCompactionMonitorIntervalInSeconds`; interval of that check.
+        deduplication: `brokerDeduplicationEnabled`; default of topics and namespaces without a policy.
+        deduplication_max_producers: `brokerDeduplicationMaxNumberOfProducers`; names without a connected producer that
+            a topic remembers.
+        deduplication_snapshot_entries: `brokerDeduplicationEntriesInterval`; approximate maximum of entries read again
+            when a topic is loaded.
+        deduplication_snapshot_age_s: `brokerDeduplicationSnapshotIntervalSeconds`; the same limit as a time.
+        deduplication_check_s: `brokerDeduplicationSnapshotFrequencyInSeconds`; interval of that check.
         deduplication_inactivity_s: `brokerDeduplicationProducerInactivityTimeoutMinutes`; how long a name without a
-            producer is remembered.
-        retention_minutes: `defaultRetentionTimeInMinutes`; how long what is acknowledged stays in namespaces that have
-            no retention policy; -1 for ever.
-        retention_mb: `defaultRetentionSizeInMB`; how much of it, -1 without limit.
-        message_ttl_s: `ttlDurationDefaultInSeconds`; durable subscriptions are past what is older; 0 is for never.
+            connected producer is remembered.
+        retention_minutes: `defaultRetentionTimeInMinutes`; how long acknowledged messages are kept in namespaces
+            without a retention policy; -1 is forever.
+        retention_mb: `defaultRetentionSizeInMB`; size of acknowledged messages kept; -1 is unlimited.
+        message_ttl_s: `ttlDurationDefaultInSeconds`; older messages expire for durable subscriptions; 0 is never.
         message_expiry_check_s: `messageExpiryCheckIntervalInMinutes`.
-        subscription_expiration_s: `subscriptionExpirationTimeMinutes`; how long a subscription without consumers stays;
-            0 is for ever.
+        subscription_expiration_s: `subscriptionExpirationTimeMinutes`; how long a subscription without consumers is
+            kept; 0 is forever.
         subscription_expiry_check_s: `subscriptionExpiryCheckIntervalInMinutes`.
-        delete_inactive_topics: `brokerDeleteInactiveTopicsEnabled`. Off, unlike Pulsar's default: what nobody reads yet
-            must not be lost to who does not know of that.
+        delete_inactive_topics: `brokerDeleteInactiveTopicsEnabled`. Off, unlike Pulsar's default: messages without a
+            reader so far must not be lost unexpectedly.
         inactive_check_s: `brokerDeleteInactiveTopicsFrequencySeconds`.
-        inactive_after_s: `brokerDeleteInactiveTopicsMaxInactiveDurationSeconds`; 0 takes `inactive_check_s`.
-        inactive_mode: `brokerDeleteInactiveTopicsMode`; without subscriptions, or with all of them caught up.
-        unload_idle_after_s: `brokerUnloadIdleTopicsAfterSeconds` (not one of Pulsar's); how long a topic that nobody
-            uses stays in memory; 0 is for ever.
-        max_tenants: `maxTenants`; 0 is no limit, here and in the other ones.
+        inactive_after_s: `brokerDeleteInactiveTopicsMaxInactiveDurationSeconds`; 0 uses `inactive_check_s`.
+        inactive_mode: `brokerDeleteInactiveTopicsMode`; delete topics without subscriptions, or with all of them caught
+            up.
+        unload_idle_after_s: `brokerUnloadIdleTopicsAfterSeconds` (not one of Pulsar's); how long an unused topic stays
+            in memory; 0 is forever.
+        max_tenants: `maxTenants`; 0 is unlimited, also in the following limits.
         max_namespaces_per_tenant: `maxNamespacesPerTenant`.
         max_topics_per_namespace: `maxTopicsPerNamespace`; each partition is a topic.
-        max_partitions: `maxNumPartitionsPerPartitionedTopic`; 0 is no limit but the one of `MAX_PARTITIONS`.
-        max_lookups: `maxConcurrentLookupRequest`; lookups that wait for the metadata store at the same time.
-        max_producers_per_topic: `maxProducersPerTopic`, those that wait for exclusive access among them.
+        max_partitions: `maxNumPartitionsPerPartitionedTopic`; 0 limits only by `MAX_PARTITIONS`.
+        max_lookups: `maxConcurrentLookupRequest`; lookups that may wait for the metadata store at the same time.
+        max_producers_per_topic: `maxProducersPerTopic`, including those that wait for exclusive access.
         max_consumers_per_topic: `maxConsumersPerTopic`.
         max_consumers_per_subscription: `maxConsumersPerSubscription`.
         max_subscriptions_per_topic: `maxSubscriptionsPerTopic`.
         max_connections: `brokerMaxConnections`.
         max_connections_per_ip: `brokerMaxConnectionsPerIp`.
         key_shared_consistent_hashing: `subscriptionKeySharedUseConsistentHashing`; how Key_Shared subscriptions share
-            keys: by a ring, or else by ranges of which each newcomer halves the largest one.
+            keys: on a hash ring, or else by ranges, of which each new consumer halves the largest.
         key_shared_points: `subscriptionKeySharedConsistentHashingReplicaPoints`; points of a consumer on that ring.
-        key_shared_look_ahead_per_consumer: `keySharedLookAheadMsgInReplayThresholdPerConsumer`; entries that wait for
-            their consumers while others are given what comes behind them, times the number of consumers;
-        key_shared_look_ahead: `keySharedLookAheadMsgInReplayThresholdPerSubscription`; but no more than that.
+        key_shared_look_ahead_per_consumer: `keySharedLookAheadMsgInReplayThresholdPerConsumer`; entries per consumer
+            that may wait while later entries are dispatched to other consumers.
+        key_shared_look_ahead: `keySharedLookAheadMsgInReplayThresholdPerSubscription`; upper limit of that.
         subscription_types: `subscriptionTypesEnabled`.
-        publish_rate_messages: `maxPublishRatePerTopicInMessages`, in a second; 0 is no limit, here and in the others.
+        publish_rate_messages: `maxPublishRatePerTopicInMessages`, per second; 0 is unlimited, also in the following
+            rates.
         publish_rate_bytes: `maxPublishRatePerTopicInBytes`.
         broker_publish_messages: `brokerPublisherThrottlingMaxMessageRate`, of all topics together.
         broker_publish_bytes: `brokerPublisherThrottlingMaxByteRate`.
@@ -141,29 +145,29 @@ class BrokerConfig:
         subscribe_rate: `subscribeThrottlingRatePerConsumer`; how often one consumer may subscribe to a topic in
             `subscribe_period_s`.
         subscribe_period_s: `subscribeRatePeriodPerConsumerInSecond`.
-        backlog_limit_bytes: `backlogQuotaDefaultLimitBytes`; below 0 is no limit.
-        backlog_limit_s: `backlogQuotaDefaultLimitSecond`; age of the oldest message of a backlog, 0 or less no limit.
-        backlog_policy: `backlogQuotaDefaultRetentionPolicy`; what happens above these limits.
+        backlog_limit_bytes: `backlogQuotaDefaultLimitBytes`; negative is unlimited.
+        backlog_limit_s: `backlogQuotaDefaultLimitSecond`; age of the oldest message of a backlog; 0 or less is
+            unlimited.
+        backlog_policy: `backlogQuotaDefaultRetentionPolicy`; the action above these limits.
         backlog_check_s: `backlogQuotaCheckIntervalInSeconds`.
-        delayed_delivery: `delayedDeliveryEnabled`; without it, messages are delivered as soon as they are there.
-        delayed_delivery_tick_ms: `delayedDeliveryTickTimeMillis`; what becomes due within one goes out together. So
-            much it may be late, never early: `isDelayedDeliveryDeliverAtTimeStrict` is always on, unlike in Pulsar.
-        delayed_delivery_max_ms: `delayedDeliveryMaxDelayInMillis`; messages with a longer delay are refused. 0 is no
-            limit.
-        schema_strategy: `schemaCompatibilityStrategy`; for topics about which nothing is said, nor about their
-            namespaces.
+        delayed_delivery: `delayedDeliveryEnabled`; without it, delays are ignored.
+        delayed_delivery_tick_ms: `delayedDeliveryTickTimeMillis`; messages that become due within one tick are
+            delivered together: up to one tick late, never early; `isDelayedDeliveryDeliverAtTimeStrict` is always on,
+            unlike in Pulsar.
+        delayed_delivery_max_ms: `delayedDeliveryMaxDelayInMillis`; messages with a longer delay are refused. 0 is
+            unlimited.
+        schema_strategy: `schemaCompatibilityStrategy`; default of topics and namespaces without a policy.
         system_schema_strategy: `systemTopicSchemaCompatibilityStrategy`; for topics named `__…`.
-        allow_auto_update_schema: `isAllowAutoUpdateSchemaEnabled`; whether producers bring new schemas, where the
-            namespace says nothing else.
-        encryption_required: `encryptionRequireOnProducer`; messages must be encrypted in all namespaces, but for topics
-            named `__…`.
-        enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema where the topic has
-            one.
-        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming happens as often.
-        authorization: who may do what.
-        client_security: whom the broker trusts when it passes requests on to workers
-            (`brokerClientTrustCertsFilePath`), with TLS then where they have it; nothing else of it counts.
-        asks_by_tls_only: pass requests on to workers with TLS alone (`brokerClientTlsEnabled`).
+        allow_auto_update_schema: `isAllowAutoUpdateSchemaEnabled`; whether producers may add schemas, unless the
+            namespace overrides it.
+        encryption_required: `encryptionRequireOnProducer`; messages must be encrypted in all namespaces, except in
+            topics named `__…`.
+        enforce_schema_validation: `isSchemaValidationEnforced`; refuses producers without a schema on topics with one.
+        stats_period_s: `statsUpdateFrequencyInSecs`; rates are averages over it, and trimming runs at this interval.
+        authorization: authorization settings.
+        client_security: certificates trusted when requests are forwarded to workers (`brokerClientTrustCertsFilePath`),
+            over TLS where available; other fields are ignored.
+        asks_by_tls_only: forward requests to workers only over TLS (`brokerClientTlsEnabled`).
     """
 
     data_dir: Path = Path("data")

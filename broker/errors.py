@@ -25,9 +25,9 @@ def error_code(error: Exception) -> tuple[ServerError, str]:
 
 
 def failed(request: Any, error: Exception) -> Message | None:
-    """Return the command that says that a request failed; None for what is no request, or asks for no response.
+    """Return the error response to a request, or None if the command is not a request or expects no response.
 
-    Some clients wait for their own kind of response, and do not look for an ERROR.
+    Some clients wait for their own kind of response and ignore ERROR.
     """
     if "request_id" not in request.DESCRIPTOR.fields_by_name or not request.HasField("request_id"):
         return None

@@ -66,30 +66,30 @@ class BrokerService:
 
     Attributes:
         config: its settings.
-        storage: where entries and cursors lie.
+        storage: stores entries and cursors.
         namespaces: tenants, namespaces, policies, partitioned topics.
         schemas: of all topics.
-        authorization: who may do what; None while everybody may do everything.
+        authorization: access rules; None without authorization.
         topics: the loaded topics, by full name.
         topic_index: names of all topics, by namespace.
         topic_watches: lists of topics that clients watch.
-        connections: those that are open.
+        connections: the open connections.
         turns: connections whose commands wait for a later turn of the event loop.
         reports: held by requests that look at all topics, so that their slices do not add up.
         frame_memory: for large frames that clients are sending.
         delivery_memory: for what clients do not take fast enough.
         shared_rates: limits that topics share.
         rates: averages over the last period, for statistics.
-        lookups_waiting: those that wait for the metadata store.
+        lookups_waiting: lookups that wait for the metadata store.
         maintenance: which topics periodic work has to look at.
-        tasks: what runs beside the connections; it ends with the broker.
-        authenticator: who finds out who connects; None takes whoever comes.
+        tasks: background tasks; they end with the broker.
+        authenticator: authenticates clients; None accepts all.
         tls: certificates for the listeners with TLS; None without any.
-        advertised: the addresses that the settings name for clients.
-        state_store_url: returns the address of the state store that runs beside this broker, None while that store is
-            starting; None: there is no such store.
-        web_port, web_tls_port: where the admin REST answers without TLS and with it, as who serves it says; None does
-            not say, or nothing does.
+        advertised: the addresses that the settings advertise to clients.
+        state_store_url: returns the address of the state store beside this broker, None while it is starting; itself
+            None without a state store.
+        web_port, web_tls_port: ports of the admin REST without and with TLS, set by its server; None if unknown or not
+            served.
     """
 
     def __init__(
@@ -159,10 +159,10 @@ class BrokerService:
         return f"{self.advertised.host or url_host(self.config.host)}:{port}"
 
     def lookup_urls(self, listener: str) -> tuple[str, str]:
-        """Return the addresses that lookups name, without TLS and with it; empty where there is none.
+        """Return the addresses that lookups name, without and with TLS; empty if not available.
 
         Raises:
-            ServiceNotReady: there is no such listener.
+            ServiceNotReady: the listener does not exist.
         """
         plain = self.advertised.url("pulsar", self.port, listener)
         tls = self.advertised.url("pulsar+ssl", self.tls_port, listener)
@@ -326,7 +326,7 @@ class BrokerService:
         await self.rates.update(await self._busy_topics(), self.config.stats_period_s, alone)
 
     async def _busy_topics(self) -> set[Topic]:
-        """Return the topics that changed or that somebody is connected to."""
+        """Return the topics that changed or have clients."""
         busy = {topic async for topic in self.maintenance.take(Work.RATES, self.now_ms())}
         for connection in self.connections:
             busy.update(producer.topic for producer in connection.producers.values())
@@ -334,13 +334,13 @@ class BrokerService:
         return busy
 
     async def trim_topics(self) -> None:
-        """Let storage delete what every subscription is past and retention does not keep; called every period.
+        """Delete acknowledged entries that retention does not keep; called every period.
 
-        A topic without subscriptions has nobody to be past anything. Its entries are kept for a while, so that what was
-        published a minute ago is still there when somebody subscribes or reads.
+        The entries of a topic without subscriptions are kept for a while, so that recently published messages are still
+        there when a consumer subscribes or a reader starts.
 
-        A topic for which that fails is named in the log, and tried again in the next period. While storage refuses all
-        changes, which it says itself, nothing is trimmed.
+        A topic for which that fails is logged, and retried in the next period. While storage refuses all changes, which
+        it logs itself, nothing is trimmed.
 
         Cancellation: safe.
         """
@@ -539,7 +539,7 @@ class BrokerService:
     def election_participants(self) -> list[tuple[str, dict[str, str]]]:
         """Return name and properties of each consumer that takes part in the workers' election, the leader first.
 
-        Whoever may subscribe chooses both.
+        Any client that may subscribe can choose both.
         """
         topic = self.topics.get(COORDINATE_TOPIC)
         subscription = topic.subscriptions.get(PARTICIPANTS) if topic is not None else None

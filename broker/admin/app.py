@@ -76,15 +76,15 @@ class AdminApp:
         is_worker_enabled: bool = True,
         vouch: Vouch | None = None,
     ) -> None:
-        """Build it.
+        """Build the app.
 
         Args:
-            broker: whose topics.
+            broker: the broker whose topics are served.
             namespaces: its names and policies.
-            worker_url: called for each functions request; ``http://host:port`` or ``https://…`` of a live worker,
-                None if there is none.
+            worker_url: called for each functions request; ``http://host:port`` or ``https://…`` of a live worker, or
+                None.
             is_worker_enabled: False for a broker that runs without functions.
-            vouch: gives the broker's word to the worker for callers with certificates.
+            vouch: asserts the role of callers with certificates to the worker.
         """
         self._worker_url = worker_url
         to_workers = WorkerTls(broker.config.client_security.tls_trust_certs_file, broker.config.asks_by_tls_only)

@@ -1,7 +1,7 @@
 """``/admin/v2/broker-stats`` as JSON, in Pulsar's shapes: metrics, beans and allocators.
 
-The numbers are those of this process. There is no JVM: beans show what the operating system and the interpreter know,
-and allocators have neither arenas nor caches.
+The numbers are those of this process. Without a JVM, beans show values of the operating system and the interpreter, and
+allocators have neither arenas nor caches.
 
 Source: Pulsar's BrokerStatsBase, MBeanStatsGenerator and NamespaceStats.
 """

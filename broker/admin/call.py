@@ -141,7 +141,7 @@ class Call(web_call.Call):
         return host if host and port.isdecimal() else self._own_host
 
     def number(self, name: str) -> int:
-        """Return a numeric path parameter; anything else is no such path, as in Pulsar."""
+        """Return a numeric path parameter; any other value is an unknown path (404), as in Pulsar."""
         raw = self.raw(name)
         if not _LONG.fullmatch(raw) or int(raw) not in _INT64:
             raise Refused(404, f"no such path: {raw[:80]!r} is not a number of 64 bits")
@@ -213,11 +213,11 @@ class Call(web_call.Call):
 
     @property
     def own_subscription(self) -> str:
-        """The subscription in the path, for a request that moves or deletes it: none of the broker's own.
+        """The subscription in the path, for a request that moves or deletes it; refuses internal ones.
 
-        `pulsar.dedup` is no subscription but the cursor with what deduplication knows; made anew or deleted by its
-        name, it would forget all. `__compaction` keeps what is not compacted yet: moved on, the last messages of keys
-        would be missing in the compacted view.
+        `pulsar.dedup` is not a subscription but the cursor with the deduplication state, which would be lost if it were
+        recreated or deleted by name. `__compaction` keeps entries until they are compacted: if it were moved, the last
+        messages of keys would be missing in the compacted view.
         """
         name = self.subscription
         if is_internal(name):
@@ -242,7 +242,7 @@ class Call(web_call.Call):
         return default if value is None else value.lower() == "true"
 
     def option(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Return a query parameter out of a closed set; another value is no such path, as in Pulsar."""
+        """Return a query parameter out of a fixed set; any other value is an unknown path (404), as in Pulsar."""
         value = self.request.query_params.get(name, default)
         if value not in choices:
             raise Refused(404, f"query parameter {name}={value!r} is not one of {', '.join(choices)}")
@@ -261,7 +261,7 @@ class Call(web_call.Call):
         return content
 
     async def json(self) -> Any:
-        """Return the JSON value of the body, None if there is none."""
+        """Return the JSON value of the body, or None for an empty body."""
         return bodies.parse(await self.body())
 
     def require_namespace(self, reason: str = "Namespace does not exist") -> str:
@@ -273,7 +273,7 @@ class Call(web_call.Call):
 
     @property
     def policies(self) -> Policies:
-        """The policies of the namespace in the path, not to be modified; refuses with 404 if there is no such one."""
+        """The policies of the namespace in the path, not to be modified; 404 if the namespace does not exist."""
         return self.namespaces.policies(self.require_namespace())
 
     def require_topic_namespace(self, *, is_new: bool = False) -> TopicName:

@@ -26,13 +26,13 @@ _LOCAL_FIELDS = {
     "brokerClientTlsKeyStoreType": "JKS",
     "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
 }
-"""What Pulsar reports of its own cluster; clients of several languages read it, nobody acts on it here."""
+"""Fields that Pulsar reports for its own cluster; some clients read them, but they have no effect here."""
 
 
 def _get(call: Call) -> Response:
     data = _require(call)
     if call.cluster == call.namespaces.cluster_name:
-        # Ports may be chosen at each start, so the addresses of our own cluster are told, not stored.
+        # Ports may be chosen at each start, so our own addresses are computed, not stored.
         own = {"serviceUrl": call.web_url, "brokerServiceUrl": call.broker_url}
         if call.web_tls_url:
             own["serviceUrlTls"] = call.web_tls_url

@@ -84,13 +84,13 @@ class Forwarder:
         vouch: Vouch | None = None,
         tls: WorkerTls = WorkerTls(),  # noqa: B008 (a value)
     ) -> None:
-        """Make it.
+        """Make the forwarder.
 
         Args:
-            worker_url: of a live worker, None if there is none.
+            worker_url: returns the address of a live worker, or None.
             is_enabled: False for a broker that runs without functions.
-            vouch: gives the broker's word for callers that a worker cannot know by what they send.
-            tls: how workers are asked that have it.
+            vouch: asserts the role of callers that a worker cannot authenticate from the request.
+            tls: TLS settings for workers that use it.
         """
         self._tls = tls
         self._worker_url = worker_url

@@ -33,13 +33,13 @@ def with_identity(
     """Return the headers of a request to a worker.
 
     Args:
-        headers: of the request that came, names in lower case.
-        roles: who sent it; None without authentication.
-        method: how that is known.
-        vouch: gives the broker's word; None where no worker would believe it.
+        headers: of the incoming request, names in lower case.
+        roles: roles of the caller; None without authentication.
+        method: the authentication method of the caller.
+        vouch: returns the broker's assertion of a role; None if workers would not trust it.
 
     Raises:
-        Refused: the worker could not be told who asks.
+        Refused: the caller's identity cannot be passed on to the worker.
     """
     if roles is None or method != BY_CERTIFICATE:
         return [(name, value) for name, value in headers if name != HEADER]

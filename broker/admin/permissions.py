@@ -35,7 +35,7 @@ def read_actions(body: Any) -> list[str]:
     """Return the actions of a body, each once.
 
     Raises:
-        Refused: 400, one of them is none.
+        Refused: 400, an action is unknown.
     """
     actions = as_text_list(body, "actions") or []
     for action in actions:
@@ -48,7 +48,7 @@ def read_auth_policies(body: Any) -> Grants:
     """Return the permissions of a new namespace, complete.
 
     Raises:
-        Refused: 400, something in them is none.
+        Refused: 400, an entry is malformed or an action is unknown.
     """
     given = as_object(body, "auth_policies") or {}
     by_topic = as_object(given.get(_TOPICS), _TOPICS) or {}

@@ -58,7 +58,7 @@ def read_retention(body: Any) -> dict[str, int] | None:
 
 
 def read_inactive_topics(body: Any) -> dict[str, Any] | None:
-    """Return when a topic that nobody uses is deleted."""
+    """Return the deletion policy for inactive topics."""
     policy = as_object(body, "inactiveTopicPolicies")
     if policy is None:
         return None
@@ -184,13 +184,13 @@ def read_backlog_quota(body: Any, namespace: str) -> dict[str, Any] | None:
 def check_quota_fits(
     quota: Mapping[str, Any] | None, retention: Mapping[str, int] | None, refusal: str, mib: int = 1024 * 1024
 ) -> None:
-    """Refuse a backlog quota and a retention policy of which the retention would delete what the quota still counts.
+    """Refuse a backlog quota with a retention policy that would delete messages which the quota still counts.
 
     Args:
-        quota: by size; None if there is none.
-        retention: None if there is none.
-        refusal: what to say.
-        mib: bytes of a unit of retention.
+        quota: by size; None if not set.
+        retention: None if not set.
+        refusal: error text.
+        mib: bytes per unit of retention size.
     """
     if quota is None or retention is None:
         return
@@ -202,7 +202,7 @@ def check_quota_fits(
 
 
 def read_entry_filters(body: Any) -> None:
-    """Refuse entry filters: Java classes, of which none is here, as none is in a Pulsar that nobody added any to."""
+    """Refuse entry filters: they are Java classes, and like a Pulsar without added ones this broker has none."""
     filters = as_object(body, "entry filters")
     if filters is None:
         return

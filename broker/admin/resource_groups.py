@@ -24,7 +24,7 @@ _BITS = {
     "dispatchRateInMsgs": 32,
     "dispatchRateInBytes": 64,
 }
-"""The limits of a group, and the width of the number in Pulsar; -1 is no limit."""
+"""The limits of a group, and the width of the number in Pulsar; -1 is unlimited."""
 
 
 def _require(call: Call) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Which consumer of a shared subscription gets the chunks of a message: all of them the one that got the first.
+"""Chunk routing in shared subscriptions: all chunks of a message go to the consumer that got the first one.
 
-A message is known by its uuid until its last chunk is given out, or its consumer leaves. What is remembered is bounded;
-a message that was forgotten goes on with whoever is next, and its consumers ask for the chunks again.
+A message is tracked by its uuid until its last chunk is dispatched or its consumer leaves. The number of tracked
+messages is bounded; the chunks of a message that is no longer tracked go to any consumer, and the consumers request
+redelivery.
 
 Source: Pulsar binary protocol, section Chunked messages (Shared dispatch).
 """
@@ -48,10 +49,11 @@ def chunk_of(payload: bytes) -> Chunk | None:
 
 
 class ChunkOwners(Generic[C]):
-    """The consumers of messages whose chunks are being given out.
+    """The consumers of messages whose chunks are being dispatched.
 
     Attributes:
-        elder: the consumer that was alone before others joined: it has the beginning of what nobody else has begun.
+        elder: the consumer that was alone before others joined: it gets later chunks of messages without a tracked
+            owner.
     """
 
     def __init__(self) -> None:

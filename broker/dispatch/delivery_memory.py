@@ -52,18 +52,18 @@ class _Unsent:
 
 
 class DeliveryMemory:
-    """Which connections wait for their peers.
+    """The connections that wait for slow peers.
 
     Args:
-        limit_bytes: returns how much may wait; 0 or less is no limit.
-        most_bytes: how much may wait for one connection (`write_buffer_bytes`).
+        limit_bytes: returns the limit for all connections; 0 or less is unlimited.
+        most_bytes: limit for one connection (`write_buffer_bytes`).
         peers: returns all connections.
-        time_s: a clock; that of the running loop if it is omitted.
+        time_s: a clock; that of the running loop if omitted.
 
     Attributes:
-        is_short: whether more waits than the limit.
-        unsent_bytes: what waits, as far as it was looked at.
-        share_bytes: what may wait for one connection now.
+        is_short: whether the unsent bytes exceed the limit.
+        unsent_bytes: bytes waiting for peers, as last reported.
+        share_bytes: current limit for one connection.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class DeliveryMemory:
             self._serving = loop.call_later(0, self._serve)
         share = limit // (2 << len(self._unsent).bit_length()) if limit > 0 else self._most_bytes
         share = min(max(share, LEAST_SHARE_BYTES), self._most_bytes)
-        # Raised late, so that all connections are told seldom.
+        # Raised late, so that connections are rarely notified.
         if share < self.share_bytes or share >= 4 * self.share_bytes or (share > self.share_bytes and not self._unsent):
             self.share_bytes = share
             loop.call_soon(self._tell_share)

@@ -1,8 +1,8 @@
-"""Which entry of a Key_Shared subscription may go to whom: the order of each key while consumers come and go. Pure.
+"""Key_Shared ordering: which entry may go to which consumer while consumers come and go. Pure logic.
 
-A key's slot belongs to the consumer that the selector says. Two rules keep the order of what is in a slot: an entry
-does not overtake one of its slot that waits; and a slot that moves to another consumer drains first, which means that
-nobody gets anything of it as long as its old consumer has some of it unacknowledged.
+The selector assigns each slot of keys to a consumer. Two rules keep the order within a slot: an entry does not overtake
+a waiting entry of its slot; and a slot that moves to another consumer drains first: its entries are not dispatched
+while the old consumer has unacknowledged entries of the slot.
 
 Source: Pulsar binary protocol, section Key_Shared (ordering rules of 4.0).
 """
@@ -44,12 +44,12 @@ class KeyOrder(Generic[C]):
         self.selector = selector
         self.keeps_order = keeps_order
         self.cleared: dict[C, int] = {}
-        self._owners: dict[int, C | None] = {}  # by slot: what the selector said since somebody came or went
-        self._slots: dict[Position, int] = {}  # of what is held or waits
-        self._held: dict[int, tuple[C, int]] = {}  # by slot: who has entries of it, and how many
+        self._owners: dict[int, C | None] = {}  # by slot: the selector's answer since the last join or leave
+        self._slots: dict[Position, int] = {}  # of entries that are held or waiting
+        self._held: dict[int, tuple[C, int]] = {}  # by slot: the consumer that holds entries of it, and how many
         self._waiting: set[Position] = set()
         self._waiting_in: dict[int, int] = {}  # by slot: how many wait
-        self._queues: dict[C | None, list[Position]] = {}  # heaps; None: of slots that are nobody's
+        self._queues: dict[C | None, list[Position]] = {}  # heaps; None: of slots without an owner
         self._draining: dict[int, list[Position]] = {}  # by slot: a heap of what waits for it
 
     @property
@@ -83,7 +83,7 @@ class KeyOrder(Generic[C]):
         self._deal()
 
     def _deal(self) -> None:
-        """Sort what waits by consumer anew."""
+        """Sort the waiting entries by consumer again."""
         self._owners.clear()
         self._draining = {slot: [] for slot, (holder, _) in self._held.items() if self.owner(slot) is not holder}
         self._queues = {}
@@ -95,7 +95,7 @@ class KeyOrder(Generic[C]):
         return self._queues.setdefault(self.owner(slot), []) if queue is None else queue
 
     def owner(self, slot: int) -> C | None:
-        """Return whose slot it is, None if it is nobody's."""
+        """Return the owner of a slot, or None."""
         try:
             return self._owners[slot]
         except KeyError:

@@ -122,10 +122,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
     # Consumers come and go
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the consumer that has keys which another one asks for, None if that one may join.
+        """Return the consumer whose keys conflict with ``ranges``, or None if the new consumer may join.
 
         Raises:
-            ConsumerAssignError: there are no keys for it, whoever leaves.
+            ConsumerAssignError: no keys can be assigned to it, even if other consumers leave.
         """
         return self._selector.conflict(ranges)
 
@@ -205,7 +205,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
                 moved = True
                 slot = self._keys.slot_of(self._keys.take(consumer))
                 entry = found.get(head)
-                # What the log skipped was trimmed or deleted: nobody can have it any more.
+                # The log skipped this entry: it was trimmed or deleted, and can no longer be dispatched.
                 if entry is None or not self._is_wanted(entry):
                     self._forget(head)
                 else:

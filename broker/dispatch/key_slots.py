@@ -22,7 +22,7 @@ from ...wire.payload import open_payload
 from ...wire.pulsar_api_pb2 import CommandSubscribe
 
 SLOTS = 65536
-"""Slots of ranges, from 0 on; nobody's key is in slot 0."""
+"""Slots of ranges, from 0 on; no key hashes to slot 0."""
 POINTS = 100
 """Points of a consumer on the ring of consistent hashing."""
 NO_KEY = b"NONE_KEY"
@@ -56,7 +56,7 @@ def entry_key(payload: bytes) -> bytes:
 
 
 def _bytes(text: str | bytes) -> bytes:
-    """Return a string field's bytes; one that is no UTF-8 is read as bytes."""
+    """Return a string field's bytes; an invalid UTF-8 field is already bytes."""
     return text.encode() if isinstance(text, str) else text
 
 
@@ -81,19 +81,19 @@ class Selector(ABC, Generic[C]):
         return murmur3_32(key) % SLOTS or 1
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the consumer that has slots which another one asks for, None if there is a share for that one.
+        """Return the consumer whose slots conflict with the requested ones, or None if the new consumer may join.
 
         Raises:
-            ConsumerAssignError: there can be none, whoever leaves first.
+            ConsumerAssignError: no slots can be assigned, even if other consumers leave.
         """
         return None
 
     @abstractmethod
     def add(self, consumer: C) -> None:
-        """Give a consumer its share.
+        """Assign slots to a consumer.
 
         Raises:
-            ConsumerAssignError: there is none left for it; see `conflict`.
+            ConsumerAssignError: no slots are left for it; see `conflict`.
         """
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Selector(ABC, Generic[C]):
 
     @abstractmethod
     def select(self, slot: int) -> C | None:
-        """Return who has a slot, None if nobody has."""
+        """Return the owner of a slot, or None."""
 
     @abstractmethod
     def ranges(self) -> list[tuple[C, Range]]:
@@ -155,7 +155,7 @@ class SplitRanges(Selector[C]):
         del self._bounds[index if index < len(self._owners) else max(index - 1, 0)]
 
     def select(self, slot: int) -> C | None:
-        """Return who has a slot, None if there is nobody."""
+        """Return the owner of a slot, or None without consumers."""
         return self._owners[bisect_left(self._bounds, slot)] if self._owners else None
 
     def ranges(self) -> list[tuple[C, Range]]:
@@ -214,7 +214,7 @@ class HashRing(Selector[C]):
                 del self._points[bisect_left(self._points, point)]
 
     def select(self, slot: int) -> C | None:
-        """Return who has a slot, None if there is nobody."""
+        """Return the owner of a slot, or None without consumers."""
         if not self._points:
             return None
         index = bisect_left(self._points, slot)
@@ -238,7 +238,7 @@ class HashRing(Selector[C]):
 
 
 class StickyRanges(Selector[C]):
-    """Ranges that consumers ask for; a slot that nobody asked for is nobody's."""
+    """Ranges requested by consumers; a slot outside all ranges has no owner."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[Range, C]] = []  # in order
@@ -276,7 +276,7 @@ class StickyRanges(Selector[C]):
         self._ranges = [pair for pair in self._ranges if pair[1] is not consumer]
 
     def select(self, slot: int) -> C | None:
-        """Return who has a slot, None if nobody has."""
+        """Return the owner of a slot, or None."""
         index = self._index_of(slot)
         if index < 0:
             return None

@@ -1,7 +1,7 @@
-"""Dispatchers of subscriptions of non-persistent topics: an entry is given to a consumer at once, or to nobody.
+"""Dispatchers for non-persistent topics: an entry goes to a consumer at once, or is dropped.
 
-Nothing is read, held or given out again. Who is the active consumer, and whose turn it is, is decided as for stored
-entries; only that a failover does not wait, for there are no acknowledgements to wait for.
+Entries are never read back, held or redelivered. The active consumer and the round-robin order are chosen as for
+persistent topics, except that failover does not wait, since there are no acknowledgements to wait for.
 
 Source: Pulsar binary protocol, section Non-persistent topics; `NonPersistentDispatcher…` of Pulsar 4.0.
 """
@@ -42,7 +42,7 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
         super().__init__(subscription, kind, topic, log, replace(config, failover_delay_s=0.0), tasks)
 
     def choose(self, payload: bytes) -> C | None:
-        """Return who gets an entry now, None if nobody takes it."""
+        """Return the consumer for an entry, or None if the active consumer cannot take it."""
         consumer = self.active
         if consumer is None or not consumer.is_available:
             return None
@@ -63,7 +63,7 @@ class DirectShared(SharedDispatcher[C]):
     """Knows whose turn it is on a Shared subscription."""
 
     def choose(self, payload: bytes) -> C | None:
-        """Return who gets an entry now, None if nobody takes it."""
+        """Return the consumer for an entry, or None if none is available."""
         return self._order.next()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
@@ -77,7 +77,7 @@ class DirectKeyShared(KeySharedDispatcher[C]):
     """Knows whose key it is on a Key_Shared subscription."""
 
     def choose(self, payload: bytes) -> C | None:
-        """Return who gets an entry now, None if its consumer does not take it, or nobody has its key."""
+        """Return the consumer for an entry, or None if its key has no owner or the owner is not available."""
         consumer = self._keys.owner(self._selector.slot(entry_key(payload)))
         return consumer if consumer is not None and consumer.is_available else None
 

@@ -58,7 +58,7 @@ class Replay:
         while self._heap and len(run) < limit:
             position = self._heap[0]
             if position not in self._queued or (run and position == run[-1]):
-                heapq.heappop(self._heap)  # discarded earlier, and perhaps queued anew since
+                heapq.heappop(self._heap)  # discarded earlier, and possibly queued again since
                 continue
             if run and (position[0] != run[0][0] or position[1] >= run[0][1] + span):
                 break

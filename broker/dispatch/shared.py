@@ -74,7 +74,7 @@ class SharedOrder(Generic[C]):
         return False
 
     def next(self) -> C | None:
-        """Return who is served next, None if nobody is available; the turn passes on."""
+        """Return the next available consumer in turn, or None; the turn advances."""
         for priority, level in self._levels:
             count = len(level)
             first = self._turns[priority]
@@ -297,8 +297,8 @@ class SharedDispatcher(Dispatcher[C]):
             self._takes_due = True
         if self._takes_due:
             due = delays.take_due(DUE_AT_ONCE)
-            # What is due but not read again yet is left to reading: given out now, it would take the reading position
-            # past everything between, which nobody would get.
+            # Due entries beyond the reading position are left to normal reads: dispatching them now would advance the
+            # reading position past all entries in between, which would never be dispatched.
             self.replay.add([position for position in due if position < self._next], counted=False)
             self._takes_due = len(due) == DUE_AT_ONCE and len(self.replay) < DUE_MAX
 
@@ -321,7 +321,7 @@ class SharedDispatcher(Dispatcher[C]):
         entries = self._replay_reader.read(run[0], run[-1][1] - run[0][1] + 1, min(most_bytes, REPLAY_BYTES))
         if not entries:
             return []
-        # Read are entries of one ledger without a gap, so a position tells the place.
+        # The read returns entries of one ledger without gaps, so the position gives the index.
         first, last = entries[0].position, entries[-1].position
         wanted: list[StoredEntry] = []
         for position in run:
@@ -330,16 +330,16 @@ class SharedDispatcher(Dispatcher[C]):
             if position >= first:
                 wanted.append(entries[position[1] - first[1]])
             else:
-                # What the log skipped was trimmed or deleted: nobody can have it any more.
+                # The log skipped this entry: it was trimmed or deleted, and can no longer be dispatched.
                 self.replay.forget(position)
         if not wanted:
             self.wake()
         return wanted
 
     def _spread(self, entries: list[StoredEntry]) -> bool:
-        """Hand entries to consumers in turn, a few at a time; what nobody takes stays where it is.
+        """Dispatch entries to consumers in turn, a few at a time; entries without an available consumer stay queued.
 
-        Returns: whether any was looked at; if not, the consumer that has to get the first one takes nothing now.
+        Returns: whether any entry was handled; if not, the consumer of the first entry has no capacity now.
         """
         index = 0
         while index < len(entries):
@@ -374,7 +374,7 @@ class SharedDispatcher(Dispatcher[C]):
             if messages > permits or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
                 entry = limit_message_count(entry, self._config.max_message_bytes)
                 messages = entry.messages
-            # Out of the queue and behind the reading position at once: nobody else can be given the entry.
+            # Dequeue the entry and advance the reading position at once, so that it is not dispatched twice.
             replay.discard(position)
             if position >= self._next:
                 self._next = Position(position[0], position[1] + 1)

@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 def choose_active(candidates: Sequence[Candidate], topic: str, partition: int) -> int | None:
-    """Return the index of the active one among ``candidates`` (in order of joining), None if there is none.
+    """Return the index of the active consumer among ``candidates`` (in join order), or None if there are none.
 
     Args:
         candidates: every consumer of the subscription.
@@ -124,13 +124,13 @@ class SingleActiveDispatcher(Dispatcher[C]):
         if chosen is self.active:
             return False
         self.active = chosen
-        # What was loaded is not the new one's: it begins at the first entry that is not acknowledged.
+        # Loaded entries are dropped: the new consumer begins at the first unacknowledged entry.
         self._reader.forget()
         if chosen is None:
             self._cancel_takeover()
         elif self.kind != CommandSubscribe.Failover or self._config.failover_delay_s <= 0:
             self._take_over()
-        elif self._takeover is None:  # else one is planned already: it takes whoever is active by then
+        elif self._takeover is None:  # else a takeover is planned already, for the consumer that is active by then
             self._takeover = self._loop.call_later(self._config.failover_delay_s, self._take_over)
         return True
 
@@ -204,7 +204,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         deliveries: list[Delivery] = []
         permits = consumer.permits
         position = self._next
-        # Nobody acknowledges what was never sent, as a rule: then there is nothing to look up entry by entry.
+        # Entries are normally not acknowledged before they are sent: then no lookup per entry is needed.
         looks_up = cursor.has_holes or entries[0].position <= cursor.mark_delete
         keeps_keys = self._keeps_keys(consumer)
         for entry in entries:

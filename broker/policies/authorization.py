@@ -38,10 +38,10 @@ class Authorization:
         return self.grants(tenant, namespace)
 
     def judge(self, roles: Roles | None, rule: Rule, resource: Resource) -> Refusal | None:
-        """Return why roles may not do something, None if they may.
+        """Return the reason why roles may not do something, None if they may.
 
-        None as roles is nobody: authorization is on only where authentication is, and a request that came past it must
-        not open anything.
+        None as roles is anonymous: authorization is only on with authentication, and a request that bypassed it must
+        not get any access.
         """
         grants = self.grants(resource.tenant, resource.namespace)
         return judge(self.settings, roles or NOBODY, rule, resource, grants)

@@ -1,7 +1,7 @@
-"""Settings of the broker that an administrator changes while it runs; a change also holds after a restart.
+"""Broker settings that an administrator changes at run time; changes survive a restart.
 
-They are those of Pulsar's dynamic settings that are read anew here each time they count. What is set overrides
-``broker.conf``, and what is removed falls back to it.
+These are Pulsar's dynamic settings that this broker reads at each use. A changed setting overrides ``broker.conf``; a
+removed one falls back to it.
 
 Source: Pulsar's ServiceConfiguration, its fields that are dynamic.
 """

@@ -29,13 +29,13 @@ RATES_BY_CLUSTER = ("topicDispatchRate", "subscriptionDispatchRate", "publishMax
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit on what passes in a period.
+    """A rate limit.
 
     Attributes:
-        messages: 0 is no limit.
-        bytes: 0 is no limit.
-        period_s: in which so much may pass.
-        is_relative: whether what is published comes on top.
+        messages: 0 is unlimited.
+        bytes: 0 is unlimited.
+        period_s: the period of both.
+        is_relative: whether the publish rate is added.
     """
 
     messages: int = 0
@@ -69,9 +69,9 @@ class Quota:
     """A backlog quota.
 
     Attributes:
-        limit_bytes: of the slowest subscription's backlog; below 0 is no limit.
-        limit_s: age of its oldest message; 0 or less is no limit.
-        policy: what happens above it.
+        limit_bytes: of the slowest subscription's backlog; negative is unlimited.
+        limit_s: age of its oldest message; 0 or less is unlimited.
+        policy: the action above the limit.
     """
 
     limit_bytes: int
@@ -81,12 +81,12 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class InactivityPolicy:
-    """When a topic that nobody uses is deleted.
+    """When an inactive topic is deleted.
 
     Attributes:
-        is_deleted: whether it is at all.
-        mode: which topics count as unused, see `BrokerConfig.inactive_mode`.
-        after_s: how long it has to be unused.
+        is_deleted: whether it is deleted at all.
+        mode: which topics count as inactive, see `BrokerConfig.inactive_mode`.
+        after_s: how long it has to be inactive.
     """
 
     is_deleted: bool
@@ -96,30 +96,30 @@ class InactivityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """What holds for one topic. Numbers of 0 are no limit.
+    """The effective policies of one topic. Numbers of 0 are unlimited.
 
     Attributes:
-        max_producers: that may be connected.
-        max_consumers: that may be connected.
-        max_consumers_per_subscription: that may be connected to one.
-        max_subscriptions: that there may be.
-        max_unacked_per_consumer: messages that a shared consumer may hold.
-        max_unacked_per_subscription: messages that all of its consumers may hold.
-        max_message_bytes: of one entry.
-        subscription_types: that may be used.
-        message_ttl_s: after which durable subscriptions are past a message.
-        subscription_expiration_s: after which a subscription without consumers is deleted.
-        inactivity: when the topic is deleted because nobody uses it.
-        snapshot_age_s: at most between two snapshots of deduplication.
-        retention: of what is acknowledged.
-        size_quota: of the backlog.
-        age_quota: of the backlog.
-        publish_rate: of all producers together, in a second.
+        max_producers: connected producers.
+        max_consumers: connected consumers.
+        max_consumers_per_subscription: connected consumers of one subscription.
+        max_subscriptions: subscriptions of the topic.
+        max_unacked_per_consumer: unacknowledged messages of a shared consumer.
+        max_unacked_per_subscription: unacknowledged messages of all its consumers.
+        max_message_bytes: size of one entry.
+        subscription_types: allowed subscription types.
+        message_ttl_s: age at which messages expire for durable subscriptions.
+        subscription_expiration_s: how long a subscription without consumers is kept.
+        inactivity: when the topic is deleted as inactive.
+        snapshot_age_s: maximum time between two deduplication snapshots.
+        retention: of acknowledged messages.
+        size_quota: backlog quota by size.
+        age_quota: backlog quota by age.
+        publish_rate: of all producers together, per second.
         dispatch_rate: of all subscriptions together.
-        subscription_rate: of each subscription about which nothing else is said.
+        subscription_rate: of each subscription without its own rate.
         subscription_rates: of single subscriptions, by name.
         subscribe_rate: how often one consumer may subscribe in a period.
-        encryption_required: whether producers must encrypt what they send.
+        encryption_required: whether producers must encrypt their messages.
         shared_limits: rates that the topic shares with others, if any.
     """
 

@@ -53,7 +53,7 @@ RESOURCE_GROUPS = "/admin/resourcegroups"
 CONFIGURATION = "/admin/configuration"
 """Settings of all brokers that were changed while they ran; texts by name."""
 MAX_ATTEMPTS = 10
-"""Repetitions of a change whose record was changed by somebody else meanwhile."""
+"""Retries of a change whose record was changed concurrently."""
 
 MAX_READ_AT_ONCE = 200
 """Records that are loaded together from each tree."""
@@ -191,7 +191,7 @@ class Namespaces:
         return f"{POLICIES}/{namespace}" in self._records and namespace not in self._leaving
 
     def policies(self, namespace: str) -> Policies:
-        """Return the policies of ``tenant/name``, not to be modified; the defaults if there is no such namespace."""
+        """Return the policies of ``tenant/name``, not to be modified; the defaults if the namespace does not exist."""
         value = self._value(f"{POLICIES}/{namespace}")
         return default_policies(self.cluster_name) if value is None else value
 
@@ -262,7 +262,7 @@ class Namespaces:
         return default if value is None else value
 
     def max_topics(self, namespace: str) -> int:
-        """Return how many topics ``tenant/name`` may have; 0 is no limit."""
+        """Return the topic limit of ``tenant/name``; 0 is unlimited."""
         limit = self.policies(namespace).get("max_topics_per_namespace")
         return self.config.max_topics_per_namespace if limit is None else int(limit)
 
@@ -386,7 +386,7 @@ class Namespaces:
         await self._create(_topic_path(PARTITIONED_TOPICS, base), value)
 
     async def ensure_partitioned_topic(self, base: TopicName, partitions: int) -> int:
-        """Record a topic as partitioned, unless somebody else has; then that holds. Returns its partitions."""
+        """Record a topic as partitioned unless it is already, and return its recorded number of partitions."""
         if not self.partitions(base):
             try:
                 await self.create_partitioned_topic(base, partitions)
@@ -496,7 +496,7 @@ class Namespaces:
             self._override_config()
 
     def _override_config(self) -> None:
-        """Take the settings as they were changed; what somebody else wrote there and nobody can take is not taken."""
+        """Apply changed dynamic settings. Invalid values, for example written by another broker, are ignored."""
         values = self.changed_settings()
         for name in list(values):
             try:

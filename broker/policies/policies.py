@@ -35,12 +35,12 @@ class AutoCreation(NamedTuple):
 
 
 class DelayPolicy(NamedTuple):
-    """What is set for delayed delivery of a topic.
+    """The delayed-delivery policy of a topic.
 
     Attributes:
-        is_active: whether anything is delayed.
-        tick_ms: what becomes due within one goes out together.
-        max_delay_ms: messages that ask for more are refused; 0 is no limit.
+        is_active: whether messages are delayed.
+        tick_ms: messages that become due within one tick are delivered together.
+        max_delay_ms: messages with a longer delay are refused; 0 is unlimited.
     """
 
     is_active: bool

@@ -17,7 +17,7 @@ from .effective import Rate, SharedLimits
 SHORTEST_WAIT_S = 0.005
 """So that a high rate does not become a timer for each message."""
 LONGEST_WAIT_S = 1.0
-"""So that whoever waits for a large debt sees that the rate was changed meanwhile."""
+"""Limits a wait for a large debt, so that a changed rate takes effect meanwhile."""
 NO_LIMIT = 1 << 62
 
 

@@ -42,7 +42,7 @@ _NOT_RESOLVED = ("logicalType", "doc")
 
 
 class _Indexed:
-    """A record of the data whose fields are found by name; the library makes that table anew for each field."""
+    """A writer's record with its fields indexed by name; the library rebuilds that index for each field."""
 
     def __init__(self, record: RecordSchema) -> None:
         self.type = record.type
@@ -85,19 +85,19 @@ class _Checker(ReaderWriterCompatibilityChecker):
 
 
 def parse(data: bytes) -> Schema:
-    """Return the schema of a definition in JSON.
+    """Return the schema of a JSON definition.
 
     Raises:
-        InvalidDefinition: it is none.
+        InvalidDefinition: the text is not an Avro schema.
     """
     return _made(_loaded(data))
 
 
 def is_same(one: bytes, other: bytes) -> bool:
-    """Return whether two definitions are one schema: they differ at most in documentation, aliases and spaces.
+    """Return whether two definitions are the same schema, apart from documentation, aliases and whitespace.
 
     Raises:
-        InvalidDefinition: one of them is none.
+        InvalidDefinition: one of them is not an Avro schema.
     """
     return bool(_identity(_loaded(one)) == _identity(_loaded(other)))
 

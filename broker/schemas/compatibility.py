@@ -17,7 +17,7 @@ from .validity import old_json_schema
 
 
 class Strategy(Enum):
-    """What a new schema must be able to do; Pulsar's names. `UNDEFINED` leaves it to whoever is asked next."""
+    """What a new schema must be compatible with; Pulsar's names. `UNDEFINED` defers to the next level."""
 
     UNDEFINED = "UNDEFINED"
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"

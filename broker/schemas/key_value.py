@@ -47,7 +47,7 @@ def from_text(text: str) -> bytes:
     """Return the definition that REST writes as an object of ``key`` and ``value``.
 
     Raises:
-        InvalidDefinition: it is no such object.
+        InvalidDefinition: the text is not such an object.
     """
     try:
         value = json.loads(text)
@@ -87,7 +87,7 @@ def _properties(schema: Schema, part: str) -> dict[str, str]:
 
 
 def _part_bytes(value: Any) -> bytes:
-    # As in Pulsar, an empty string is no definition, and any other one keeps its quotes.
+    # As in Pulsar, an empty string is an empty definition, and any other string keeps its quotes.
     return b"" if value == "" else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -14,7 +14,7 @@ from ...wire import pulsar_api_pb2 as pb
 
 
 class InvalidDefinition(ValueError):
-    """A text is no definition of a schema; says why, in one line."""
+    """A text is not a valid schema definition; gives the reason in one line."""
 
 
 class SchemaType(IntEnum):
@@ -107,7 +107,7 @@ class History:
 
     @property
     def last(self) -> SchemaVersion | None:
-        """The last version, None if there is none."""
+        """The last version, or None."""
         return self.versions[-1] if self.versions else None
 
     @property
@@ -116,7 +116,7 @@ class History:
         return sum(len(one.schema.data) for one in self.versions) + _COST_BYTES * (1 + len(self.numbers))
 
     def find(self, number: int) -> SchemaVersion | None:
-        """Return the version of a number, None if there is none or it is deleted."""
+        """Return the version of a number, or None if it is missing or deleted."""
         return next((one for one in self.versions if one.number == number), None)
 
 

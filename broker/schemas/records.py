@@ -1,7 +1,7 @@
-"""The records of schemas in the metadata store: their paths and what is in them.
+"""The schema records in the metadata store: their paths and content.
 
-A version is ``{"type", "timestamp", "properties", "data"}``, with ``data64`` for a definition that is no plain text; a
-deletion is ``{"deleted", "timestamp"}``.
+A version is ``{"type", "timestamp", "properties", "data"}``, with ``data64`` for a binary definition; a deletion is
+``{"deleted", "timestamp"}``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def decode(path: str, value: bytes) -> Schema | None:
     """Return the schema of a record, None for a deletion.
 
     Raises:
-        StorageError: the record, which lies at ``path``, is none of both.
+        StorageError: the record at ``path`` is neither a schema nor a deletion.
     """
     try:
         held = json.loads(value)

@@ -1,11 +1,11 @@
 """The schemas of all topics and their versions, in the metadata store.
 
-Design: each version is a record of its own, created and never changed, so that creating it is the commit: of two who
-create a version at once, here or in two brokers on one store, one has it, and the other looks again. A deletion is a
-record too, which ends the versions before it; their numbers are not used again. A topic's partitions share its
-schemas. What was read is kept in memory up to `MAX_CACHED_BYTES`, and dropped when somebody else changes it.
+Design: each version is a record that is created and never changed, so that creating it is the commit: if two writers
+create a version at once, in one broker or two brokers on one store, one succeeds and the other reads again. A deletion
+is a record too, which ends the versions before it; their numbers are not reused. A topic's partitions share its
+schemas. Read schemas are cached up to `MAX_CACHED_BYTES`, and evicted when another broker changes them.
 
-Invariant: what is answered is durable, and each version is one schema for as long as the topic's schemas are there.
+Invariant: every returned version is durable, and keeps its schema for as long as the topic's schemas exist.
 
 Source: Pulsar 4.0, SchemaRegistryServiceImpl; the paths are ours, below the one that Pulsar has in ZooKeeper.
 """
@@ -89,17 +89,17 @@ class SchemaRegistry:
         *,
         may_write: Callable[[], None] = lambda: None,
     ) -> int:
-        """Return the version of a schema, added if the topic has not got it and it fits those that it has.
+        """Return the version of a schema, adding it if it is new and compatible with the existing versions.
 
         Args:
-            name: of the topic, or of one of its partitions.
-            schema: the schema, with the time at which it came.
-            strategy: what it must be able to do.
-            may_write: asked right before it is added; raises if that is not wanted (any more).
+            name: the topic, or one of its partitions.
+            schema: the schema, with the time of its arrival.
+            strategy: the required compatibility.
+            may_write: called right before it is added; raises to prevent that.
 
         Raises:
-            InvalidDefinition: the schema is none.
-            Incompatible: it does not fit.
+            InvalidDefinition: the schema is not valid.
+            Incompatible: it is not compatible.
 
         Cancellation: it may be added.
         """
@@ -111,11 +111,11 @@ class SchemaRegistry:
         await self.apart(name, schema, (), lambda: check_definition(schema))
         async with self._lock(path):
             while True:
-                history = await self._read(path)  # again under the lock: somebody may have added it meanwhile
+                history = await self._read(path)  # again under the lock: it may have been added concurrently
                 known = await self._known(name, schema, history.versions)
                 if known is not None:
                     return known
-                may_write()  # its reason goes before that of the rules
+                may_write()  # its error takes precedence over incompatibility
                 await self._check(name, schema, history.versions, strategy)
                 number = history.next_number
                 may_write()
@@ -257,7 +257,7 @@ class SchemaRegistry:
             self._cached_bytes -= dropped.bytes_
 
     def _note(self, change: Change) -> None:
-        """Forget what somebody else changed; what this registry wrote is in memory already."""
+        """Evict schemas that another broker changed; changes by this registry are in memory already."""
         path, _, number = change.path.rpartition("/")
         if path in self._reading:
             self._reading[path] = True

@@ -71,7 +71,7 @@ def _check_string(data: bytes) -> None:
 
 
 def old_json_schema(data: bytes) -> dict[str, Any] | None:
-    """Return a definition in the JSON Schema that the first clients of Pulsar sent for JSON; None if it is none."""
+    """Return a JSON Schema definition, as Pulsar's first clients sent for JSON, or None if it is something else."""
     try:
         value = json.loads(data.decode())
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""Who is at the other end of a connection: found out at CONNECT, and again when the credentials end.
+"""Authentication of connections: at CONNECT, and again when the credentials expire.
 
-Design: finding out takes time where passwords are hashed or a provider of somebody else asks elsewhere. Until it is
-known, the connection takes no command (`Connection.hold`): what a client sends behind its CONNECT waits, so that
-nothing happens between the question and the answer but that the peer leaves. A connection without CONNECTED is given up
-at the first tick of its keep-alive, whatever the provider does.
+Design: authentication takes time where passwords are hashed or an external provider makes requests. Until it is done,
+the connection accepts no command (`Connection.hold`): commands after CONNECT wait, so that nothing can happen in
+between except a disconnect. A connection without CONNECTED is closed at the first tick of its keep-alive, whatever the
+provider does.
 
 Source: Pulsar binary protocol, section Authentication; reference of security, section 1.
 """

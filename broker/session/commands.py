@@ -30,11 +30,11 @@ class Handler(NamedTuple):
     """How one command is handled.
 
     Attributes:
-        field: its message in BaseCommand; a command without it breaks the protocol.
-        run: takes the connection and the message; returns at once, starting a task where it needs time. What it raises
-            is the answer.
-        has_strings: whether its message may hold strings, which must be UTF-8. ACK comes by the thousand, and nobody
-            reads its strings, the keys of `properties`: it counts as having none.
+        field: its message in BaseCommand; a command without it violates the protocol.
+        run: takes the connection and the message; returns at once, starting a task for slow work. An exception becomes
+            the error response.
+        has_strings: whether its message may hold strings, which must be UTF-8. ACK is frequent and its strings, the
+            keys of `properties`, are never read: it counts as having none.
     """
 
     field: str

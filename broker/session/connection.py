@@ -1,23 +1,24 @@
-"""One client's connection: bytes in, frames out, and what both sides of a flow need to stay bounded.
+"""One client's connection: bytes in, frames out, and the flow control that bounds both directions.
 
-Design: the connection knows sockets and time, nothing of topics. Frames go to the handlers of `commands`; what handlers
-write is collected and leaves in one joined write at the end of the turn of the loop. These bound its memory:
+Design: the connection knows sockets and time, but not topics. Frames go to the handlers in `commands`; frames that
+handlers write are collected and sent in one joined write at the end of the event-loop turn. These limits bound its
+memory:
 
-* above `max_pending_publishes` entries that storage has not confirmed, or while storage is congested, the socket is
-  not read; what one read brings (256 KiB, or a frame) may pass the mark;
+* above `max_pending_publishes` unconfirmed entries, or while storage is congested, the socket is not read; one read
+  (256 KiB, or a frame) may exceed the limit;
 * above `write_buffer_bytes` waiting for the peer, or its share of the `DeliveryMemory`, `is_writable` is False:
-  dispatchers skip its consumers, the socket is not read, and requests that were read already wait: what passes the mark
-  is one answer and what the `Outbox` collects. A peer that takes nothing at all from one tick of the keep-alive to the
-  next is gone;
+  dispatchers skip its consumers, the socket is not read, and requests already read wait; the limit may be exceeded by
+  one response and what the `Outbox` collects. A peer that reads nothing between two ticks of the keep-alive is
+  disconnected;
 * a large frame waits until the `FrameMemory` has room for all of it, and until then the socket is not read;
-* while a topic's publish rate is used up, a SEND for it and all behind it wait, and the socket is not read;
-* above `SLICE_S` of handling commands in one turn, the rest waits for a later one, and the socket is not read;
-* while credentials are looked at, nothing is taken, and the socket is not read;
-* requests that need time run as tasks of this connection, and above `max_pending_requests` of them, or
-  `MAX_REQUEST_BYTES` in what they ask, the socket is not read.
+* while a topic's publish rate is used up, a SEND for it and everything behind it wait, and the socket is not read;
+* above `SLICE_S` of handling commands in one turn, the rest waits for a later turn, and the socket is not read;
+* while credentials are checked, no command is accepted, and the socket is not read;
+* slow requests run as tasks of this connection, and above `max_pending_requests` of them, or `MAX_REQUEST_BYTES` of
+  request size, the socket is not read.
 
-A peer that breaks the protocol is cut off without a word, as Pulsar does; a request that fails gets its error, also
-where nobody foresaw the failure. A request with a string that is no UTF-8 is refused before anything is done with it.
+A peer that violates the protocol is disconnected without an error, as in Pulsar; a failed request gets its error, even
+an unexpected one. A request with a string that is not UTF-8 is rejected before any processing.
 
 Source: Pulsar binary protocol, section Connection.
 """
@@ -161,7 +162,7 @@ class Connection(asyncio.Protocol):
             return
         if self._postponed is None:
             self._take(iter(frames))
-        else:  # a transport that was told to pause may bring what it has read already
+        else:  # a transport that was paused may still deliver data it has read
             self._postponed.extend(frames)
             if self._throttle is None and not self.is_held:
                 self._take(self._postponed)
@@ -271,9 +272,9 @@ class Connection(asyncio.Protocol):
         self._detach(leaving)
 
     def _detach(self, leaving: deque[Producer | Consumer]) -> None:
-        """Have producers and consumers leave their topics; where that takes long, the rest of them in later turns.
+        """Detach producers and consumers from their topics; if that takes long, the rest in later turns.
 
-        Whoever wants the name of one, or its exclusive subscription, detaches it earlier.
+        A request that needs the name of one, or its exclusive subscription, detaches it earlier.
         """
         turns = self.broker.turns
         end_s = turns.monotonic() + SLICE_S
@@ -391,7 +392,7 @@ class Connection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=share_bytes)
 
     def give_way(self, reason: str) -> None:
-        """Close at once, as memory is short; the peer, which reads nothing, cannot be told."""
+        """Close at once because memory is short; the peer reads nothing, so it gets no error."""
         log.warning("%r is closed: it %s", self, reason)
         self.abort()
 
@@ -440,7 +441,7 @@ class Connection(asyncio.Protocol):
         task = self._tasks.start(self._answer(request_id, request, work), f"request {request_id}")
 
         def ended(task: asyncio.Task[None]) -> None:
-            work.close()  # cancelled before its first step, it would complain that nobody awaited it
+            work.close()  # a coroutine cancelled before its first step would warn that it was never awaited
             self._request_bytes -= size
             if size >= LARGE_BYTES:
                 self.broker.frame_memory.give_back(size)
@@ -475,7 +476,7 @@ class Connection(asyncio.Protocol):
         return await self._keep_alive.is_alive()
 
     def publishes_answered(self, entries: int) -> None:
-        """Note that the client was told, or never will be, what became of so many entries."""
+        """Note that so many entries were answered, or never will be."""
         self.pending_publishes -= entries
         if not self.is_reading:
             self.read_on()

@@ -197,7 +197,7 @@ def _consumer(
 
 
 def close_consumer(connection: Connection, command: pb.CommandCloseConsumer) -> None:
-    """Close a consumer; an id that nobody has is closed already."""
+    """Close a consumer; an unknown id counts as closed."""
     consumer = connection.consumers.close(command.consumer_id)
     if consumer is not None:
         consumer.detach()

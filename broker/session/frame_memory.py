@@ -1,14 +1,14 @@
-"""The memory for large frames that clients are sending, shared by all connections of a broker.
+"""The memory for large incoming frames, shared by all connections of a broker.
 
-A frame of `LARGE_BYTES` or more reserves its whole size before the broker reads on. While there is no room, its
-connection is not read; connections get room in the order in which they asked. Smaller frames need no room, so that
-small requests go on whatever large ones wait.
+A frame of `LARGE_BYTES` or more reserves its whole size before the broker reads on. While no room is left, its
+connection is not read; connections get room in the order of their requests. Smaller frames need no reservation, so that
+small requests proceed while large ones wait.
 
-While connections wait, a frame has to keep coming: one that stalls, or that is slower than `SLOWEST_BYTES_S` on
-average, ends its connection, so that a client that never finishes its frame cannot keep the room.
+While connections wait, a frame has to keep arriving: a connection whose frame stalls, or is slower than
+`SLOWEST_BYTES_S` on average, is closed, so that a client that never finishes its frame cannot keep the room.
 
-Rejected: counting the bytes that have come, and not to read above a limit. Frames that are half read would fill the
-memory, and none of them could be completed.
+Rejected: counting received bytes and pausing reads above a limit. Partly read frames would fill the memory, and none of
+them could be completed.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class _Frame:
 
 
 class FrameMemory:
-    """Who may read a large frame.
+    """Admission of large frames.
 
     Args:
-        limit_bytes: returns how much there is; 0 or less is no limit.
-        time_s: a clock; that of the running loop if it is omitted.
+        limit_bytes: returns the limit; 0 or less is unlimited.
+        time_s: a clock; that of the running loop if omitted.
 
     Attributes:
-        used_bytes: what is reserved.
+        used_bytes: reserved bytes.
     """
 
     def __init__(self, limit_bytes: Callable[[], int], time_s: Callable[[], float] | None = None) -> None:

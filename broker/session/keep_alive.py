@@ -45,7 +45,7 @@ class KeepAlive:
             self._timer.cancel()
 
     def tell_probe(self, is_alive: bool) -> None:
-        """Tell whoever waits in `is_alive`."""
+        """Resolve the pending probe of `is_alive`."""
         if self.probe is not None:
             self.probe.set_result(is_alive)
             self.probe = None

@@ -104,10 +104,10 @@ def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNa
 
 
 def list_answer(index: TopicIndex, command: pb.CommandGetTopicsOfNamespace) -> pb.CommandGetTopicsOfNamespaceResponse:
-    """Return the response to a request about the topics of a namespace.
+    """Return the response to a request for the topics of a namespace.
 
-    A pattern that is too long, or that only Java's engine understands, is left to the client, which is told that the
-    names are not filtered.
+    A pattern that is too long, or that only Java's engine understands, is left to the client: the response says that
+    the names are not filtered.
 
     Raises:
         MetadataError: the pattern is not a regular expression.

@@ -23,13 +23,13 @@ class Outbox:
     """The frames of one connection that have not been handed to its transport.
 
     Args:
-        loop: whose turns count.
-        max_bytes: of messages to consumers that are collected.
-        on_answered: told how many entries the receipts answer that are being written.
+        loop: the event loop whose turns count.
+        max_bytes: limit of collected messages to consumers.
+        on_answered: called with the number of entries that the receipts being written confirm.
 
     Attributes:
-        bytes: of the frames, without receipts.
-        transport: where they go; None before the connection is made.
+        bytes: size of the frames, without receipts.
+        transport: their destination; None before the connection is made.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_bytes: int, on_answered: Callable[[int], None]) -> None:

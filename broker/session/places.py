@@ -53,7 +53,7 @@ class ConnectionPlaces:
         return next(one for one, its_address in self._unknown.items() if its_address == most)
 
     def admit(self, connection: Connection) -> str:
-        """Give a connection that has sent CONNECT a place; returns why there is none, empty if there is one."""
+        """Admit a connection that has sent CONNECT; returns the error text if it is refused, otherwise ""."""
         self._forget_unknown(connection)
         roles = connection.roles
         role = None if roles is None else roles.original or roles.role

@@ -72,7 +72,7 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
 
 
 def close_producer(connection: Connection, command: CommandCloseProducer) -> None:
-    """Close a producer after its last entry is answered; an id that nobody has is closed already."""
+    """Close a producer after its last entry is answered; an unknown id counts as closed."""
     leaving = connection.producers.close(command.producer_id)
     if leaving is None or not leaving.pending_entries:
         if leaving is not None:

@@ -1,8 +1,8 @@
 """Topic-list watches of one connection: WATCH_TOPIC_LIST, the WATCH_TOPIC_UPDATEs that follow, and the close.
 
-Design: changes of one turn of the loop leave together, and none leave while the peer takes less than is written: what
-it was not told grows with the number of topics at most (`TopicChanges`). A client that may not watch the namespace any
-more is told nothing more: the protocol has no command by which a broker ends a watch.
+Design: changes of one event-loop turn are sent together, and none while the peer reads too slowly: the unsent changes
+are bounded by the number of topics (`TopicChanges`). A client that may no longer watch the namespace gets no further
+updates: the protocol has no command by which a broker ends a watch.
 
 Source: Pulsar binary protocol, section WATCH_TOPIC_LIST; `TopicListService` of Pulsar 4.0.
 """
@@ -30,7 +30,7 @@ _CANNOT = "Unable to create topic list watcher: "
 
 
 class TopicWatch:
-    """One watch: what its client knows of a list, and what it has to be told."""
+    """One watch: the list, and the changes that its client has not received."""
 
     def __init__(self, connection: Connection, watcher_id: int, namespace: str, pattern: str) -> None:
         self._connection = connection
@@ -53,15 +53,15 @@ class TopicWatch:
             self._connection.loop.call_soon(self.tell)
 
     def tell(self) -> None:
-        """Send what the client was not told, as far as it takes it."""
+        """Send the pending changes, as far as the peer is writable."""
         self._is_planned = False
         if self._changes and not may_still(self._connection, pb.BaseCommand.WATCH_TOPIC_LIST, self._place[0]):
             self._connection.topic_watches.close(self._id)
             return
         while self._changes and self._connection.is_writable and not self._is_closed:
             deleted, new = self._changes.take(MAX_NAMES)
-            # The hash of what the client has then; in the middle of something long nobody knows it, and a client that
-            # comes back with an empty one gets the whole list.
+            # The hash of the client's list after this update. In the middle of a long series it is unknown, and a
+            # client that returns with an empty hash gets the whole list.
             digest = "" if self._changes else self.topics.digest
             self._connection.reply(
                 pb.CommandWatchTopicUpdate(
@@ -102,12 +102,12 @@ class ConnectionWatches:
 
 
 def watch_topic_list(connection: Connection, command: pb.CommandWatchTopicList) -> None:
-    """Answer WATCH_TOPIC_LIST; an id that is watched already gets a new watch.
+    """Answer WATCH_TOPIC_LIST; an id that is already watched gets a new watch.
 
     Raises:
-        ProtocolError: the namespace is no name.
+        ProtocolError: the namespace is not a valid name.
         NotAllowed: the pattern is too long, only Java's engine understands it, or there are too many watches.
-        InvalidTopicName: the pattern is no regular expression.
+        InvalidTopicName: the pattern is not a valid regular expression.
     """
     if NAMESPACE.fullmatch(command.namespace) is None:
         raise ProtocolError(f"WATCH_TOPIC_LIST of {command.namespace!r}, which is no tenant/namespace")

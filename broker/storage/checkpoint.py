@@ -177,7 +177,7 @@ class Checkpoint:
     def _finish(self, plan: _Plan, end: JournalEnd | None) -> None:
         core = self._core
         if core.has_died:
-            return  # callbacks have already been called.
+            return  # callbacks have already been called
         self._is_running = False
         for ledger, _ in plan.ledgers:
             if ledger.is_dropped:

@@ -102,8 +102,7 @@ class StorageCore:
         return True
 
     def record(self, done: Done | None, *parts: bytes) -> None:
-        """Queue records, or only a wait for earlier ones; ``done`` gets the result once all of it is on disk or has
-        failed.
+        """Queue records, or only a wait for earlier ones, and report to ``done`` once they are on disk or have failed.
 
         While changes are refused, changes already made in memory (acknowledgements) are left to the next checkpoint.
         """

@@ -40,9 +40,9 @@ class OldestMessage:
 
 
 async def find_oldest(topic: Topic, subscriptions: Iterable[Subscription]) -> OldestMessage | None:
-    """Return the oldest message that one of the subscriptions has not acknowledged; None if there is none.
+    """Return the oldest message that one of the subscriptions has not acknowledged, or None without a backlog.
 
-    An entry is read only if it is another one than the topic's `oldest_message`.
+    An entry is read only if it differs from the topic's `oldest_message`.
 
     Cancellation: safe.
     """

@@ -83,7 +83,7 @@ class Latest:
                 return
             keyed = _keyed(metadata, payload, body, self._max_bytes)
         except ProtocolError:
-            # Encrypted, or not what it says: nobody can tell which keys are inside, so it stays as it is.
+            # Encrypted or malformed: its keys are unknown, so it is kept as it is.
             self.messages += 1
             if self._part == 0:
                 self._whole.append(entry | _WHOLE)
@@ -134,12 +134,12 @@ class Latest:
 def _keyed(metadata: MessageMetadata, payload: bytes, body: int, max_bytes: int) -> list[Keyed]:
     """Return the messages with a key.
 
-    A message removes its key if its payload is empty or it has no value. `uncompressed_size` counts where it is set, as
-    encryption makes a longer body of an empty payload. Apache Pulsar up to 4.0.7 keeps plain messages without it. A
-    plain message with the property `KEPT_TOMBSTONE` stays, for readers that were away when the key was deleted.
+    A message removes its key if its payload is empty or it has no value. `uncompressed_size` is used where set, since
+    encryption makes an empty payload longer. Apache Pulsar up to 4.0.7 keeps plain messages without it. A plain message
+    with the property `KEPT_TOMBSTONE` is kept, for readers that were away when the key was deleted.
 
     Raises:
-        ProtocolError: it cannot be told.
+        ProtocolError: the batch cannot be parsed.
     """
     if not metadata.HasField("num_messages_in_batch"):
         if not metadata.HasField("partition_key"):
@@ -239,7 +239,7 @@ def _without_others(metadata: MessageMetadata, body: bytes, indexes: set[int], m
 
 
 def last_batch_index(payload: bytes, max_bytes: int) -> int:
-    """Return the index of the last message that compaction left in an entry; -1 if it is no batch."""
+    """Return the index of the last message that compaction left in an entry; -1 if it is not a batch."""
     metadata, body = open_payload(payload)
     if not metadata.HasField("num_messages_in_batch"):
         return -1

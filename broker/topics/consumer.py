@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
-"""Types under which many consumers get entries at the same time, and redelivery is told entry by entry."""
+"""Subscription types that dispatch to many consumers at a time and request redelivery entry by entry."""
 
 HEAD_BYTES = 40
 """About what precedes a payload in its frame; bounds what waits for the socket."""
@@ -44,13 +44,13 @@ class Consumer:
     """One consumer of one connection on one subscription.
 
     Attributes:
-        permits: messages that it may be sent; below zero after an entry that was larger than the permits left.
-        pending: what it holds unacknowledged, on shared subscriptions: position to number of messages.
+        permits: messages that it may be sent; negative after an entry that was larger than the permits left.
+        pending: unacknowledged entries it holds, on shared subscriptions: position to number of messages.
         unacked_messages: the sum of `pending`.
-        is_blocked: it holds too much; its permits are kept in `banked_permits` until half is acknowledged.
-        takes_any_schema: whether it asks for whatever the topic's schema is.
+        is_blocked: it holds too many messages; its permits are kept in `banked_permits` until half is acknowledged.
+        takes_any_schema: whether it accepts any schema of the topic.
         reads_compacted: whether it reads the compacted view of the topic.
-        epoch: of its last redelivery request (Java only), None if it never told one.
+        epoch: of its last redelivery request (Java only), None if it never sent one.
     """
 
     def __init__(self, subscription: Subscription, connection: ConnectionPort, command: CommandSubscribe, name: str):
@@ -160,7 +160,7 @@ class Consumer:
         return messages
 
     def block_above(self, limit: int) -> None:
-        """Stop at ``limit`` unacknowledged messages, go on at half of it; 0 is no limit."""
+        """Stop at ``limit`` unacknowledged messages, continue at half of it; 0 is unlimited."""
         if 0 < limit <= self.unacked_messages:
             self.is_blocked = True
         elif self.is_blocked and (not limit or self.unacked_messages <= limit // 2):

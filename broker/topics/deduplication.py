@@ -181,7 +181,7 @@ class Deduplication:
         self.status = Status.ENABLED
 
     def _open_cursor(self, done: Done) -> None:
-        # Of a cursor that is there this is no more than a wait for everything before.
+        # For an existing cursor this only waits for all earlier records.
         self._log.open_cursor(DEDUPLICATION_CURSOR, self._log.last_confirmed, None, done, is_internal=True)
 
     async def _replay(self, after: Position) -> None:

@@ -1,12 +1,12 @@
-"""What goes away by itself when nobody uses it: inactive topics, subscriptions without consumers, old messages.
+"""Expiry of unused objects: inactive topics, subscriptions without consumers, old messages.
 
-Design: all loaded topics are looked at in turn, with rests, as often as the broker's settings say; one whose policies
-set none of this costs no more than that question. Topics that store nothing go in any case, which is no loss. When
-something was last used is not noted where it is used, which is hot; each look compares what it sees with the last look
-(`Idleness`). So something is taken for idle from the first look on that finds it as the look before: later than it was,
-by a period at most, and never earlier. After a restart it begins anew.
+Design: all loaded topics are checked in turn, with pauses, as often as the broker's settings say; a topic whose
+policies set no expiry costs only that check. Non-persistent topics are always deleted, since nothing is lost. The last
+use is not recorded at the point of use, which is a hot path; each check compares the state with that of the previous
+check (`Idleness`). So a topic counts as idle from the first check that finds its state unchanged: up to one period
+late, never early. Idle times restart with the broker.
 
-A topic is deleted under the lock of its name, and whether it still is inactive is asked again there.
+A topic is deleted under the lock of its name, after checking again that it is still inactive.
 
 Source: Pulsar's `broker.conf` (brokerDeleteInactiveTopics…, subscriptionExpirationTimeMinutes and
 ttlDurationDefaultInSeconds) and its policies of namespaces and topics.
@@ -68,7 +68,7 @@ def is_past(idle_ms: int, wait_s: float, retention: Retention) -> bool:
 
 
 def is_unused(topic: Topic, mode: str) -> bool:
-    """Return whether a topic has nobody who could miss it at this moment."""
+    """Return whether the topic has no clients, and no subscriptions or (``CAUGHT_UP``) no backlog."""
     subscriptions = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
     if topic.producers or topic.producers.waiting or any(one.consumers for one in subscriptions):
         return False
@@ -183,7 +183,7 @@ class Inactivity:
         try:
             await work()
         except (NotAllowed, TopicNotFound, ConsumerBusy):
-            pass  # somebody came, or was faster
+            pass  # in use again, or deleted meanwhile
         except MagnetarError as error:
             log.warning("%s failed and is tried again: %s", what, error)
         except Exception:  # whatever it is, the other topics have to go on

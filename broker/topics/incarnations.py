@@ -1,10 +1,10 @@
-"""Incarnations of topics: how they are loaded, created, unloaded and deleted, one incarnation of a name after another.
+"""Topic incarnations: how topics are loaded, created, unloaded and deleted, one incarnation of a name after another.
 
-Design: whoever loads, creates or deletes a topic holds the lock of its name, so that a new topic begins once nothing of
-the old one is left: no policy, no epoch, no entry that is under way. Closing is done in one go, without waiting, and
-from then on the old object refuses everything.
+Design: loading, creating and deleting hold the lock of the topic's name, so that a new topic begins only when nothing
+of the old one is left: no policy, no epoch, no entry in flight. Closing is one step without waiting; from then on the
+old object refuses everything.
 
-Invariant: of one name at most one topic is open, and it is the one in `BrokerService.topics`.
+Invariant: at most one topic of a name is open, and it is the one in `BrokerService.topics`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TopicIncarnations:
         return sum(name.startswith(prefix) and not name.startswith(f"{prefix}__") for name in self.creating)
 
     def _lock(self, text: str) -> asyncio.Lock:
-        """Return the lock of a name, which lasts as long as somebody holds it or waits for it."""
+        """Return the lock of a name, which lives as long as it is held or waited for."""
         return self._locks.setdefault(text, asyncio.Lock())
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
@@ -180,9 +180,9 @@ class TopicIncarnations:
 
         Args:
             name: its full name.
-            force: see there.
-            with_subscriptions: see there.
-            only_if: asked right before, when nobody else changes the topic any more; False is NotAllowed.
+            force: as there.
+            with_subscriptions: as there.
+            only_if: called right before the deletion, under the topic's lock; False raises NotAllowed.
         """
         work = self._delete(name, force=force, with_subscriptions=with_subscriptions, only_if=only_if)
         await asyncio.shield(self._broker.tasks.start(work, f"deleting {name}", awaited_elsewhere))
@@ -206,7 +206,7 @@ class TopicIncarnations:
 
     async def _delete_now(self, name: TopicName) -> None:
         text = str(name)
-        # Off the list before anything is awaited: nobody finds the old topic while its log is being deleted.
+        # Remove the topic before the first await, so that it cannot be found while its log is being deleted.
         topic = self._topics.pop(text, None)
         if topic is not None:
             for subscription in list(topic.subscriptions.values()):

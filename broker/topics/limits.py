@@ -1,7 +1,7 @@
-"""How many producers, consumers, subscriptions and topics there may be: the policies' limits, with Pulsar's words.
+"""Limits on producers, consumers, subscriptions and topics, set by policies, with Pulsar's error messages.
 
-All are decided from counts, right before what they limit comes into being: nothing is awaited in between. A limit of 0
-is none. Topics whose names begin with two underscores, which Pulsar keeps for itself, are not limited.
+All checks use counts right before the object is created, with no await in between. A limit of 0 is unlimited. Topics
+whose names begin with two underscores, which Pulsar reserves, are not limited.
 
 Source: Pulsar's `broker.conf`, and the errors of Apache Pulsar 4.0.
 """

@@ -73,7 +73,7 @@ _CPP, _GO = "Pulsar-CPP-", "Pulsar-Go-"
 
 
 def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
-    """Return the metadata of a payload section, the length of its body, and which string is no UTF-8, as an error."""
+    """Return a payload section's metadata, its body length, and an error if one of its strings is not UTF-8."""
     try:
         metadata, body = open_payload(payload)
     except (StructError, DecodeError) as error:
@@ -134,13 +134,13 @@ class Producer:
         return len(self._pending)
 
     def publish(self, send: CommandSend, payload: bytes) -> bool:
-        """Store one entry; the answer follows once storage has it.
+        """Store one entry; the response follows once storage has it.
 
         Returns:
-            Whether the entry counts as pending: its receipt, or `ConnectionPort.publishes_answered`, ends that.
+            Whether the entry counts as pending, until its receipt or `ConnectionPort.publishes_answered`.
 
         Raises:
-            ProtocolError: the payload section is no message, or the producer may not send yet.
+            ProtocolError: the payload section is malformed, or the producer may not send yet.
         """
         text = None
         bytes_ = len(payload)
@@ -371,13 +371,13 @@ class Producer:
             self._idle = None
 
     def refuse(self, send: CommandSend, text: str) -> bool:
-        """Refuse an entry that will never be taken, so that its client fails it once and keeps its connection.
+        """Reject an entry that will never be accepted, so that its client fails it once and keeps its connection.
 
         Returns whether the answer is pending.
 
-        No answer does that for all clients. Java's fails the message that NotAllowedError names, C++'s and Python's
-        only for ChecksumError; after anything else they connect anew and send it again, for ever. Go's does so after
-        every error but fails what is pending when the creation of its producer is blocked by a quota, and goes on.
+        No single error does that for all clients. Java's fails the message on NotAllowedError, C++'s and Python's only
+        on ChecksumError; after any other error they reconnect and resend it forever. Go's does so after every error,
+        but if the creation of its producer is then blocked by a quota it fails the pending messages and continues.
 
         Source: Pulsar binary protocol, section SEND_ERROR.
         """

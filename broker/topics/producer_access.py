@@ -1,7 +1,7 @@
 """Admission of producers: the decision behind the access modes, without I/O.
 
-A topic is shared by many producers, or belongs to one. Its epoch counts the owners: it is raised durably before an
-owner hears of its success, so that an older owner that comes back with its own epoch is told that it was replaced.
+A topic is shared by many producers or owned by one. Its epoch counts the owners. It is persisted before the new owner
+gets its response, so that a former owner that returns with its epoch is always fenced.
 
 Source: Pulsar binary protocol, section Access modes.
 """
@@ -80,8 +80,8 @@ def next_epoch(requested: int | None, current: int | None) -> int:
     """Return the epoch of a new owner.
 
     Raises:
-        ProducerFenced: the producer was the owner before, and somebody else has been since.
-        NotAllowed: no owner ever had that epoch; behind it the wire's numbers would soon end.
+        ProducerFenced: the producer was the owner before, and another one has been since.
+        NotAllowed: no owner ever had that epoch; counting on from it would soon exceed the wire format.
     """
     if requested is None:
         return 0 if current is None else current + 1

@@ -64,7 +64,7 @@ class Sequence:
 
     @property
     def last(self) -> int:
-        """Highest id accepted, -1 before the first; what a new producer of that name is told."""
+        """Highest id accepted, -1 before the first; returned to a new producer of that name."""
         return self.pushed if self.pushed != NEVER else -1
 
     def judge(self, first: int, last: int) -> Verdict:

@@ -196,11 +196,11 @@ class Subscription:
     # Consumers come and go
 
     def holder(self, command: CommandSubscribe) -> Consumer | None:
-        """Return the consumer that excludes the one that asks to join; None if it may.
+        """Return the consumer that prevents another one from joining, or None if it may join.
 
         Raises:
-            ConsumerBusy: the consumers there are of another type, or share keys in another way.
-            ConsumerAssignError: it asks for keys that nobody can have.
+            ConsumerBusy: the present consumers have another type, or share keys in another way.
+            ConsumerAssignError: it asks for keys that cannot be assigned.
         """
         kind = command.subType
         ranges = ranges_of(command)
@@ -343,7 +343,7 @@ class Subscription:
         acks: Sequence[Ack],
         done: Done | None,
     ) -> None:
-        """Acknowledge entries one by one, or messages inside them; ``done`` is told when that is durable."""
+        """Acknowledge entries, or single messages of batches; ``done`` is called when that is durable."""
         before = self.cursor.mark_delete
         self.cursor.acknowledge(acks, done)
         assert self.dispatcher is not None
@@ -463,7 +463,7 @@ class Subscription:
         for number in range(entries):
             position = self.cursor.next_unacknowledged(position)
             if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
-                await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
+                await asyncio.sleep(0)  # long walks must not block the loop
         await self._skip_to(position)
 
     async def drop_up_to(self, position: Position) -> None:

@@ -67,7 +67,7 @@ class Topic:
         self.meter = Meter(4)
         self._loop = asyncio.get_running_loop()
         self._follow_rates()
-        # Looked up for each entry, so that `close` reaches whoever still has this object.
+        # Looked up for each entry, so that `close` also takes effect for holders of this object.
         self.append = log.append
         self.subscriptions: dict[str, Subscription] = {}
         self.producers = TopicProducers(self, epoch)
@@ -101,7 +101,7 @@ class Topic:
             subscription.run()
 
     async def publish(self, payload: bytes, messages: int, publish_time_ms: int) -> Position:
-        """Store one entry for somebody who is no producer; ``payload`` is a payload section with its checksum.
+        """Store one entry that does not come from a producer; ``payload`` is a payload section with its checksum.
 
         Cancellation: the entry may be stored.
         """
@@ -248,15 +248,15 @@ class Topic:
         properties: dict[str, str] | None,
         compacted: bool,
     ) -> Subscription:
-        """Return a new subscription that is on its way to the disk; if the disk refuses, there is none."""
+        """Return a new subscription that is being written to disk; if that fails, it is dropped again."""
         created: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: Exception | None) -> None:
             settle(created, error)
             if error is None:
                 return
-            created.exception()  # an error that nobody waits for any more has been reported by whoever made it
-            # Here, and not by who waits for it: those may all be gone. A refusal may come before there is one.
+            created.exception()  # the creator has reported it, or no longer waits
+            # Dropped here, since the waiters may all be gone. A refusal may come before the subscription exists.
             if self.subscriptions.get(name) is not None:
                 self._drop_subscription(self.subscriptions[name], created)
 
@@ -300,9 +300,9 @@ class Topic:
         """Delete a subscription and its cursor; with ``force`` its consumers are closed first.
 
         Raises:
-            SubscriptionNotFound: there is none of that name.
+            SubscriptionNotFound: the topic has no subscription of that name.
             ConsumerBusy: it has consumers.
-            ServiceNotReady: the topic was unloaded; its cursor is another topic's by now.
+            ServiceNotReady: the topic was unloaded; its cursor now belongs to another topic object.
         """
         self.check_loaded()
         subscription = self.subscriptions.get(name)

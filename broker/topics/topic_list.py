@@ -1,4 +1,4 @@
-"""Lists of the topics of a namespace: which names a pattern takes, their hash, and what a watcher was not told yet.
+"""Topic lists of a namespace: pattern matching, hash, and the changes that a watcher has not received yet.
 
 Source: Pulsar binary protocol, sections GET_TOPICS_OF_NAMESPACE and WATCH_TOPIC_LIST.
 """
@@ -34,13 +34,13 @@ def is_system(name: str) -> bool:
 
 
 def topic_filter(pattern: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a pattern takes a topic, given by its full name.
+    """Return a function that returns whether a full topic name matches the pattern.
 
-    Domain and partition suffix do not count, and neither does a domain in front of the pattern.
+    Domain and partition suffix are ignored, and so is a domain in front of the pattern.
 
     Raises:
         PatternNotSupported: only Java's engine understands it.
-        InvalidPattern: it is no regular expression.
+        InvalidPattern: it is not a valid regular expression.
     """
     matches = compile_pattern(pattern.split("://", 1)[-1])
 
@@ -91,9 +91,9 @@ class TopicList:
 
 
 class TopicChanges:
-    """What a watcher has not been told of a list: it grows with the topics that changed, not with how often they did.
+    """List changes that a watcher has not received yet, bounded by the number of changed topics, not of changes.
 
-    A topic that went and came back is in both parts: whoever was told of the old one has to know that it went.
+    A topic that was deleted and created again is in both parts: a watcher that knew the old one must see its deletion.
     """
 
     def __init__(self) -> None:
@@ -108,14 +108,14 @@ class TopicChanges:
         if is_present:
             self._new[name] = None
         elif name in self._new:
-            del self._new[name]  # the watcher never heard of this one
+            del self._new[name]  # the watcher never received this one
         else:
             self._deleted[name] = None
 
     def take(self, most: int) -> tuple[list[str], list[str]]:
-        """Return the next changes, as names that went and names that came after that; ``most`` of them at most."""
+        """Return the next deleted names, then new names to apply after them; ``most`` of them at most."""
         deleted = list(self._deleted)[:most]
-        # What came is told once everything that went is: a name that did both would else end as gone.
+        # New names follow once all deletions are out, or a topic deleted and created again would end up deleted.
         new = list(self._new)[: most - len(deleted)] if len(deleted) == len(self._deleted) else []
         for name in deleted:
             del self._deleted[name]

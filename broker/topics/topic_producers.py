@@ -31,10 +31,10 @@ EPOCHS = "/admin/topic-epochs"
 
 
 async def read_epoch(store: MetadataStore, name: TopicName) -> int | None:
-    """Return a topic's epoch, None if it never had an exclusive producer.
+    """Return a topic's epoch, or None if it never had an exclusive producer.
 
     Raises:
-        StorageError: the record is no number; names it.
+        StorageError: the record is not a number; names it.
     """
     path = epoch_path(name)
     record = await store.get(path)
@@ -97,11 +97,12 @@ class TopicProducers(dict[str, "Producer"]):
 
         Cancellation: the producer is not there, or detaching it removes it.
         """
-        # First without the lock: many producers that come back after a crash each wait for a peer that is gone.
+        # First without the lock: many producers that return after a crash each wait for a dead peer.
         await self._evict_stale(producer)
         async with self._claim:
             await self._evict_stale(producer)
-            # Who joins while ids are being read again would be told one too low, and what it repeats be taken as new.
+            # A producer that joins while ids are being read again would get a last id that is too low, and its
+            # duplicates would be accepted as new.
             await self._topic.deduplication.adjust()
             await self._topic.deduplication.settled(producer.name)
             self._check_joins(producer)
@@ -124,7 +125,7 @@ class TopicProducers(dict[str, "Producer"]):
                     producer.connection.producers.add(producer)
                     producer.succeed(None)
                 case Own(epoch, fences):
-                    # Durable before the owner hears of its success: an older owner that comes back is told of it.
+                    # Persist before replying, so that a fenced owner that returns always sees the new epoch.
                     await self._raise_epoch(epoch)
                     self._check_joins(producer)
                     if fences:

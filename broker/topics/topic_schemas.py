@@ -45,12 +45,12 @@ async def producer_version(topic: Topic, schema: Schema | None) -> bytes:
 
 
 async def admit_consumer(topic: Topic, schema: Schema | None) -> None:
-    """Raise unless a consumer can read the topic's data; its schema becomes that of a topic that nobody uses yet.
+    """Raise unless a consumer can read the topic's data; an unused topic without a schema adopts the consumer's.
 
     Raises:
         IncompatibleSchema: its schema does not fit the topic.
 
-    Cancellation: the schema may be the topic's.
+    Cancellation: the schema may have been added.
     """
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
@@ -96,7 +96,7 @@ async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = la
 
 
 def _is_in_use(topic: Topic) -> bool:
-    """Return whether somebody has used the topic without a schema, or stores data in it."""
+    """Return whether the topic has producers, stored entries, or consumers that use it without a schema."""
     return bool(topic.producers or topic.producers.waiting or topic.log.entry_count) or any(
         not consumer.takes_any_schema
         for subscription in topic.subscriptions.values()

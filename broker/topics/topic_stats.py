@@ -1,6 +1,6 @@
-"""What `topics stats` and `topics stats-internal` show, key by key as Pulsar names them.
+"""Topic statistics, as `topics stats` and `topics stats-internal` show them, with Pulsar's keys.
 
-Counters begin anew when a topic is loaded; rates are averages over the last statistics period.
+Counters restart when a topic is loaded; rates are averages over the last statistics period.
 
 Source: broker admin reference, sections Topic stats and Internal stats.
 """
@@ -269,7 +269,7 @@ def consumer_stats(consumer: Consumer) -> Json:
 
 
 def printable(text: str) -> str:
-    """Return a name as JSON can hold it: what is no text stands as an escape, so that one name hides no statistics."""
+    """Return a name as valid JSON text, with invalid characters escaped, so that one bad name hides no statistics."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -349,7 +349,7 @@ def cursor_stats(subscription: Subscription) -> Json:
 
 
 def hidden_cursors(topic: Topic) -> Json:
-    """Return the state of the cursor that deduplication has, if so; to whom it matters it is no subscription."""
+    """Return the state of the deduplication cursor, if any; it is not shown as a subscription."""
     log = topic.log
     cursor = log.cursors.get(DEDUPLICATION_CURSOR)
     if cursor is None:
@@ -359,7 +359,7 @@ def hidden_cursors(topic: Topic) -> Json:
 
 
 def _cursor(mark_delete: Position, read: Position, created_ms: int, properties: Json) -> Json:
-    """Return the state of a cursor from which nobody reads, with nothing acknowledged behind the mark."""
+    """Return the state of a cursor that is not read from, with no acknowledgements beyond the mark."""
     return {
         "markDeletePosition": text_of(mark_delete),
         "readPosition": text_of(read),

@@ -1,7 +1,7 @@
-"""Who watches which topics: the lists of a broker that somebody watches, each kept once for all who watch it.
+"""Watched topic lists of a broker: each list is kept once for all its watchers.
 
-Only what creates and deletes topics changes a list, within the turn in which the topic came or went; a list is made of
-the names that are there in the turn in which it is first watched. So nothing is missed in between.
+A list only changes in the turn of the event loop in which a topic is created or deleted; it is built from the existing
+names in the turn in which it is first watched. So no change is missed in between.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TopicWatches:
         return f"TopicWatches({ {namespace: sorted(lists) for namespace, lists in self._lists.items()} })"
 
     def watch(self, namespace: str, pattern: str, listener: Listener) -> TopicList:
-        """Return the list of what ``pattern`` takes in ``tenant/namespace``, and tell ``listener`` of its changes.
+        """Return the list of topics in ``tenant/namespace`` that match ``pattern``, and call ``listener`` on changes.
 
         Raises:
             PatternNotSupported: only Java's engine understands the pattern.
-            InvalidPattern: it is no regular expression.
+            InvalidPattern: it is not a valid regular expression.
         """
         lists = self._lists.get(namespace, {})
         watched = lists.get(pattern)

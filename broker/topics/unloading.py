@@ -1,15 +1,14 @@
-"""Unloading of idle topics: what memory holds depends on the topics that are used, not on those that there are.
+"""Unloading of idle topics: memory use depends on the topics in use, not on the topics that exist.
 
-Design: all loaded topics are looked at in turn. One that nobody is connected to, and in which nothing happened for a
-while, is unloaded, unless time by itself would still change something in it: as long as it has messages that expire or
-that retention lets go, or subscriptions that expire, or is to be deleted as inactive, it stays loaded. Storage then
-keeps of its log no more than the line of the catalogue. Whoever uses the topic has it loaded again.
+Design: all loaded topics are checked in turn. A topic without clients and without changes for a while is unloaded,
+unless time alone may still change it: a topic with expiring or retained messages, with expiring subscriptions, or due
+for deletion as inactive stays loaded. Storage then keeps only the catalogue line of its log. The next use loads the
+topic again.
 
-Nothing is loaded at a start. So that policies hold for topics that nobody uses any more, those with a policy that works
-by time are loaded once after the start, and again after such a policy changed; they are unloaded at once where it has
-nothing to do.
+No topic is loaded at startup. So that policies apply to unused topics too, topics with a time-based policy are loaded
+once after startup, and again after such a policy changes; if it has nothing to do there, they are unloaded at once.
 
-An unloaded topic is a cycle of objects, which only the garbage collector gives back; it is called when there are many.
+An unloaded topic is a cycle of objects that only the garbage collector frees; it is run when there are many.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ COLLECTED_SHARE = 0.25
 
 
 def works_by_time(policies: EffectivePolicies) -> bool:
-    """Return whether a policy that somebody set changes a topic without anybody using it."""
+    """Return whether a policy changes the topic over time, without any client."""
     return (
         policies.message_ttl_s > 0
         or policies.subscription_expiration_s > 0
@@ -91,7 +90,7 @@ class Unloading:
             state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
             now_ms = self._broker.now_ms()
             since_ms = self._idle.since(name, state if self._is_idle(topic) else None, now_ms)
-            # Nothing is awaited from the last question on: whoever comes now finds the topic unloaded.
+            # There is no await from the last check on: a client that comes now finds the topic unloaded.
             if now_ms - since_ms >= wait_ms and self._is_at_rest(topic):
                 self._unload(topic)
         self._idle.keep_only(names)
@@ -99,7 +98,7 @@ class Unloading:
         storage = self._broker.storage
         unused = [name for name in storage.used_names() if name not in topics]
         for first in range(0, len(unused), TOPICS_PER_TURN):
-            # Asked again: who came while this waited has the topic loaded.
+            # Checked again: a client may have loaded the topic during the wait.
             names = [name for name in unused[first : first + TOPICS_PER_TURN] if name not in topics]
             self._garbage += storage.lay_to_rest(names)
             await asyncio.sleep(0)
@@ -123,7 +122,7 @@ class Unloading:
             await self.load_due()
 
     async def load_due(self) -> None:
-        """Load the topics of which changed policies have to change something though nobody uses them.
+        """Load unused topics that a changed time-based policy applies to.
 
         Cancellation: safe.
         """
@@ -175,7 +174,7 @@ class Unloading:
         self._garbage += 1
 
     def _is_idle(self, topic: Topic) -> bool:
-        """Return whether nobody is connected and nothing is being done."""
+        """Return whether the topic has no clients and no work in progress."""
         return (
             not topic.producers
             and not topic.producers.waiting

@@ -20,13 +20,13 @@ class Policy:
     """A policy that is read, set and removed as a whole.
 
     Attributes:
-        method: of HTTP, that sets it.
+        method: HTTP method that sets it.
         name: last part of its path.
         field: name in the namespace's policies.
-        read: returns the value to store, None where a body says nothing, or refuses it.
-        changed: has loaded topics obey, where they do not follow their policies by themselves.
-        missing: reason of the refusal to set it where there is no such namespace.
-        unset: what reading it answers while it is not set; None is 200 without a body.
+        read: validates the body and returns the value to store, None for an empty body.
+        changed: applies the change to loaded topics, where they do not read the policy each time.
+        missing: error text for setting it on a missing namespace.
+        unset: response while it is not set; None is 200 without a body.
         is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
     """
 
@@ -98,7 +98,7 @@ class PauseOnAckState(Policy):
         return as_json(policies.get(self.field, False))
 
     async def set(self, call: Call) -> None:
-        """Set the policy; there is no body."""
+        """Set the policy; the request has no body."""
         await self._change(call, call.require_namespace(), True)
 
     async def remove(self, call: Call) -> None:

@@ -23,16 +23,16 @@ _LATER = "leave it unset"
 
 @dataclass(frozen=True)
 class _Unsupported:
-    """A policy that this broker does not obey.
+    """A policy that this broker does not support.
 
     Attributes:
         name: last part of its path.
-        unset: what reading it answers; None is 200 without a body.
-        verb: of setting it.
+        unset: response to a read; None is 200 without a body.
+        verb: HTTP method that sets it.
         is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
         field: name in the policies object, "" if it is kept elsewhere.
         setter: of setting it, where the value says more than that it is another one.
-        missing: reason of the refusal to set it where there is no such namespace.
+        missing: error text for setting it on a missing namespace.
     """
 
     name: str

@@ -111,12 +111,12 @@ async def _delete(call: Call) -> None:
     present = [partition for partition in present if call.broker.has_topic(partition)]
     if not force and any(connections(call, partition) for partition in present):
         raise Refused(412, "Topic has active producers/subscriptions")
-    # The record goes last: were it gone first, a crash would leave partitions that nobody knows to be partitions.
+    # The record goes last: if it went first, a crash would leave partitions without a partitioned topic.
     for partition in present:
         try:
             await call.broker.delete_topic(partition, force, with_subscriptions=True)
         except TopicNotFound:
-            continue  # somebody else deleted it meanwhile
+            continue  # deleted by another request meanwhile
     await call.broker.forget_schemas(name)
     await call.namespaces.delete_partitioned_topic(name)
 

@@ -89,10 +89,10 @@ def as_enforced(body: Any) -> bool:
 
 
 def check_delayed_delivery(body: Any) -> dict[str, Any] | None:
-    """Return a policy of delayed delivery as it is stored; None for a body that says nothing.
+    """Return a delayed-delivery policy as it is stored; None for an empty body.
 
     Raises:
-        Refused: a field is no number or out of range.
+        Refused: a field is not a number or out of range.
     """
     policy = as_object(body, "delayedDelivery")
     if policy is None:

@@ -36,11 +36,11 @@ class Policy:
     Attributes:
         name: last part of its path.
         field: name in the topic's policies.
-        read: makes its value of the body; None for a body that says nothing.
-        applied: returns the effective value for a topic, wherever it is set.
-        changed: makes loaded topics obey; without it the broker reads the policy each time.
-        unset: what reading it answers while it is not set; None is no body.
-        method: of HTTP, that sets it.
+        read: converts the body to the value; None for an empty body.
+        applied: returns the effective value for a topic, at whatever level it is set.
+        changed: applies the change to loaded topics; without it the broker reads the policy each time.
+        unset: response while it is not set; None is an empty body.
+        method: HTTP method that sets it.
         is_removable: whether Pulsar has a DELETE for it.
     """
 
@@ -135,10 +135,10 @@ class MessageTtl(Policy):
 
 
 class PauseOnAckState(Policy):
-    """Whether nothing is given out whose acknowledgement could not be kept; all are kept here, so it always is so."""
+    """Delivery only of messages whose acknowledgements can be persisted; always the case here, since all are."""
 
     async def set(self, call: Call) -> None:
-        """Set the policy; there is no body."""
+        """Set the policy; the request has no body."""
         await self._change(call, True)
 
 

@@ -170,7 +170,7 @@ async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: in
     position = cursor.mark_delete
     for number in range(count):
         if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
-            await asyncio.sleep(0)  # a long way is no reason to keep the loop busy
+            await asyncio.sleep(0)  # long walks must not block the loop
         position = cursor.next_unacknowledged(position)
         if position > topic.log.last_confirmed:
             return None

@@ -87,8 +87,7 @@ class MemoryCursor:
     def acknowledge_up_to(
         self, position: Position, ack_set: Sequence[int] | None = None, done: Done | None = None
     ) -> None:
-        """Acknowledge everything up to ``position``; with an ack set, of that entry only the messages missing in the
-        set.
+        """Acknowledge everything up to ``position``; of that entry only the messages missing in ``ack_set``, if given.
 
         If the log never held that position nothing changes, which is not an error.
         """

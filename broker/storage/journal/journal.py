@@ -230,7 +230,7 @@ class Journal:
             self._open = Batch()
 
     def mark_end(self, waiter: Done) -> Batch:
-        """Close the open batch; when ``waiter`` is called, the returned batch's ``end`` is the position right after it."""
+        """Close and return the open batch; once ``waiter`` is called, its ``end`` is the position after the batch."""
         batch = self._open
         batch.waiters.append(waiter)
         batch.ends_group = True
