@@ -29,16 +29,16 @@ from .ledgers.ledger import Ledger
 from .ports import Captured, LogPort
 
 FORMAT = 3
-"""Format of the directory. Software of an earlier one refuses the directory by this number."""
+"""Format of the directory. Earlier software rejects a directory with a higher number."""
 _MAGIC = "MAGNETAR-CATALOGUE-"
 _CHUNK = 4 * 1024 * 1024
 
 
 class Ids:
-    """Counters that only grow: nothing ever gets an id again that something had before.
+    """Ever-growing counters: an id is never reused.
 
     Attributes:
-        next_ledger: id of the next ledger; the first is 1, because clients take position (0, 0) for none.
+        next_ledger: id of the next ledger; the first is 1, because clients treat position (0, 0) as unset.
         next_object: id of the next log or cursor.
     """
 
@@ -64,11 +64,11 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class JournalKey:
-    """What tells this directory's journal files from what payloads hold.
+    """Distinguishes groups of this directory's journal files from look-alikes in payloads.
 
     Attributes:
         key: of the nonces.
-        since: number of the first journal file whose groups carry a nonce; those before it are of format 1.
+        since: number of the first journal file whose groups carry a nonce; earlier files are of format 1.
     """
 
     key: bytes
@@ -77,12 +77,12 @@ class JournalKey:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a catalogue says beside the logs.
+    """The content of a catalogue besides the logs.
 
     Attributes:
-        start: where replaying the journal begins.
-        next_ledger: see `Ids`.
-        next_object: see `Ids`.
+        start: where the replay of the journal begins.
+        next_ledger: as in `Ids`.
+        next_object: as in `Ids`.
         journal_key: None in a catalogue of format 1.
     """
 
@@ -94,12 +94,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A catalogue as read.
+    """A catalogue as read from disk.
 
     Attributes:
-        head: see there.
-        lines: of each log, as `TopicLog.snapshot` wrote it.
-        format: of the directory.
+        head: its content besides the logs.
+        lines: one per log, as `TopicLog.snapshot` wrote it.
+        format: format of the directory.
     """
 
     head: Head
@@ -113,10 +113,10 @@ def encode_line(state: dict[str, Any]) -> bytes:
 
 
 def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[bytes]) -> None:
-    """Put a new catalogue in place of the old one, durably.
+    """Replace the catalogue with a new one, durably.
 
     Raises:
-        DiskFailure: the old one is still in place, or the new one is; either is whole.
+        DiskFailure: either the old or the new catalogue is in place; both are complete.
     """
     assert head.journal_key is not None
     body = encode_line(
@@ -131,7 +131,7 @@ def write_catalogue(disk: Disk, directory: str, head: Head, lines: Iterable[byte
     first = f"{_MAGIC}{FORMAT} {len(body)} {google_crc32c.value(body):08x}\n".encode()
     path = f"{directory}/catalogue"
     with disk_action("write the catalogue", path):
-        # The rest of an interrupted write would lengthen this one: take it away first.
+        # Leftovers of an interrupted write could extend beyond the new content: remove them first.
         if "catalogue.new" in disk.list(directory):
             disk.remove(f"{path}.new")
         with closing(disk.open(f"{path}.new", create=True)) as file:
@@ -175,16 +175,16 @@ def read_catalogue(disk: Disk, directory: str) -> Catalogue | None:
 
 
 def encode_log(head: Mapping[str, Any], cursors: Sequence[Image]) -> bytes:
-    """Return the line of a log with the states of its cursors."""
+    """Return the line of a log, including the states of its cursors."""
     return encode_head(head) + b',"cursors":[' + b",".join([cursor.encode() for cursor in cursors]) + b"]}\n"
 
 
 class CatalogueLines:
-    """The lines of the logs that are used; its methods belong to the loop lane.
+    """The lines of the loaded logs; its methods belong to the loop lane.
 
     Attributes:
         changed: logs that the next capture looks at.
-        open_ledgers: ledgers that were begun and perhaps are open still, oldest first.
+        open_ledgers: ledgers that may still be open, oldest first.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class CatalogueLines:
         self._lines: dict[int, Captured] = {}
 
     def restore(self, log: LogPort, line: bytes) -> None:
-        """Take the line of a log as the catalogue has it: nothing changed since."""
+        """Restore the line of an unchanged log from the catalogue."""
         self._lines[log.id] = Image(partial(bytes, line))
         self.changed.discard(log)
 
@@ -204,11 +204,11 @@ class CatalogueLines:
             self.open_ledgers.pop(ledger_id, None)
 
     def capture(self, now_ms: int, *, is_last: bool = False) -> list[Captured]:
-        """Return the lines of the durable ones, as they are at this moment.
+        """Return the current lines of all durable logs.
 
         Args:
-            now_ms: wall time; ledgers that are too old are closed before.
-            is_last: no more entries will come, and the lines shall say that all ledgers were closed now.
+            now_ms: wall time; ledgers that are too old are closed first.
+            is_last: True at shutdown: all ledgers are closed first.
         """
         self._close_ledgers(now_ms, is_last)
         changed, self.changed = self.changed, set()
@@ -229,4 +229,4 @@ class CatalogueLines:
             if ledger.log.close_old_ledger(ledger, now_ms):
                 del self.open_ledgers[ledger_id]
             else:
-                return  # those behind it are younger
+                return  # all later ones are younger

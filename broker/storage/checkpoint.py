@@ -1,14 +1,13 @@
-"""The checkpoint: entries move from the journal to their ledgers, and the catalogue says so.
+"""The checkpoint: moves entries from the journal to their ledgers and writes a new catalogue.
 
-Design: three steps. On the loop lane: note where the journal stands, what the catalogue will say, and which entries
-memory holds for their ledgers; all three describe the same moment, because only the loop lane changes them. Once the
-journal has written everything up to that place, the background lane writes and syncs the ledgers' files, then the
-catalogue. Back on the loop lane the entries count as moved and journal files before the place are released. A step
-that fails undoes nothing on disk: until the new catalogue is in place the old one and the journal still say
-everything. Whatever a step raises ends that checkpoint with an error that is logged, and the next attempt comes after
-`retry_s`.
+Design: three steps. On the loop lane, capture the journal position, the catalogue lines, and the entries to move; all
+three describe the same moment, because only the loop lane changes them. Once the journal has written everything up to
+that position, the background lane writes and syncs the ledger files, then the catalogue. Back on the loop lane, the
+entries count as moved and earlier journal files are released. A failed step undoes nothing on disk: until the new
+catalogue is in place, the old one and the journal still hold everything. An error in any step ends that checkpoint and
+is logged, and the next attempt follows after `retry_s`.
 
-After a failure of the journal a checkpoint is also the cure: it starts behind the damaged group.
+A checkpoint also heals a journal failure: it starts behind the damaged group.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .journal.journal import Batch, JournalEnd
 from .ledgers.ledger import Ledger
 from .ports import Captured
 
-_MANY_BYTES = 256 * 1024  # of a ledger, to be worth the calls that give their memory back
+_MANY_BYTES = 256 * 1024  # size from which releasing a ledger's page cache is worth the calls
 Result = Callable[[StorageError | None], None]
 
 logger = logging.getLogger(__name__)
@@ -35,18 +34,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Plan:
-    """What one checkpoint will write.
+    """The content of one checkpoint.
 
     Attributes:
         ids: the counters of the catalogue.
-        lines: the catalogue's lines of logs that are used.
-        resting: those of the others.
+        lines: the catalogue lines of loaded logs.
+        resting: the lines of unloaded logs.
         ledgers: those with entries to move, and their ``moving``, which is written even if the ledger is deleted
-            meanwhile: a crash may come before the record of that is on the disk, and the catalogue names the ledger.
-        covered_bytes: what the journal had written when it began.
-        unrecorded: changes without a record that the lines hold.
-        heals: True if it starts behind a failure of the journal.
-        failure: why it did not succeed.
+            meanwhile: after a crash before the deletion record is on disk, the catalogue still names the ledger.
+        covered_bytes: bytes written by the journal when the checkpoint began.
+        unrecorded: changes without a record that the lines contain.
+        heals: True if it starts behind a journal failure.
+        failure: why it failed, or None.
     """
 
     ids: tuple[int, int]
@@ -60,21 +59,21 @@ class _Plan:
 
 
 class Checkpoint:
-    """Runs checkpoints, one at a time; its methods belong to the loop lane unless they say otherwise."""
+    """Runs checkpoints, one at a time; its methods belong to the loop lane unless noted otherwise."""
 
     def __init__(self, core: StorageCore) -> None:
         self._core = core
         self._is_running = False  # True from the capture until the result is known
-        self._told: list[Result] = []  # who waits for the running one
-        self._waiting: list[Result] = []  # who waits for the one after it
+        self._told: list[Result] = []  # callbacks of the running checkpoint
+        self._waiting: list[Result] = []  # callbacks of the next checkpoint
         core.on_death = self._abort
         self._began_s = core.monotonic()
         self._has_failed = False
-        self._covered_bytes = 0  # of what the journal has written, by the last one that succeeded
+        self._covered_bytes = 0  # journal bytes covered by the last successful checkpoint
         self.completed = 0
 
     def is_due(self) -> bool:
-        """Return whether enough was written, or enough time passed since something changed."""
+        """Return whether enough bytes were written, or enough time has passed since a change."""
         core = self._core
         if self._is_running:
             return False
@@ -103,7 +102,7 @@ class Checkpoint:
         self._is_running = True
         self._began_s = core.monotonic()
         core.checkpoint_at_bytes = core.journal.written_bytes + core.config.checkpoint_bytes
-        core.has_changes = False  # before the capture: what changes after it is for the next one
+        core.has_changes = False  # before the capture: later changes belong to the next checkpoint
         try:
             plan = self._capture()
         except Exception as exc:
@@ -114,8 +113,8 @@ class Checkpoint:
             self._tell(failure)
             return
         if plan.heals:
-            # Nothing of the damaged group was confirmed, so there is nothing to wait for: the place to replay from
-            # lies behind it, and everything confirmed before is in the lines and ledgers of this plan.
+            # Nothing of the damaged group was confirmed, so there is nothing to wait for: replay starts behind it, and
+            # everything confirmed before is in the lines and ledgers of this plan.
             end = core.journal.broken_end()
             core.lanes.in_background(lambda: self._move(plan, end))
             return
@@ -150,7 +149,7 @@ class Checkpoint:
         )
 
     def _move(self, plan: _Plan, end: JournalEnd) -> None:
-        """Write ledgers and catalogue and report; on the background lane."""
+        """Write ledgers and catalogue and report the result; on the background lane."""
         try:
             self._write(plan, end)
         except Exception as exc:
@@ -161,10 +160,10 @@ class Checkpoint:
 
     def _write(self, plan: _Plan, end: JournalEnd) -> None:
         core = self._core
-        # Ledgers before the catalogue: the catalogue that names entries as moved must not be durable before they are.
+        # Ledgers before the catalogue: a durable catalogue must not list entries as moved before they are.
         made_file = False
         for ledger, moving in plan.ledgers:
-            if moving:  # nothing, if the journal failed before it had written any of it
+            if moving:  # empty if the journal failed before it had written any of it
                 assert ledger.file is not None
                 made_file = ledger.file.write(ledger.moved, moving) or made_file
         if made_file:
@@ -189,7 +188,7 @@ class Checkpoint:
                     core.lanes.in_background(partial(core.disk.forget_cached, core.file_of(ledger).path))
             else:
                 core.memory.put_back(ledger)
-        plan.ledgers.clear()  # what waits for the journal knows the plan and is known by it: a cycle of all payloads
+        plan.ledgers.clear()  # breaks a reference cycle with the journal's waiters that would hold all payloads
         if plan.failure is None:
             assert end is not None
             self._succeed(plan, end)
@@ -201,7 +200,7 @@ class Checkpoint:
             self._begin()
 
     def _abort(self, failure: StorageError) -> None:
-        """Tell everybody that no checkpoint will come."""
+        """Report to all waiters that no checkpoint will come."""
         self._is_running = False
         self._told += self._waiting
         self._waiting = []
@@ -218,11 +217,11 @@ class Checkpoint:
         self._has_failed = False
         self._covered_bytes = plan.covered_bytes
         core.covered = plan.unrecorded
-        # Mended before changes are accepted below, or the first of them would meet a broken journal.
+        # Mend before accepting changes below, or the first of them would meet a broken journal.
         if plan.heals:
             core.journal.mend(end)
             core.has_journal_failed = False
-        # The catalogue replays from `end` on: the files before it are not needed once it is durable, and not earlier.
+        # The catalogue replays from `end` on: earlier files are needed until it is durable, and not after that.
         for path in core.journal.release(end.sequence):
             core.lanes.in_background(partial(self._remove, path))
         core.memory.shrink()
@@ -242,6 +241,6 @@ class Checkpoint:
         try:
             self._core.disk.remove(path)
         except FileNotFoundError:
-            pass  # the failure came before the file
+            pass  # the deletion failed before the file was created
         except OSError as exc:
             logger.warning("cannot remove %s: %s; it is tried again at the next start", path, exc)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .topic_log import TopicLog
 
 COMPACTION_CURSOR = "__compaction"
-"""The durable cursor that holds back what is not compacted yet."""
+"""The durable cursor that retains entries until they are compacted."""
 
 HIDDEN = "compacted:"
-"""How names of hidden logs begin; no topic's name does."""
+"""Name prefix of hidden logs; no topic's name begins with it."""
 
 _POSITION = struct.Struct("<qq")
 
@@ -39,7 +39,7 @@ class CompactedView:
     Attributes:
         log: the hidden log that holds it.
         first: position of its first entry in the topic; None if it is empty.
-        horizon: the last position of the topic that it stands for.
+        horizon: the last position of the topic that it covers.
     """
 
     def __init__(self, log: TopicLog, first: Position | None, horizon: Position) -> None:
@@ -49,7 +49,7 @@ class CompactedView:
 
     @property
     def ledger_id(self) -> int:
-        """Id of its first ledger, by which it is known to the outside; -1 if it is empty."""
+        """Id of its first ledger, by which clients identify the view; -1 if it is empty."""
         return next(iter(self.log.ledgers_by_id), -1)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
@@ -89,14 +89,14 @@ class CompactedView:
         return [_opened(entry) for entry in await self.log.load(position, max_entries, max_bytes)]
 
     def _position(self, index: int) -> Position | None:
-        """Return where in the hidden log its entry number ``index`` is."""
+        """Return the position in the hidden log of its entry number ``index``."""
         for ledger in self.log.ledgers_by_id.values():
             if 0 <= index - ledger.base < ledger.confirmed:
                 return ledger.position(index - ledger.base)
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return what catalogue and journal say of it."""
+        """Return the state for catalogue and journal."""
         first = None if self.first is None else list(self.first)
         return {"view": self.log.id, "first": first, "horizon": list(self.horizon)}
 
@@ -107,13 +107,13 @@ class CompactedReading:
     def __init__(self, log: TopicLog) -> None:
         self._log = log
         self.name = log.name
-        self._ended: tuple[CompactedView, Position] | None = None  # a view, and a position from which it has no entry
+        self._ended: tuple[CompactedView, Position] | None = None  # a view, and a position after its entries
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
         """Return entries from the log's memory as `TopicLog.read` does, or None if they have to be loaded.
 
-        Entries of the view always have to be loaded. Behind its last one reading goes on in the log: otherwise a reader
-        that has nothing to read, because the newest entries up to the horizon were deletions, would load without end.
+        Entries of the view always have to be loaded. After its last entry, reading continues in the log: otherwise a
+        reader without more entries, because the newest ones up to the horizon were deletions, would load forever.
         """
         view = self._log.view
         if view is not None and start <= view.horizon:
@@ -123,7 +123,7 @@ class CompactedReading:
         return self._log.read(start, max_entries, max_bytes)
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """See `TopicLog.load`.
+        """Return entries as `read` does, from the disk where needed.
 
         Cancellation: safe.
 
@@ -142,12 +142,12 @@ class CompactedReading:
 
 
 def _behind(view: CompactedView) -> Position:
-    """Return where the log goes on behind a view."""
+    """Return the position in the log after the end of a view."""
     return Position(view.horizon.ledger_id, view.horizon.entry_id + 1)
 
 
 def pack(position: Position, payload: bytes) -> bytes:
-    """Return what a view stores of the entry at ``position``."""
+    """Return the payload that a view stores for the entry at ``position``."""
     return _POSITION.pack(*position) + payload
 
 
@@ -166,7 +166,7 @@ def begin_view(log: TopicLog) -> TopicLog:
 
 
 def switch_view(log: TopicLog, view: CompactedView, done: Done) -> None:
-    """Make ``view``, all of which is on the disk, the view of ``log`` and move its compaction cursor to the horizon."""
+    """Make the fully synced ``view`` the view of ``log``, and move its compaction cursor to the horizon."""
     if log.core.refuses(done):
         return
     cursor = log.cursors.get(COMPACTION_CURSOR)
@@ -182,21 +182,21 @@ def drop_hidden(hidden: TopicLog, done: Done) -> None:
     """Delete an unreferenced hidden log."""
     core = hidden.core
     if core.refuses(done):
-        return  # it stays one of the stale ones
+        return  # it remains as a stale view
     core.logs.pop(hidden.name)
     ledgers = hidden.drop()
     core.record_removal(ledgers, done, encode_change({"do": "delete_log", "log": hidden.id}))
 
 
 def stale_views(log: TopicLog) -> list[TopicLog]:
-    """Return hidden logs of ``log`` that are not its view: dropping them failed, or was not reached."""
+    """Return hidden logs of ``log`` that are not its view, left over from failed or missed drops."""
     begin = f"{HIDDEN}{log.id}:"
     current = log.view.log if log.view is not None else None
     return [each for name, each in log.core.logs.used.items() if name.startswith(begin) and each is not current]
 
 
 def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[int, TopicLog]) -> None:
-    """Give a log back the view that catalogue or journal name."""
+    """Restore the view of a log from catalogue or journal."""
     first = state["first"]
     log.view = CompactedView(
         logs_by_id[state["view"]], None if first is None else Position(*first), Position(*state["horizon"])
@@ -205,7 +205,7 @@ def restore_view(log: TopicLog, state: Mapping[str, Any], logs_by_id: Mapping[in
 
 
 def forget_unreferenced(core: StorageCore) -> None:
-    """Drop, during recovery, the hidden logs that no log has as its view; their files go with the strays."""
+    """Drop, during recovery, hidden logs that are not a view; their files are removed as strays."""
     wanted = {log.view.log.name for log in core.logs.used.values() if log.view is not None}
     for log in [log for name, log in core.logs.used.items() if name.startswith(HIDDEN) and name not in wanted]:
         core.logs.pop(log.name)

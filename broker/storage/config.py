@@ -1,4 +1,4 @@
-"""The settings of the storage, each with its unit and its reason."""
+"""The settings of the storage, with units and reasons."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StorageConfig:
     salvage: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Reject invalid settings."""
         for name in (
             "journal_file_bytes",
             "group_bytes",

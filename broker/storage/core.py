@@ -34,26 +34,26 @@ from .topic_log import TopicLog
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-_HARD_LIMIT = 4  # times the mark at which the storage says that it is congested
+_HARD_LIMIT = 4  # multiple of the congestion limits above which appends are refused
 logger = logging.getLogger(__name__)
 
 
 class StorageCore:
-    """The shared part; built by recovery, driven by `Storage`.
+    """The shared state; built by recovery, driven by `Storage`.
 
     Attributes:
         logs: by name.
-        lines: what the catalogue says about them.
+        lines: the catalogue lines.
         touched: logs that changed since the broker last looked (see `Storage.take_touched`).
-        partial_acks: what counts the ack sets of all cursors.
+        partial_acks: counts the ack sets of all cursors.
         failure: why changes are refused, or None.
-        memory: the entries that memory holds.
-        checkpoint_at_bytes: what the journal has to have written for ``checkpoint_due`` to be called.
-        has_changes: True if the catalogue has something new to say.
-        has_journal_failed: True until a checkpoint has healed a failure of the journal.
-        unrecorded: changes so far that the journal did not take, as it was refusing: acknowledgements.
-        covered: how many of these the catalogue has.
-        journal_key: what tells the journal's files from what payloads hold.
+        memory: the entries in memory.
+        checkpoint_at_bytes: bytes written by the journal at which ``checkpoint_due`` is called.
+        has_changes: True if the catalogue is out of date.
+        has_journal_failed: True until a checkpoint has healed a journal failure.
+        unrecorded: number of changes (acknowledgements) made while the journal refused records.
+        covered: how many of these are in the catalogue.
+        journal_key: key of the journal's nonces.
     """
 
     def __init__(self, disk: Disk, directory: str, config: StorageConfig, clock: Clock, monotonic: Clock) -> None:
@@ -91,9 +91,9 @@ class StorageCore:
     # Changes.
 
     def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are refused now, after telling ``done`` so: asked before memory changes.
+        """Return whether changes are refused now, after reporting that to ``done``: call it before changing memory.
 
-        A change that memory has and the disk has not would be lost with a crash, although others build on it.
+        A change in memory that never reaches the disk would be lost in a crash, although other changes build on it.
         """
         if self.failure is None:
             return False
@@ -124,9 +124,9 @@ class StorageCore:
         self.lanes.wake_writer()
 
     def record_removal(self, ledgers: Sequence[Ledger], done: Done, change: bytes) -> None:
-        """Queue the record that ``ledgers`` are gone; their files go in the background once it is on the disk.
+        """Queue the record that ``ledgers`` are deleted; once it is on disk, their files are removed in the background.
 
-        If a file cannot be removed, or a crash comes first, the next start does it.
+        If a file cannot be removed, or after a crash, the next start removes it.
         """
         paths = [self.file_of(ledger).path for ledger in ledgers]
 
@@ -135,7 +135,7 @@ class StorageCore:
                 try:
                     self.disk.remove(path)
                 except FileNotFoundError:
-                    continue  # nothing was ever moved there
+                    continue  # no entry was ever moved there
                 except OSError as exc:
                     logger.warning("%s; it is tried again at the next start", DiskFailure("remove", path, exc))
 
@@ -146,12 +146,12 @@ class StorageCore:
 
         self.record(removed, change)
 
-    # Reports of the journal.
+    # Journal reports.
 
     def written(self, batch: Batch) -> None:
-        """Confirm a group and tell everybody who waits for it."""
+        """Confirm a group and call its waiters."""
         self.journal.queued_bytes -= batch.bytes
-        # In the order of the appends: `confirmed` and `last_confirmed` only grow, and by one entry at a time.
+        # In append order: `confirmed` and `last_confirmed` only grow, one entry at a time.
         for waiter in batch.waiters:
             try:
                 if type(waiter) is tuple:
@@ -161,21 +161,21 @@ class StorageCore:
                     done(position, None)
                 else:
                     waiter(None)  # type: ignore[operator]  # a tuple or a callable
-            except Exception:  # one bad callback must not keep the group's other receipts back
+            except Exception:  # a failing callback must not hold back the other receipts of the group
                 logger.exception("a callback of the storage failed")
         self.check_drained()
         if self.journal.written_bytes >= self.checkpoint_at_bytes or self.is_heavy:
             self.checkpoint_due()
 
     def failed(self, batch: Batch, failure: StorageError) -> None:
-        """Take back everything pending, tell everybody, and refuse changes until a checkpoint has healed this."""
+        """Roll back everything pending, report the failure, and refuse changes until a checkpoint has healed it."""
         self.has_changes = self.has_journal_failed = True
-        # Refuse first: a callback below may append again, which must not reach the journal.
+        # Refuse first: the callbacks below may append again, which must not reach the journal.
         self.refuse(failure)
         self._take_back([batch, *self.journal.take_unwritten()], failure)
 
     def died(self, error: BaseException) -> None:
-        """Refuse changes for good, as a thread of the storage ended by a mistake of ours or for lack of memory."""
+        """Refuse changes for good: a storage thread ended because of a bug or lack of memory."""
         failure = StorageError(f"a thread of the storage ended by {error!r}; restart the broker")
         self.refuse(failure)
         self.is_closed = self.has_died = True
@@ -194,21 +194,21 @@ class StorageCore:
         self.check_drained()
 
     def refuse(self, failure: StorageError) -> None:
-        """Refuse changes from now on, for this reason."""
+        """Refuse changes from now on with this error."""
         if self.is_closed:
             return
         self.failure = failure
         logger.error("storage refuses changes: %s", failure)
 
     def close(self) -> None:
-        """Refuse changes for good; what is queued is still written."""
+        """Refuse changes for good; queued records are still written."""
         if self.has_died:
             return
         self.failure = StorageError(f"storage {self.directory} is closed")
         self.is_closed = True
 
     def accept(self) -> None:
-        """Take changes again, unless closed."""
+        """Accept changes again, unless closed."""
         if self.is_closed:
             return
         if self.failure is not None:
@@ -232,12 +232,12 @@ class StorageCore:
 
     @property
     def is_heavy(self) -> bool:
-        """True if a checkpoint should not wait for its journal bytes: small entries take more memory than disk."""
+        """True if a checkpoint is due regardless of journal bytes: small entries take more memory than disk."""
         return self.memory.unmoved_bytes * 2 > self.config.unmoved_bytes
 
     @property
     def is_congested(self) -> bool:
-        """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
+        """True if appends outpace the disk: stop reading from producers until `on_drained`."""
         congested = (
             self.journal.queued_bytes > self.config.queue_bytes or self.memory.unmoved_bytes > self.config.unmoved_bytes
         )
@@ -255,10 +255,10 @@ class StorageCore:
             if self.on_drained is not None:
                 tell(self.on_drained)
 
-    # Small services.
+    # Helpers.
 
     def catalogue_head(self, start: JournalEnd) -> Head:
-        """Return what a catalogue says beside the logs, if replaying begins at ``start``."""
+        """Return the catalogue head for a replay that begins at ``start``."""
         return Head(start, self.ids.next_ledger, self.ids.next_object, self.journal_key)
 
     def now_ms(self) -> int:
@@ -266,7 +266,7 @@ class StorageCore:
         return int(self.clock() * 1000)
 
     def file_of(self, ledger: Ledger) -> LedgerFile:
-        """Return the ledger's file; it need not exist yet."""
+        """Return the ledger's file, which need not exist yet."""
         if ledger.file is None:
             ledger.file = LedgerFile(self.disk, f"{self.directory}/ledgers/{ledger.id}.ledger", ledger.id)
         return ledger.file
@@ -275,7 +275,7 @@ class StorageCore:
         """Return a job for a reading lane: the first entry published at ``time_ms`` or later, or None.
 
         Args:
-            ledger: that is searched.
+            ledger: the ledger to search.
             time_ms: by the clocks of the producers.
             start: entry at which the search begins.
         """
@@ -303,7 +303,7 @@ class StorageCore:
         return measure
 
     def first_within(self, ledger: Ledger, max_bytes: int) -> Callable[[], int]:
-        """Return a job for a reading lane: from which entry on ``ledger`` has at most ``max_bytes`` of payload."""
+        """Return a job for a reading lane: the entry from which on ``ledger`` has at most ``max_bytes`` of payload."""
         file, moved, payloads = self.file_of(ledger), ledger.moved, _confirmed_payloads(ledger)
 
         def find() -> int:
@@ -317,7 +317,7 @@ class StorageCore:
         return find
 
     async def wait(self, start: Callable[[Done], None]) -> None:
-        """Call ``start`` with a callback and wait until that is called; raise what it is given."""
+        """Call ``start`` with a callback, wait until it is called, and raise the error passed to it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         start(partial(settle, future))
         await future

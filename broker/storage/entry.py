@@ -1,4 +1,4 @@
-"""A stored entry: its position and the payload as the producer sent it."""
+"""A stored entry: its position and the payload as received from the producer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NamedTuple
 from ...wire.position import Position
 
 ENTRY_OVERHEAD_BYTES = 340
-"""What an entry in memory takes beside its payload: objects, numbers, record head, places in lists. Measured; counted
-wherever bytes are bounded, for of messages of some 30 bytes it is nine tenths."""
+"""Memory of an entry besides its payload: objects, numbers, record head, list slots. Measured; counted wherever bytes
+are bounded, because for messages of some 30 bytes it is nine tenths of the total.
+"""
 
 
 class StoredEntry(NamedTuple):
-    """One entry as the producer sent it."""
+    """One entry as received from the producer."""
 
     position: Position
     payload: bytes

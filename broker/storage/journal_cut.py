@@ -1,13 +1,12 @@
-"""A place in the journal up to which a copy of a storage is whole, found beside the broker that is writing it.
+"""Finds a journal position up to which a live storage can be copied consistently.
 
-Design: the catalogue names the place to replay from; from there on each valid group is read, as recovery does it, up to
-the first that is not there yet. Every group before that one was synced, since one group is under way at a time, and no
-page of it is written again until the file is recycled. Files are recycled when a new catalogue is in place, so a copy
-of the files up to the cut belongs to a catalogue as long as that is still the one in place when the copy is done. A
-catalogue that was replaced meanwhile makes the copy void: it is made again.
+Design: the catalogue names the replay position; from there on each valid group is read, as in recovery, up to the first
+one missing. Every group before that one was synced, since only one group is in flight, and its pages are not rewritten
+until the file is recycled. Files are recycled when a new catalogue is in place, so a copy of the files up to the cut is
+consistent if its catalogue is still in place when the copy is done. Otherwise the copy is void and made again.
 
-A ledger that is gone before the cut was deleted by a record before the cut. One that a checkpoint was writing is like
-after a crash in the midst of it: what stands behind the entries that the catalogue names is not looked at.
+A ledger that is missing before the cut was deleted by a record before the cut. A ledger that a checkpoint was writing
+is in the same state as after a crash in the middle of it: data after the entries that the catalogue names is ignored.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from .journal.journal import JournalEnd, file_name
 
 
 class Moved(Exception):
-    """The storage went on to another catalogue; the copy has to be made again."""
+    """The storage has installed another catalogue; the copy has to be made again."""
 
 
 class Part(NamedTuple):
-    """The beginning of a journal file that belongs to a copy: its name and how many bytes of it."""
+    """The part of a journal file that belongs to a copy: its name and length."""
 
     name: str
     length: int
 
 
 class JournalCut:
-    """Reads on in the journal of a directory that a broker may be writing; never writes.
+    """Follows the journal of a directory that a broker may be writing; never writes.
 
     Args:
-        directory: with the journal's files.
-        start: where the catalogue has the journal begin.
+        directory: directory of the journal files.
+        start: the replay position of the catalogue.
 
     Attributes:
-        end: behind the last group that was found; ``file_id`` is None while no file was begun.
+        end: position after the last group found; ``file_id`` is None while no file was begun.
     """
 
     def __init__(self, directory: Path, start: JournalEnd) -> None:
@@ -50,15 +49,15 @@ class JournalCut:
         self.end = start
 
     def parts(self) -> list[Part]:
-        """Return what a copy up to `end` consists of, in order."""
+        """Return the parts of a copy up to `end`, in order."""
         last = [Part(file_name(self.end.sequence), self.end.offset)] if self._header is not None else []
         return [*self._whole, *last]
 
     def advance(self) -> None:
-        """Read all groups that are there by now.
+        """Read all groups that exist by now.
 
         Raises:
-            Moved: a file is not the one that should be there.
+            Moved: a file was replaced or does not continue the previous one.
         """
         if self._header is None and not self._begin():
             return
@@ -69,7 +68,7 @@ class JournalCut:
             if following is None:
                 return
             if following.previous_end != offset:
-                self._read_groups()  # the file grew after it was read here, before the next one was begun
+                self._read_groups()  # the file grew after it was read here and before the next one was begun
             if following.previous_end != self.end.offset:
                 raise Moved(f"{file_name(following.sequence)} begins behind another place")
             self._whole.append(Part(file_name(self.end.sequence), self.end.offset))
@@ -77,7 +76,7 @@ class JournalCut:
             self.end = JournalEnd(following.sequence, layout.PAGE, following.first_group, following.file_id)
 
     def _begin(self) -> bool:
-        """Open the first file; False if no group was written since the catalogue."""
+        """Open the first file; returns False if no group was written since the catalogue."""
         header = self._header_of(self.end.sequence)
         if self.end.file_id is not None:
             if header is None or header.file_id != self.end.file_id:
@@ -119,8 +118,8 @@ def copy_part(source: Path, target: Path, part: Part, copy: Callable[[int, int, 
     Args:
         source: directory of the journal.
         target: directory of the copy.
-        part: what of it.
-        copy: copies so many bytes from a descriptor to another one.
+        part: name and length to copy.
+        copy: copies a number of bytes from one descriptor to another.
 
     Raises:
         Moved: the file is gone, or shorter.

@@ -20,11 +20,11 @@ class Logs:
     """All logs of one storage.
 
     Args:
-        lines: what the catalogue says of those that are used.
-        wake: makes the object of a log from its line in the catalogue.
+        lines: the catalogue lines of loaded logs.
+        wake: loads a log from its line in the catalogue.
 
     Attributes:
-        used: the logs that are objects; change it by the methods here.
+        used: the loaded logs; change it only with the methods here.
     """
 
     def __init__(self, lines: CatalogueLines, wake: Callable[[bytes], TopicLog]) -> None:
@@ -32,7 +32,7 @@ class Logs:
         self._lines = lines
         self._wake = wake
         self._at_rest: dict[str, bytes] = {}
-        self._alive: WeakValueDictionary[str, TopicLog] = WeakValueDictionary()  # objects of logs at rest
+        self._alive: WeakValueDictionary[str, TopicLog] = WeakValueDictionary()  # of unloaded logs in use
 
     def __len__(self) -> int:
         return len(self.used) + len(self._at_rest)
@@ -46,11 +46,11 @@ class Logs:
 
     @property
     def lines(self) -> Collection[bytes]:
-        """The lines of the logs at rest, each with its end of line."""
+        """The lines of the unloaded logs, with line ends."""
         return self._at_rest.values()
 
     def is_at_rest(self, name: str) -> bool:
-        """Return whether there is a log of that name, and it is at rest."""
+        """Return whether there is an unloaded log of that name."""
         return name in self._at_rest
 
     def get(self, name: str) -> TopicLog | None:
@@ -65,7 +65,7 @@ class Logs:
         return log
 
     def add(self, log: TopicLog) -> None:
-        """Take a log that is used."""
+        """Add a loaded log."""
         self.used[log.name] = log
 
     def pop(self, name: str) -> TopicLog | None:
@@ -80,14 +80,14 @@ class Logs:
         self._at_rest[name] = line
 
     def lay_to_rest(self, log: TopicLog, line: bytes) -> None:
-        """Keep of a used log nothing but its line."""
+        """Unload a log, keeping only its line."""
         del self.used[log.name]
         self._lines.forget(log)
         self._at_rest[log.name] = line
         self._alive[log.name] = log
 
     def changed(self, log: TopicLog) -> None:
-        """Note that a log changed: it does not rest any more."""
+        """Note that a log changed, which loads it again."""
         if self._alive.get(log.name) is log:
             self._use(log)
 

@@ -1,4 +1,4 @@
-"""What the lower parts of the storage know of logs, ledgers and the rest above them: types only."""
+"""Interfaces of logs, ledgers and the layers above them, as seen by the lower parts of the storage; types only."""
 
 from __future__ import annotations
 
@@ -15,84 +15,84 @@ class Captured(Protocol):
     """A state captured at one moment."""
 
     def encode(self) -> bytes:
-        """Return its bytes; in the background."""
+        """Return its bytes; called on the background lane."""
 
 
 class Watcher(Protocol):
-    """Who hears of the ledgers that a log drops."""
+    """Gets notified of ledgers that a log drops."""
 
     def forget_ledger(self, ledger_id: int) -> None:
-        """Forget what is known of a ledger."""
+        """Drop the state of a ledger."""
 
 
 class PartialAcksPort(Protocol):
-    """What counts the ack sets of all cursors; see `cursors.partial_acks`."""
+    """Counts the ack sets of all cursors; see `cursors.partial_acks`."""
 
     is_full: bool
-    """Whether no further set is kept."""
+    """Whether new sets are refused."""
 
     def changed(self, cursor: Any, delta_bytes: int) -> None:
-        """Note that the sets of a cursor take more or less than before."""
+        """Note that the memory of a cursor's sets has changed."""
 
     def recount(self) -> None:
-        """Leave out the cursors that are gone."""
+        """Recount without cursors that were garbage collected."""
 
     def refusal(self) -> Exception:
-        """Return why an entry is not acknowledged in part."""
+        """Return the error for an entry that cannot be partly acknowledged."""
 
 
 class ChangesPort(Protocol):
-    """What makes changes durable."""
+    """Makes changes durable."""
 
     @property
     def partial_acks(self) -> PartialAcksPort:
-        """What counts the ack sets of all cursors."""
+        """Counts the ack sets of all cursors."""
 
     def refuses(self, done: Done | None) -> bool:
-        """Return whether changes are refused now, after telling ``done`` so."""
+        """Return whether changes are refused now, after reporting that to ``done``."""
 
     def record(self, done: Done | None, *parts: bytes) -> None:
         """Queue records; ``done`` gets the result once all of them are on disk or have failed."""
 
     async def wait(self, start: Callable[[Done], None]) -> None:
-        """Call ``start`` with a callback and wait until that is called."""
+        """Call ``start`` with a callback and wait until it is called."""
 
 
 class LedgerPort(Protocol):
     """A ledger."""
 
     created_ms: int
-    """When it was begun."""
+    """When it was begun, in milliseconds."""
 
     confirmed: int
-    """Entries that are synced."""
+    """Number of synced entries."""
 
     @property
     def log(self) -> LogPort:
-        """The log that it belongs to."""
+        """The log of the ledger."""
 
 
 class LogPort(Protocol):
     """A log."""
 
     id: int
-    """Names the log in journal records."""
+    """Identifies the log in journal records."""
 
     name: str
-    """The topic's."""
+    """The full topic name."""
 
     last_confirmed: Position
     """Position of the newest synced entry."""
 
     is_created: bool
-    """Whether its first record has been queued."""
+    """Whether its creation record has been queued."""
 
     is_deleted: bool
-    """Whether it has no line in the catalogue any more."""
+    """Whether it was deleted, and has no catalogue line any more."""
 
     @property
     def core(self) -> ChangesPort:
-        """Where changes of durable cursors go."""
+        """Records changes of durable cursors."""
 
     @property
     def ledgers_by_id(self) -> Mapping[int, LedgerPort]:
@@ -100,25 +100,25 @@ class LogPort(Protocol):
 
     @property
     def consumed(self) -> Position:
-        """Position up to which all durable cursors are past."""
+        """Position that all durable cursors have reached."""
 
     def has_changed(self) -> None:
-        """Note that the catalogue has to say something new about the log."""
+        """Note that the catalogue line of the log is out of date."""
 
     def snapshot(self) -> Captured:
         """Return the log's line in the catalogue."""
 
     def drop_pending(self) -> int:
-        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
+        """Drop unconfirmed entries after a journal failure; return their bytes."""
 
     def close_ledger(self) -> None:
-        """Close the last ledger, if it is not."""
+        """Close the last ledger, if it is open."""
 
     def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
-        """Close a ledger if it is too old; return whether it is closed now."""
+        """Close a ledger if it is too old; return whether it is closed."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell who holds nothing back of ledgers that are dropped."""
+        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
 
     def holds(self, position: Position) -> bool:
         """Return whether the log holds a confirmed entry there."""
@@ -127,10 +127,10 @@ class LogPort(Protocol):
         """Return whether the log holds an entry there, or may have held one."""
 
     def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has, or not less than it can have."""
+        """Return how many messages an entry has, or an upper bound."""
 
     def next_position(self, position: Position) -> Position:
-        """Return the first position behind ``position`` that exists, or may come to exist next."""
+        """Return the first position after ``position`` that exists, or may exist next."""
 
     def before(self, position: Position) -> Position:
         """Return the mark-delete position of a cursor whose next entry is ``position``."""
@@ -139,4 +139,4 @@ class LogPort(Protocol):
         """Return the mark-delete position with everything up to ``position`` acknowledged; None if never held."""
 
     def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
+        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""

@@ -1,4 +1,4 @@
-"""The storage of one broker: opening it, running it, closing it.
+"""The storage of one broker: open, run, close.
 
     storage = Storage.open(directory)      # blocks: lock, recovery
     storage.attach(loop)                   # from now on threads work and results come on the loop
@@ -39,9 +39,9 @@ _TICK_S = 1.0
 class Storage:
     """All logs of a broker in one directory.
 
-    When the disk fails or is full, changes are refused with a StorageError that names the file and the remedy
-    (`failure` holds it), reading goes on, and every `retry_s` the storage tries to get going again; nothing that was
-    confirmed is lost and no restart is needed. A change that was reported as failed may still have taken effect.
+    When the disk fails or is full, changes are refused with a StorageError that names the file and the remedy (see
+    `failure`), reads continue, and recovery is attempted every `retry_s`; confirmed data is not lost and no restart is
+    needed. A change that was reported as failed may still have taken effect.
     """
 
     def __init__(self, core: StorageCore, lock: DiskLock, salvaged: Sequence[TopicLog]) -> None:
@@ -116,17 +116,17 @@ class Storage:
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
 
     def use(self, lanes: Lanes) -> None:
-        """Have all work done on these lanes from now on; before, nothing can be changed."""
+        """Run all work on these lanes from now on; without lanes, nothing can be changed."""
         self._core.lanes = self._core.journal.lanes = lanes
         for log in self._salvaged:
-            log.create(lambda _: None)  # a failure is the journal's, and seen there
+            log.create(lambda _: None)  # a failure is the journal's, and reported there
 
     def _on_tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self._tick = loop.call_later(_TICK_S, self._on_tick, loop)
         self.maintain()
 
     def maintain(self) -> None:
-        """Begin what is due: a checkpoint, or an attempt to heal a failure. Called every second by itself."""
+        """Begin what is due: a checkpoint, or an attempt to heal a failure. Called automatically every second."""
         now_s = self._core.monotonic()
         if self._core.failure is not None:
             if now_s >= self._retry_at_s:
@@ -136,13 +136,13 @@ class Storage:
             self._checkpoint.begin()
 
     async def close(self) -> None:
-        """Write everything down in a last checkpoint, end the threads and release the directory.
+        """Write a final checkpoint, end the threads and release the directory.
 
         Cancellation: not safe; shield it.
 
         Raises:
-            StorageError: the last checkpoint failed; the directory is released all the same, and what was confirmed is
-            safe.
+            StorageError: the final checkpoint failed; the directory is released all the same, and confirmed data is
+                safe.
         """
         if self._is_closed:
             return
@@ -160,7 +160,7 @@ class Storage:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close files and release the directory as they are; the threads have ended, or never were."""
+        """Close the files and release the directory as they are; the threads must not be running."""
         self._is_closed = True
         self._core.journal.close()
         self._lock.close()
@@ -179,7 +179,7 @@ class Storage:
         return logs.is_at_rest(name) if log is None else log.is_created
 
     def open_log(self, name: str) -> TopicLog:
-        """Return the log of that name. A new one is durable with its first record (see `TopicLog.create`).
+        """Return the log of that name. A new log becomes durable with its first record (see `TopicLog.create`).
 
         Raises:
             NotAllowed: the name is not UTF-8.
@@ -194,7 +194,7 @@ class Storage:
         return log
 
     def volatile_log(self, name: str) -> VolatileLog:
-        """Return a log that stays empty, of a topic that stores nothing; the storage does not know it.
+        """Return a log that stays empty, for a non-persistent topic; the storage does not register it.
 
         Raises:
             NotAllowed: the name is not UTF-8.
@@ -203,7 +203,7 @@ class Storage:
         return VolatileLog(self._core, 0, name)
 
     def used_names(self) -> list[str]:
-        """Return the names of the logs that take the memory of a log in use, for `lay_to_rest`."""
+        """Return the names of the loaded logs, for `lay_to_rest`."""
         return list(self._core.logs.used)
 
     def lay_to_rest(self, names: Iterable[str]) -> int:
@@ -220,18 +220,18 @@ class Storage:
         return len(logs)
 
     async def delete_log(self, name: str) -> None:
-        """Delete a log with its cursors; returns when that is durable. None is fine, too.
+        """Delete a log with its cursors, if it exists; returns when that is durable.
 
         Cancellation: the log is deleted all the same.
 
         Raises:
-            StorageError: the disk refused. Where it had refused before, nothing was changed; else the log is gone from
-                memory and may be back after a restart.
+            StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the log is gone
+                from memory and may be back after a restart.
         """
         await self._core.wait(lambda done: self.delete_log_with(name, done))
 
     def delete_log_with(self, name: str, done: Done) -> None:
-        """Delete a log and tell ``done`` when that is durable."""
+        """Delete a log, and call ``done`` when that is durable."""
         if self._core.refuses(done):
             return
         log = self._core.logs.pop(name)
@@ -259,16 +259,16 @@ class Storage:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why changes are refused at the moment, or None."""
+        """Why changes are currently refused, or None."""
         return self._core.failure
 
     @property
     def is_congested(self) -> bool:
-        """True if appends come faster than the disk takes them: stop reading from producers until `on_drained`."""
+        """True if appends outpace the disk: stop reading from producers until `on_drained`."""
         return self._core.is_congested
 
     def on_drained(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called on the loop when the storage was seen congested and has room again."""
+        """Set the callback, run on the loop, for when a congested storage has room again."""
         self._core.on_drained = callback
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ_AHEAD_BYTES = 1024 * 1024
-_NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: spares thousands of logs a set of their own
+_NOBODY: WeakSet[Watcher] = WeakSet()  # never changed: saves thousands of logs a set each
 
 
 class TopicLog(LedgerList):
@@ -41,12 +41,12 @@ class TopicLog(LedgerList):
 
     Attributes:
         name: the full topic name.
-        id: names the log in journal records.
-        cursors: durable cursors by name; change them through the log only.
-        is_terminated: True if the log takes no more entries.
-        view: what compaction kept of the older entries; None if it never ran.
+        id: identifies the log in journal records.
+        cursors: durable cursors by name; change them only through the log.
+        is_terminated: True if the log accepts no more entries.
+        view: the compacted older entries; None if compaction never ran.
         is_compacting: True while entries must stay because compaction reads them.
-        delayed_ledgers: ids of the ledgers that may hold entries to be delivered later than they were published.
+        delayed_ledgers: ids of the ledgers that may hold entries with a delayed delivery.
     """
 
     def __init__(self, core: StorageCore, log_id: int, name: str) -> None:
@@ -56,25 +56,25 @@ class TopicLog(LedgerList):
         self.name = name
         self.cursors: dict[str, Cursor] = {}
         self.is_terminated = False
-        self.is_created = False  # its first record has been queued
+        self.is_created = False  # its creation record has been queued
         self.is_deleted = False
         self.view: CompactedView | None = None
         self.is_compacting = False
         self.delayed_ledgers: set[int] = set()
         self._open: Ledger | None = None
-        self._is_quiet = True  # nothing changed since the last look of the catalogue, nor since that of the broker
+        self._is_quiet = True  # no change since the catalogue and the broker last looked
         self._watchers: WeakSet[Watcher] = _NOBODY
 
     # Writing.
 
     def append(self, payload: bytes, messages: int, publish_time_ms: int, done: EntryDone) -> None:
-        """Append one entry; ``done`` is called on the loop in the order of the appends, but a refusal comes at once.
+        """Append one entry; ``done`` is called on the loop in append order, except that a refusal is reported at once.
 
         Args:
-            payload: the entry exactly as it arrived.
-            messages: how many messages are in it.
+            payload: the entry exactly as received.
+            messages: number of messages in it.
             publish_time_ms: its publish time, for searches by time.
-            done: gets the position and None once the entry is on the disk, or the error.
+            done: gets the position and None once the entry is on disk, or the error.
         """
         core = self.core
         memory = core.memory
@@ -90,44 +90,44 @@ class TopicLog(LedgerList):
                 done(EARLIEST, error)
                 return
             ledger = self._open or self._begin_ledger()
-        # The position is given out now and confirmed later; who reads stops at `Ledger.confirmed`.
+        # The position is assigned now and confirmed later; readers stop at `Ledger.confirmed`.
         entry_id, size = ledger.appended, len(payload)
-        # tuple.__new__ makes a named tuple in less than half of the time.
+        # tuple.__new__ makes a named tuple in less than half the time.
         position = tuple.__new__(Position, (ledger.id, entry_id))
         head = pack_entry_head(ENTRY, size + ENTRY_FIELDS_BYTES, ledger.id, entry_id, messages, publish_time_ms)
         entry = tuple.__new__(StoredEntry, (position, payload, messages))
         memory.append(ledger, entry, head, size, publish_time_ms)
         if self._is_quiet:
             self.has_changed()
-        # Last: memory has the entry before any report of the journal can come.
+        # Last: memory must have the entry before the journal can report.
         core.journal.put_entry((ledger, position, done), head, payload)
         if ledger.appended >= core.config.max_ledger_entries or ledger.totals.bytes >= core.config.max_ledger_bytes:
             self.close_ledger()
 
     def expect_delayed(self) -> None:
-        """Note, durably, that the entry which is appended next is to be delivered later than it was published.
+        """Record, durably, that the next entry has a delayed delivery.
 
-        Kept by ledger: who gives out entries of other ledgers need not look into them. Nothing changes if the log
-        takes no entries now, for the append says why.
+        Recorded per ledger: dispatchers need not inspect entries of other ledgers. Does nothing if the log accepts no
+        entries now, because the append then reports the reason.
         """
         if self.core.refusal() is None and self._refusal() is None:
             ledger = self._open or self._begin_ledger()
             if ledger.id not in self.delayed_ledgers:
                 self.delayed_ledgers.add(ledger.id)
                 self.has_changed()
-                # Before the entry, so that no entry is on the disk without it.
+                # Before the entry, so that no delayed entry is on disk without it.
                 self.core.journal.put(
                     None, encode_change({"do": "expect_delayed", "log": self.id, "ledger": ledger.id})
                 )
 
     def create(self, done: Done) -> None:
-        """Make the log itself durable, empty as it may be."""
+        """Make the log itself durable, even while empty."""
         if not self._refuses(done):
             self._create()
             self.core.record(done)
 
     def terminate_with(self, done: Done) -> None:
-        """Take no more entries; those before are kept."""
+        """Accept no more entries; existing ones are kept."""
         if self._refuses(done):
             return
         self._create()
@@ -137,7 +137,7 @@ class TopicLog(LedgerList):
         self.core.record(done, encode_change({"do": "terminate", "log": self.id}))
 
     async def terminate(self) -> Position:
-        """Take no more entries and return the position of the last one.
+        """Accept no more entries and return the position of the last one.
 
         Cancellation: the log is terminated all the same.
         """
@@ -152,7 +152,7 @@ class TopicLog(LedgerList):
         return None
 
     def _refuses(self, done: Done) -> bool:
-        """Return whether the log takes no change now, after telling ``done`` so: asked before memory changes."""
+        """Return whether changes are refused now, after reporting that to ``done``: call it before changing memory."""
         if self.is_deleted:
             done(self._refusal())
             return True
@@ -167,7 +167,7 @@ class TopicLog(LedgerList):
         self.has_changed()
 
         def created(error: Exception | None) -> None:
-            if error is not None:  # all that was queued behind this has failed with it
+            if error is not None:  # everything queued after this has failed with it
                 self.is_created = self.is_terminated = False
                 self.has_changed()
 
@@ -183,7 +183,7 @@ class TopicLog(LedgerList):
         return ledger
 
     def add_ledger(self, ledger_id: int, created_ms: int) -> Ledger:
-        """Take a new ledger as the last one; the ones before it are closed by that."""
+        """Append a new ledger, which closes the previous one."""
         last = self.last_ledger
         if last is not None and last.closed_ms is None:
             last.closed_ms = created_ms
@@ -191,7 +191,7 @@ class TopicLog(LedgerList):
         return self.take(Ledger(self, ledger_id, created_ms, self.entries_ever()))
 
     def close_ledger(self) -> None:
-        """Close the last ledger, if it is not: the next append begins a new one."""
+        """Close the last ledger, if it is open: the next append begins a new one."""
         self._open = None
         last = self.last_ledger
         if last is not None and last.closed_ms is None:
@@ -199,9 +199,9 @@ class TopicLog(LedgerList):
             self.has_changed()
 
     def has_changed(self) -> None:
-        """Note that the catalogue has to say something new about this log, and that the broker may have work with it.
+        """Note that the catalogue line is out of date, and that the broker may have work with the log.
 
-        Called for each change; only the first one after a look of either costs anything.
+        Called for each change; only the first one after a look of either has a cost.
         """
         if self._is_quiet:
             self._is_quiet = False
@@ -210,7 +210,7 @@ class TopicLog(LedgerList):
             self.core.touched.add(self)
 
     def touch(self) -> None:
-        """Mark the log for the broker's periodic work, though nothing changed."""
+        """Mark the log for the broker's periodic work without a change."""
         self.core.touched.add(self)
 
     def looked_at(self) -> None:
@@ -218,13 +218,13 @@ class TopicLog(LedgerList):
         self._is_quiet = True
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell ``watcher``, which holds nothing back, of ledgers that are dropped."""
+        """Notify ``watcher``, which does not retain entries, of dropped ledgers."""
         if self._watchers is _NOBODY:
             self._watchers = WeakSet()
         self._watchers.add(watcher)
 
     def drop_pending(self) -> int:
-        """Forget entries that were never confirmed, after the journal failed; return their bytes."""
+        """Drop unconfirmed entries after a journal failure; return their bytes."""
         size = 0
         for ledger_id, ledger in list(self.ledgers_by_id.items()):
             if ledger.appended > ledger.confirmed:
@@ -243,9 +243,10 @@ class TopicLog(LedgerList):
         return tuple(ledger.info(ledger is self._open) for ledger in self.ledgers_by_id.values())
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry] | None:
-        """Return confirmed entries from ``start`` on out of memory; None if they have to be loaded.
+        """Return confirmed entries from ``start`` on from memory, or None if they have to be loaded.
 
-        The entries are of one ledger, at least one if the log holds one from ``start`` on; one may pass ``max_bytes``.
+        The entries are of one ledger, at least one if the log has any from ``start`` on; that one may exceed
+        ``max_bytes``.
         """
         found = self.locate(start)
         if found is None:
@@ -256,7 +257,7 @@ class TopicLog(LedgerList):
         return self.core.read_cache.get(ledger.id, entry_id, max_entries, max_bytes) or None
 
     async def load(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return confirmed entries as `read` does, from the disk where memory does not hold them.
+        """Return confirmed entries as `read` does, from disk where they are not in memory.
 
         Cancellation: safe.
 
@@ -303,16 +304,16 @@ class TopicLog(LedgerList):
         return await self._before_first_since(time_ms, after, lambda _: False)
 
     async def position_before_age(self, time_ms: int, after: Position = EARLIEST) -> Position:
-        """Return the position up to which all entries behind ``after`` are older than ``time_ms``.
+        """Return the position up to which all entries after ``after`` are older than ``time_ms``.
 
-        An entry is if its producer says so, or if its ledger was closed before: the broker's own clock bounds how long
-        a producer whose clock is ahead can keep entries from growing old.
+        An entry is older by its publish time, or because its ledger was closed before: the broker's own clock bounds
+        how long a producer with a fast clock can keep entries from expiring.
 
         Cancellation: safe.
         """
 
         def is_old(ledger: Ledger) -> bool:
-            # Ledgers of versions that did not keep the time of closing count as closed when they were begun.
+            # Ledgers of versions without closing times count as closed when they were begun.
             return ledger.closed_ms is not None and ledger.created_ms < ledger.closed_ms < time_ms
 
         return await self._before_first_since(time_ms, after, is_old)
@@ -330,7 +331,7 @@ class TopicLog(LedgerList):
         return self.last_confirmed
 
     async def bytes_behind(self, position: Position) -> int:
-        """Return the payload bytes of the entries behind ``position``.
+        """Return the payload bytes of the entries after ``position``.
 
         Cancellation: safe.
         """
@@ -346,7 +347,7 @@ class TopicLog(LedgerList):
         return size
 
     async def position_leaving(self, max_bytes: int) -> Position:
-        """Return the earliest position behind which at most ``max_bytes`` of payload lie.
+        """Return the earliest position after which there are at most ``max_bytes`` of payload.
 
         Cancellation: safe.
         """
@@ -368,13 +369,13 @@ class TopicLog(LedgerList):
     # Cursors.
 
     def before(self, position: Position) -> Position:
-        """See `LedgerList.before`; a position that only the compacted view still has counts as well."""
+        """Return `LedgerList.before`, also for positions that only the compacted view still has."""
         if self.view is not None and EARLIEST < position < self.first_position:
             return Position(position.ledger_id, max(position.entry_id, 0) - 1)
         return super().before(position)
 
     def messages_at_most(self, position: Position) -> int:
-        """Return how many messages an entry has: exactly if memory holds it, else not less than it can have."""
+        """Return how many messages an entry has: exact for an entry in memory, otherwise an upper bound."""
         ledger = self.ledgers_by_id[position.ledger_id]
         entries = self.read(position, 1, 1)
         return entries[0].messages if entries else ledger.totals.messages
@@ -415,7 +416,7 @@ class TopicLog(LedgerList):
         if cursor is None:
             check_properties("subscription property", properties or {})
             check_size("subscription properties", (properties or {}).items())
-            # A compacted view has entries whose ledgers are gone; a reader of it begins before what the log holds.
+            # A compacted view has entries of dropped ledgers; its readers begin before the first entry of the log.
             lowest = self.before(EARLIEST) if self.view is None else EARLIEST
             initial = min(max(initial, lowest), max(self.last_confirmed, self.before(EARLIEST)))
             cursor = Cursor(self, self.core.ids.new_object(), name, initial)
@@ -441,25 +442,25 @@ class TopicLog(LedgerList):
             done(error)
 
     def add_cursor(self, cursor: Cursor) -> Cursor:
-        """Take a cursor that is durable already, or about to be."""
+        """Add a cursor that is durable already, or about to be."""
         self.cursors[cursor.name] = cursor
         self.has_changed()
         return cursor
 
     async def delete_cursor(self, name: str, *, is_internal: bool = False) -> None:
-        """Delete the cursor of that name; returns when that is durable. None is fine, too.
+        """Delete the cursor of that name, if it exists; returns when that is durable.
 
         Cancellation: the cursor is deleted all the same.
 
         Raises:
-            NotAllowed: it is the broker's own, and ``is_internal`` is not given.
+            NotAllowed: it is the broker's own, and ``is_internal`` is False.
         """
         if not is_internal:
             refuse_internal(name)
         await self.core.wait(lambda done: self.delete_cursor_with(name, done))
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
-        """Delete a cursor and tell ``done`` when that is durable."""
+        """Delete a cursor, and call ``done`` when that is durable."""
         if self.is_deleted:
             self.core.record(done)
             return
@@ -470,7 +471,7 @@ class TopicLog(LedgerList):
         self.core.record(done, *parts)
 
     def remove_cursor(self, name: str) -> Cursor | None:
-        """Take a cursor off the log and return it."""
+        """Remove a cursor from the log and return it."""
         self.has_changed()
         return self.cursors.pop(name, None)
 
@@ -478,15 +479,15 @@ class TopicLog(LedgerList):
 
     @property
     def consumed(self) -> Position:
-        """Position up to which all durable cursors are past; the last confirmed one if there are none."""
+        """Position that all durable cursors have reached; the last confirmed one without cursors."""
         return min((cursor.mark_delete for cursor in self.cursors.values()), default=self.last_confirmed)
 
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Delete ledgers that all durable cursors are past and retention lets go; return their ids.
+        """Delete ledgers that all durable cursors have passed and retention does not keep; return their ids.
 
         Args:
-            retention_ms: how long consumed entries stay; -1 for ever.
-            retention_bytes: how much of the log stays; -1 all.
+            retention_ms: how long consumed entries are kept; -1 is forever.
+            retention_bytes: how much of the log is kept; -1 is unlimited.
 
         Cancellation: the ledgers are deleted all the same.
         """
@@ -495,7 +496,7 @@ class TopicLog(LedgerList):
         return drop
 
     def trim_with(self, retention_ms: int, retention_bytes: int, done: Done) -> list[int]:
-        """Trim and tell ``done`` when that is durable; the files go afterwards."""
+        """Trim, and call ``done`` when that is durable; the files are removed afterwards."""
         now_ms = self.core.now_ms()
         if self._open is not None:
             self.close_old_ledger(self._open, now_ms)
@@ -509,21 +510,21 @@ class TopicLog(LedgerList):
             closed.append(ClosedLedger(ledger.id, ledger.totals.bytes, closed_ms, is_consumed))
         open_bytes = self.total_bytes - sum(ledger.bytes for ledger in closed)
         drop = ledgers_to_drop(closed, open_bytes, retention_ms, retention_bytes, now_ms)
-        # Acknowledgements that no record tells of would be followed by a record that their entries are gone.
+        # Otherwise acknowledgements without a record would be followed by the record that their entries are deleted.
         is_behind = self.core.unrecorded > self.core.covered
         if not drop or self.is_compacting or is_behind or self.core.failure is not None:
             self.core.record(done)
             return []
         ledgers = [self.ledgers_by_id[ledger_id] for ledger_id in drop]
-        # Memory, then the record, then the files: a crash before the record keeps the ledgers, a crash before the last
-        # file leaves that to the next start.
+        # Memory, then the record, then the files: a crash before the record keeps the ledgers; after a crash before the
+        # last file is removed, the next start removes it.
         self.drop_ledgers(drop)
         change = encode_change({"do": "drop_ledgers", "log": self.id, "ledgers": drop})
         self.core.record_removal(ledgers, done, change)
         return drop
 
     def next_trim_ms(self, retention_ms: int) -> int | None:
-        """Return when trimming may drop a ledger by its age though nothing changes until then; None if never."""
+        """Return when trimming may drop a ledger by age without further changes, or None if never."""
         first = next(iter(self.ledgers_by_id.values()), None)
         if first is None or first is self._open:
             return None
@@ -534,13 +535,13 @@ class TopicLog(LedgerList):
         return (first.closed_ms or self.core.now_ms()) + retention_ms
 
     def close_old_ledger(self, ledger: LedgerPort, now_ms: int) -> bool:
-        """Close a ledger if it is too old; return whether it is closed now."""
+        """Close a ledger if it is too old; return whether it is closed."""
         if ledger is self._open and now_ms - ledger.created_ms >= self.core.config.max_ledger_age_s * 1000:
             self.close_ledger()
         return ledger is not self._open
 
     def drop_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """Take the oldest ledgers off the log."""
+        """Drop the oldest ledgers from the log."""
         for ledger_id in ledger_ids:
             self.core.memory.drop_ledger(self.forget(ledger_id))
             self.core.read_cache.forget(ledger_id)
@@ -551,7 +552,7 @@ class TopicLog(LedgerList):
         self.has_changed()
 
     def drop(self) -> list[Ledger]:
-        """Become a deleted log; return the ledgers it had."""
+        """Mark the log as deleted; return its ledgers."""
         self.is_deleted = True
         self._open = None
         ledgers = list(self.ledgers_by_id.values())
@@ -563,7 +564,7 @@ class TopicLog(LedgerList):
     # The catalogue.
 
     def snapshot(self) -> Image:
-        """Return the log's line in the catalogue: its state once all that is queued now has been written and moved."""
+        """Return the log's catalogue line: its state once everything queued now has been written and moved."""
         self.looked_at()
         last = self.last_confirmed
         ledgers = []
@@ -588,7 +589,7 @@ class TopicLog(LedgerList):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether its line in the catalogue says all about it, and nothing will change by itself."""
+        """Whether the catalogue line is complete, and nothing will change by itself."""
         core = self.core
         return (
             self._is_quiet
@@ -604,14 +605,14 @@ class TopicLog(LedgerList):
 
     @classmethod
     def from_line(cls, core: StorageCore, line: bytes) -> TopicLog:
-        """Return the log that a line of the catalogue describes."""
+        """Return the log described by a line of the catalogue."""
         state = json.loads(line)
         log = cls(core, state["log"], state["name"])
         log.is_created = True
         for ledger_id, entries, created_ms, messages, size, oldest_ms, newest_ms, *closed_ms in state["ledgers"]:
             ledger = log.add_ledger(ledger_id, created_ms)
             ledger.restore(entries, LedgerTotals(messages, size, oldest_ms, newest_ms))
-            # What was written before closing times were kept counts as closed when it was begun.
+            # Ledgers of versions without closing times count as closed when they were begun.
             ledger.closed_ms = closed_ms[0] if closed_ms else created_ms
         log.last_confirmed = Position(*state["last"])
         log.is_terminated = state["terminated"]

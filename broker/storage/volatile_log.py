@@ -26,18 +26,18 @@ class VolatileLog(TopicLog):
         done(EARLIEST, self._nothing_is_stored())
 
     def expect_delayed(self) -> None:
-        """Expect nothing: entries are given out at once."""
+        """Do nothing: entries are dispatched at once."""
 
     def create(self, done: Done) -> None:
-        """Create nothing on the disk."""
+        """Report success: nothing is stored."""
         done(None)
 
     def terminate_with(self, done: Done) -> None:
-        """Refuse to end what has no entries."""
+        """Refuse to terminate a log without entries."""
         done(self._nothing_is_stored())
 
     def close_ledger(self) -> None:
-        """Close nothing: there are no ledgers."""
+        """Do nothing: there are no ledgers."""
 
     def has_changed(self) -> None:
         """Do nothing: there is no state to write down."""
@@ -62,11 +62,11 @@ class VolatileLog(TopicLog):
         raise self._nothing_is_stored()
 
     def delete_cursor_with(self, name: str, done: Done) -> None:
-        """Delete nothing: there are no durable cursors."""
+        """Report success: there are no durable cursors."""
         done(None)
 
     async def trim(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        """Delete nothing.
+        """Do nothing.
 
         Cancellation: safe.
         """

@@ -1,4 +1,4 @@
-"""Bits of one ledger's entries in a bytearray: searches and counts that look at bytes, not at bits.
+"""A bitmap of one ledger's entries in a bytearray, with searches and counts that work on bytes instead of bits.
 
 Beyond its end every bit of a bitmap is 0.
 """
@@ -40,12 +40,12 @@ def first_one(bits: bytearray, start: int) -> int | None:
 
 
 def count(bits: bytearray, start: int, end: int | None = None) -> int:
-    """Return how many bits from ``start`` on and below ``end`` (None: all that follow) are 1."""
+    """Count the ones from ``start`` on and below ``end`` (None: to the end)."""
     return _part(bits, start, end).bit_count()
 
 
 def count_runs(bits: bytearray, start: int) -> int:
-    """Return how many runs of ones there are from ``start`` on."""
+    """Count the runs of ones from ``start`` on."""
     part = _part(bits, start, None)
     return (part & ~(part << 1)).bit_count()
 

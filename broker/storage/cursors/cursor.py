@@ -28,23 +28,24 @@ from .image import Image, acked_in, encode_cursor, encode_ledger, parts_in
 from .partial_acks import size_of
 
 logger = logging.getLogger(__name__)
-_NONE: list[Position] = []  # never changed: spares each acknowledgement a list
+_NONE: list[Position] = []  # never changed: saves each acknowledgement a list
 
 Ack = tuple[Position, Sequence[int] | None]
 Applied = tuple[list[Position], list[Position], list[Position]]
-"""What acknowledging changed: entries acknowledged as a whole, those of which more is acknowledged than before but not
-all, and positions that the log never held. A bare tuple because it is made for each acknowledgement."""
+"""The effect of an acknowledgement: fully acknowledged entries, entries of which more but not all is acknowledged now,
+and positions that the log never held. A bare tuple because one is made for each acknowledgement.
+"""
 
 
 class MemoryCursor:
     """A cursor that ends with the process (readers, non-durable subscriptions).
 
     Attributes:
-        name: the subscription's.
+        name: the subscription's name.
         mark_delete: everything up to here, inclusive, is acknowledged.
         properties: the subscription's properties.
-        is_durable: whether it outlives the process, and holds entries back from retention.
-        partial_bytes: about what the ack sets take; kept by `PartialAcks`.
+        is_durable: whether it outlives the process and retains entries.
+        partial_bytes: approximate memory of the ack sets; maintained by `PartialAcks`.
     """
 
     is_durable = False
@@ -56,10 +57,10 @@ class MemoryCursor:
         self.name = name
         self.mark_delete = mark_delete
         self.properties = dict(properties or {})
-        self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark mean nothing
+        self._acked: dict[int, bytearray] = {}  # ledger -> bit per entry; bits at or below the mark are meaningless
         self._acked_above = 0  # bits set above the mark
-        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> what is still wanted of it
-        self._acked_images: dict[int, Image] = {}  # those that still hold
+        self._partly: dict[int, dict[int, AckSet]] = {}  # ledger -> entry -> messages still wanted
+        self._acked_images: dict[int, Image] = {}  # those that are still current
         self._partly_images: dict[int, Image] = {}
         self.partial_bytes = 0
         self._image: Image | None = None
@@ -109,7 +110,7 @@ class MemoryCursor:
         self._changed((), partly, has_moved=self.mark_delete != before, done=done)
 
     def _without_new_sets(self, acks: Iterable[Ack], done: Done | None) -> tuple[list[Ack], Done | None]:
-        """Return the acknowledgements that need no further ack set, after telling ``done`` if others are refused."""
+        """Return the acknowledgements that need no new ack set; if others are refused, report that to ``done``."""
         partial_acks = self.log.core.partial_acks
         partial_acks.recount()
         acks = list(acks)
@@ -119,7 +120,7 @@ class MemoryCursor:
         if len(kept) < len(acks):
             refusal = partial_acks.refusal()
             before, self._refused = self._refused, self._refused + len(acks) - len(kept)
-            if self._refused.bit_length() > before.bit_length():  # less and less often
+            if self._refused.bit_length() > before.bit_length():  # at growing intervals
                 logger.warning("%d acknowledgements on subscription %s refused: %s", self._refused, self.name, refusal)
             if done is not None:
                 done(refusal)
@@ -127,7 +128,7 @@ class MemoryCursor:
         return kept, done
 
     def apply_acknowledge(self, acks: Iterable[Ack]) -> Applied:
-        """Change the state only and return what changed."""
+        """Change only the state in memory, and return the effect."""
         whole: list[Position] = []
         partly: list[Position] = []
         unknown = _NONE
@@ -159,7 +160,7 @@ class MemoryCursor:
         return whole, partly, unknown
 
     def apply_up_to(self, position: Position) -> None:
-        """Change the state only: everything up to ``position`` is acknowledged."""
+        """Change only the state in memory: everything up to ``position`` is acknowledged."""
         position = min(position, self.log.last_confirmed)
         old = self.mark_delete
         if position <= old:
@@ -187,12 +188,12 @@ class MemoryCursor:
         return bits is not None and bitmap.is_one(bits, position.entry_id)
 
     def remaining(self, position: Position) -> AckSet | None:
-        """Return what is still wanted of an entry acknowledged in part; None if all of it or nothing is."""
+        """Return the messages still wanted of a partly acknowledged entry; None for any other entry."""
         parts = self._partly.get(position.ledger_id)
         return parts.get(position.entry_id) if parts is not None else None
 
     def next_unacknowledged(self, after: Position) -> Position:
-        """Return the first position behind ``after`` that is not acknowledged; the log may not hold it yet."""
+        """Return the first unacknowledged position after ``after``; the log may not hold it yet."""
         position = self.log.next_position(max(after, self.mark_delete))
         while (bits := self._acked.get(position.ledger_id)) is not None:
             free = bitmap.first_zero(bits, position.entry_id)
@@ -203,12 +204,12 @@ class MemoryCursor:
 
     @property
     def backlog_entries(self) -> int:
-        """Entries of the log that are not acknowledged."""
+        """Number of unacknowledged entries in the log."""
         return self.log.entries_between(self.mark_delete, self.log.last_confirmed) - self._acked_above
 
     @property
     def has_holes(self) -> bool:
-        """Whether anything above the mark is acknowledged, as a whole or in part."""
+        """Whether anything above the mark is acknowledged, fully or partly."""
         return bool(self._acked_above or self._partly)
 
     def acknowledged_ranges(self) -> list[tuple[Position, Position]]:
@@ -224,21 +225,21 @@ class MemoryCursor:
 
     @property
     def acknowledged_range_count(self) -> int:
-        """Number of ranges that `acknowledged_ranges` would return, without making them."""
+        """Number of ranges that `acknowledged_ranges` would return, without building them."""
         return sum(bitmap.count_runs(bits, self._first_above(ledger_id)) for ledger_id, bits in self._acked.items())
 
     def _first_above(self, ledger_id: int) -> int:
         return self.mark_delete.entry_id + 1 if ledger_id == self.mark_delete.ledger_id else 0
 
     async def reset(self, position: Position) -> None:
-        """Make ``position`` the next entry to be delivered and forget everything acknowledged behind it.
+        """Make ``position`` the next entry to be delivered and drop all acknowledgements after it.
 
         Cancellation: the cursor has moved all the same.
         """
         self.apply_reset(self.log.before(position))
 
     def apply_reset(self, mark_delete: Position) -> None:
-        """Move the mark, forwards or back, and forget everything above it."""
+        """Move the mark, forwards or back, and drop all acknowledgements above it."""
         self.mark_delete = min(mark_delete, self.log.last_confirmed)
         for held in (self._acked, self._partly, self._acked_images, self._partly_images):
             held.clear()
@@ -253,7 +254,7 @@ class MemoryCursor:
             done(None)
 
     def _note_unknown(self, positions: Sequence[Position]) -> None:
-        """Log what is ignored, less and less often: a peer may send such things by the thousand."""
+        """Log ignored positions, at growing intervals: a peer may send thousands of them."""
         before, self._unknown = self._unknown, self._unknown + len(positions)
         if self._unknown.bit_length() > before.bit_length():
             first, last = positions[0], self.log.last_confirmed
@@ -286,7 +287,7 @@ class MemoryCursor:
             del self._partly[position.ledger_id]
 
     def forget_ledger(self, ledger_id: int) -> None:
-        """Forget what is acknowledged of a ledger, as the mark has passed it or the log holds it no more."""
+        """Drop the acknowledgements of a ledger that the mark has passed or the log has dropped."""
         bits = self._acked.pop(ledger_id, None)
         if bits is not None:
             self._acked_images.pop(ledger_id, None)
@@ -295,7 +296,7 @@ class MemoryCursor:
         self._keep_parts(ledger_id, {})
 
     def _set(self, position: Position) -> bool:
-        """Acknowledge one whole entry; False if there was nothing to do."""
+        """Acknowledge one whole entry; returns False if nothing changed."""
         mark = self.mark_delete
         if position <= mark:
             return False
@@ -322,7 +323,7 @@ class MemoryCursor:
         return True
 
     def _advance(self) -> None:
-        """Move the mark over the entries above it that are acknowledged."""
+        """Move the mark past acknowledged entries above it."""
         while self._acked_above:
             after = self.log.next_position(self.mark_delete)
             bits = self._acked.get(after.ledger_id)
@@ -344,12 +345,12 @@ class MemoryCursor:
 class Cursor(MemoryCursor):
     """A durable cursor: every change goes through the journal.
 
-    A change is seen by this process at once; ``done`` tells when it is on the disk. If the disk refuses, ``done`` gets
-    the error and the change may or may not come to be durable: the entries may be delivered again after a restart.
+    A change takes effect in this process at once; ``done`` is called when it is on disk. If the disk fails, ``done``
+    gets the error and the change may or may not become durable: entries may be redelivered after a restart.
 
     Attributes:
-        id: names the cursor in journal records.
-        numbers: what its owner wants to know about everything up to the mark; kept with it.
+        id: identifies the cursor in journal records.
+        numbers: its owner's data about everything up to the mark, stored with it.
     """
 
     is_durable = True
@@ -360,18 +361,18 @@ class Cursor(MemoryCursor):
         self.numbers: dict[str, int] = {}
 
     async def reset(self, position: Position) -> None:
-        """See `MemoryCursor.reset`; returns when the change is durable.
+        """Reset as `MemoryCursor.reset`; returns when the change is durable.
 
         Cancellation: the cursor has moved all the same.
 
         Raises:
-            StorageError: the disk refused. Where it had refused before, nothing was changed; else the cursor has moved
-                and may be where it was after a restart.
+            StorageError: the disk failed. If changes were refused already, nothing changed; otherwise the cursor has
+                moved and may be back at its old position after a restart.
         """
         await self.log.core.wait(lambda done: self.reset_with(position, done))
 
     def reset_with(self, position: Position, done: Done) -> None:
-        """Reset and tell ``done`` when it is durable."""
+        """Reset, and call ``done`` when that is durable."""
         if self.log.core.refuses(done):
             return
         self.apply_reset(self.log.before(position))
@@ -431,7 +432,7 @@ class Cursor(MemoryCursor):
         forget: Iterable[str],
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Change the state only."""
+        """Change only the state in memory."""
         if properties is not None:
             self.properties = dict(properties)
         self.apply_up_to(position)
@@ -441,7 +442,7 @@ class Cursor(MemoryCursor):
         self._image = None
 
     def snapshot(self) -> Image:
-        """Return the state for the catalogue; takes little time, for what did not change is not looked at."""
+        """Return the state for the catalogue; fast, because unchanged parts are reused."""
         if self._image is None:
             head = {"id": self.id, "name": self.name, "mark": list(self.mark_delete), "properties": self.properties}
             if self.numbers:
@@ -458,7 +459,7 @@ class Cursor(MemoryCursor):
 
     @classmethod
     def from_snapshot(cls, log: LogPort, state: dict[str, Any]) -> Cursor:
-        """Return the cursor that the catalogue describes."""
+        """Return the cursor described by the catalogue."""
         cursor = cls(log, state["id"], state["name"], Position(*state["mark"]))
         cursor.properties = dict(state["properties"])
         cursor.numbers = dict(state.get("numbers", {}))

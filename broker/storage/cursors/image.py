@@ -1,12 +1,12 @@
-"""A cursor's state for the catalogue: captured in little time, encoded elsewhere, and only where it changed.
+"""A cursor's state for the catalogue: captured quickly, encoded on another lane, and only where it changed.
 
-Design: the loop lane captures, the background lane encodes. A capture copies what one ledger has of the cursor (at most
-a bit an entry, and references to the ack sets) unless the last image of that ledger still holds; an image keeps what
-it was encoded to. So millions of holes cost the loop nothing while they stay as they are.
+Design: the loop lane captures, the background lane encodes. A capture copies the cursor's state in one ledger (at most
+one bit per entry, and references to the ack sets) unless the last image of that ledger is still current; an image
+caches its encoding. So millions of unchanged holes cost the loop nothing.
 
-Format of a cursor in the catalogue: JSON, with ``acked`` (bitmaps by ledger, compressed) and ``parts`` (entries
-acknowledged in part by ledger: their numbers, how many words each ack set has, all words; compressed). Catalogues
-written before ``parts`` have the same in ``partly``, as lists.
+Format of a cursor in the catalogue: JSON, with ``acked`` (bitmaps by ledger, compressed) and ``parts`` (partly
+acknowledged entries by ledger: their numbers, the number of words of each ack set, all words; compressed). Catalogues
+written before ``parts`` have the same data in ``partly``, as lists.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _HEAD = struct.Struct("<II")  # entries, words of all of them
 
 
 class Image:
-    """A state at one moment; the background lane encodes it, once.
+    """A state at one moment; encoded once, on the background lane.
 
     Args:
-        encode: returns the bytes; dropped with all it holds once it was called.
+        encode: returns the bytes; released after its only call.
     """
 
     __slots__ = ("_encode", "_encoded")
@@ -46,30 +46,30 @@ class Image:
 
 
 def encode_ledger(ledger_id: int, state: bytes | dict[int, AckSet]) -> bytes:
-    """Return the member of a JSON object that tells the state of a cursor in one ledger."""
+    """Return the JSON member with the state of a cursor in one ledger."""
     plain = state if isinstance(state, bytes) else _pack_parts(state)
     return b'"%d":"%s"' % (ledger_id, base64.b64encode(zlib.compress(plain, 1)))
 
 
 def encode_cursor(head: Mapping[str, Any], acked: Sequence[Image], parts: Sequence[Image]) -> bytes:
-    """Return the JSON object of a cursor with the states of its ledgers."""
+    """Return the JSON object of a cursor, including its state in each ledger."""
     acked_members, parts_members = (b",".join([each.encode() for each in images]) for images in (acked, parts))
     return encode_head(head) + b',"acked":{' + acked_members + b'},"parts":{' + parts_members + b"}}"
 
 
 def encode_head(head: Mapping[str, Any]) -> bytes:
-    """Return the JSON object of ``head`` without its end, for more members to follow."""
+    """Return the JSON object of ``head`` without its closing brace, so that members can be added."""
     return json.dumps(head, separators=(",", ":")).encode()[:-1]
 
 
 def acked_in(state: Mapping[str, Any]) -> Iterator[tuple[int, bytearray]]:
-    """Yield ledger and bitmap of the entries that a cursor in the catalogue has acknowledged above its mark."""
+    """Yield ledger and bitmap of acknowledged entries above the mark of a cursor in the catalogue."""
     for ledger, packed in state["acked"].items():
         yield int(ledger), bytearray(zlib.decompress(base64.b64decode(packed)))
 
 
 def parts_in(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[int, AckSet]]]:
-    """Yield ledger and ack sets by entry of what a cursor in the catalogue has acknowledged in part."""
+    """Yield ledger and ack sets by entry of the partly acknowledged entries of a cursor in the catalogue."""
     old: dict[int, dict[int, AckSet]] = {}
     for ledger_id, entry_id, words in state.get("partly", ()):
         old.setdefault(ledger_id, {})[entry_id] = tuple(words)

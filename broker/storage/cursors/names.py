@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from ....errors import NotAllowed
 
 INTERNAL = ("pulsar.repl", "pulsar.dedup", "__compaction")
-"""Beginnings of names that the broker's own cursors have."""
+"""Name prefixes of the broker's own cursors."""
 MAX_NAME_BYTES = 1024
-"""Longest name of a subscription or a consumer."""
+"""Maximum length of a subscription or consumer name."""
 MAX_PROPERTIES = 1000
-"""Most properties of a new subscription, or of a producer."""
+"""Maximum number of properties of a new subscription, or of a producer."""
 MAX_PROPERTIES_BYTES = 16 * 1024
-"""Longest names and values of these properties together, in UTF-8."""
+"""Maximum total size of the names and values of these properties, in UTF-8."""
 
 
 def is_internal(name: str) -> bool:
@@ -25,7 +25,7 @@ def refuse_internal(name: str) -> None:
     """Raise if a cursor of that name is the broker's own.
 
     Raises:
-        NotAllowed: see above.
+        NotAllowed: the name is reserved.
     """
     if is_internal(name):
         raise NotAllowed(f"{name} is the broker's own cursor; names that begin with {', '.join(INTERNAL)} are reserved")
@@ -57,16 +57,16 @@ def check_properties(what: str, properties: Mapping[str, str]) -> None:
 def check_size(
     what: str, properties: Iterable[tuple[str, str]], max_bytes: int = MAX_PROPERTIES_BYTES, setting: str = ""
 ) -> None:
-    """Raise if there are too many properties, or if they are too long together.
+    """Raise if there are too many properties, or if they are too long in total.
 
     Args:
-        what: the plural that the error names them by.
+        what: the plural noun for them in the error.
         properties: names and values; not read beyond the limit.
         max_bytes: the limit for all names and values, in UTF-8.
         setting: the name of the setting that the limit comes from.
 
     Raises:
-        NotAllowed: see above.
+        NotAllowed: a limit is exceeded.
     """
     size = 0
     for count, (name, value) in enumerate(properties, 1):

@@ -1,9 +1,9 @@
-"""The memory for entries that are acknowledged in part, shared by all cursors of a storage.
+"""Memory accounting for partly acknowledged entries, shared by all cursors of a storage.
 
-A client may acknowledge any message of a batch, and what it leaves out is kept as a set of words: for a batch of 5 MB
-that may be 100 KB, for each entry and each subscription. When all sets together exceed the limit, entries that have no
-set yet are not acknowledged in part any more: the client gets the reason, and the messages may come again. Whole
-entries are acknowledged as always, and so are further messages of entries that have a set.
+A client may acknowledge any message of a batch, and the remaining ones are kept as a set of words: for a batch of 5 MB
+that may be 100 KB, for each entry and each subscription. When all sets together exceed the limit, entries without a set
+can no longer be partly acknowledged: the client gets an error, and the messages may be redelivered. Whole entries, and
+further messages of entries with a set, can always be acknowledged.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Protocol
 from ....errors import NotAllowed
 
 SET_BYTES = 250
-"""What a set takes beside its words."""
+"""Overhead of a set besides its words."""
 WORD_BYTES = 48
-"""What a word takes: an integer, its place in the tuple, and its copy in the image for the catalogue."""
+"""Memory of a word: an integer, its slot in the tuple, and its copy in the image for the catalogue."""
 RECOUNT_S = 1.0
 
 
 class PartialCursor(Protocol):
-    """A cursor that may have sets."""
+    """A cursor that may have ack sets."""
 
     partial_bytes: int
-    """What its sets take."""
+    """Memory of its sets."""
 
 
 class PartialAcks:
-    """Counts what the sets of all cursors take.
+    """Counts the memory of the ack sets of all cursors.
 
     Args:
-        limit_bytes: for all of them.
+        limit_bytes: limit for all of them.
         monotonic: a clock in seconds.
 
     Attributes:
-        is_full: whether no further set is kept.
+        is_full: whether new sets are refused.
     """
 
     def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
@@ -51,7 +51,7 @@ class PartialAcks:
         return f"PartialAcks(bytes={self._bytes}, limit={self._limit_bytes})"
 
     def changed(self, cursor: PartialCursor, delta_bytes: int) -> None:
-        """Note that the sets of a cursor take more or less than before."""
+        """Note that the memory of a cursor's sets has changed."""
         if not cursor.partial_bytes:
             self._cursors.add(cursor)
         cursor.partial_bytes += delta_bytes
@@ -59,7 +59,7 @@ class PartialAcks:
         self.is_full = self._bytes > self._limit_bytes
 
     def recount(self) -> None:
-        """Leave out the cursors that are gone, which say nothing; at most every `RECOUNT_S`."""
+        """Recount without cursors that were garbage collected; at most every `RECOUNT_S`."""
         now_s = self._monotonic()
         if now_s - self._recounted_s >= RECOUNT_S:
             self._recounted_s = now_s
@@ -67,7 +67,7 @@ class PartialAcks:
             self.is_full = self._bytes > self._limit_bytes
 
     def refusal(self) -> NotAllowed:
-        """Return why an entry is not acknowledged in part."""
+        """Return the error for an entry that cannot be partly acknowledged."""
         return NotAllowed(
             f"partly acknowledged batches take more than {self._limit_bytes} bytes: acknowledge whole batches"
         )

@@ -1,7 +1,7 @@
-"""The few file operations that the storage needs, and their plain implementation.
+"""The few file operations that the storage needs, and their implementation for local disks.
 
-Everything durable goes through this interface, so that a simulated disk can take its place (`simulated_disk.py`): one
-that loses what was not synced, runs full, or fails. Errors are OSError; the callers translate them.
+Everything durable goes through this interface, so that tests can replace it with a simulated disk (`simulated_disk.py`)
+that loses unsynced data, fills up, or fails. Errors are OSError; the callers translate them.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ class DiskFile(Protocol):
     """One open file."""
 
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
-        """Write ``parts`` one after the other from ``offset`` on; durable only after `sync`."""
+        """Write ``parts`` consecutively from ``offset`` on; durable only after `sync`."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes; fewer only at the end of the file."""
 
     def sync(self) -> None:
-        """Return when all content written so far is on the disk. The name in its directory is another matter."""
+        """Sync all content written so far. The name in the directory is synced separately (`Disk.sync_directory`)."""
 
     def preallocate(self, length: int) -> None:
-        """Give the file at least ``length`` bytes, the new ones zero, their blocks allocated; follow with `sync`."""
+        """Extend the file to at least ``length`` bytes with allocated zeros; follow with `sync`."""
 
     def size(self) -> int:
         """Return the length in bytes."""
 
     def close(self) -> None:
-        """Give the file back; does not sync."""
+        """Close the file; does not sync."""
 
 
 class DiskLock(Protocol):
     """A lock held until closed or until the process ends."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
 
 
 class LockedByOther(Exception):
-    """The lock is held; the text names the holder as far as known."""
+    """The lock is held by another process; the text names it as far as known."""
 
 
 class Disk(Protocol):
-    """A place with directories and files, named by paths with ``/``."""
+    """A file system, with paths separated by ``/``."""
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """Open for reading and writing; create it if asked to and absent, durably after `sync_directory`."""
+        """Open for reading and writing; with ``create``, create a missing file, durable after `sync_directory`."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name in the same directory, replacing what has that name; atomic."""
+        """Rename a file within its directory, replacing an existing file; atomic."""
 
     def remove(self, path: str) -> None:
-        """Take the name away."""
+        """Remove a file."""
 
     def forget_cached(self, path: str) -> None:
         """Release the system's page cache of the file, except pages that are not on disk yet.
@@ -71,13 +71,13 @@ class Disk(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory with its parents, durably; fine if it is there."""
+        """Create a directory with its parents, durably, unless it exists."""
 
     def sync_directory(self, path: str) -> None:
-        """Return when all names made, changed and removed in it so far are on the disk."""
+        """Sync all names created, changed and removed in the directory so far."""
 
     def lock(self, path: str) -> DiskLock:
-        """Take the exclusive lock of that file, or raise LockedByOther."""
+        """Take the exclusive lock of a file, or raise LockedByOther."""
 
 
 class _LocalFile:
@@ -88,7 +88,7 @@ class _LocalFile:
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
         total = sum(map(len, parts))
         written = os.pwritev(self._fd, parts, offset)
-        while written < total:  # a full disk or a signal: say what stopped it by trying the rest
+        while written < total:  # full disk or signal: writing the rest raises the cause
             rest = b"".join(parts)[written:]
             step = os.pwrite(self._fd, rest, offset + written)
             if step == 0:
@@ -110,8 +110,8 @@ class _LocalFile:
         os.fdatasync(self._fd)
 
     def preallocate(self, length: int) -> None:
-        # Zeros instead of fallocate: syncing into extents that were never written costs two to four times as much,
-        # because each such sync changes the file system's own records.
+        # Zeros instead of fallocate: syncing into unwritten extents costs two to four times as much, because each such
+        # sync changes the file system's metadata.
         chunk = bytes(1024 * 1024)
         offset = self.size()
         while offset < length:
@@ -123,36 +123,36 @@ class _LocalFile:
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # whatever mattered has been synced
+        with contextlib.suppress(OSError):  # everything that matters has been synced
             os.close(self._fd)
 
 
 class LocalDisk:
-    """The machine's file system.
+    """The local file system.
 
     Args:
-        sync_delay_s: added to each sync of a file, to stand in for a slow disk.
+        sync_delay_s: delay added to each file sync, to simulate a slow disk.
     """
 
     def __init__(self, sync_delay_s: float = 0.0) -> None:
         self._sync_delay_s = sync_delay_s
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """See `Disk`."""
+        """Open or create the file in binary mode."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return _LocalFile(os.open(path, flags, 0o644), self._sync_delay_s)
 
     def rename(self, old: str, new: str) -> None:
-        """See `Disk`."""
+        """Rename atomically, replacing an existing file."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """See `Disk`."""
+        """Remove a file."""
         os.remove(path)
 
     def forget_cached(self, path: str) -> None:
-        """See `Disk`; what cannot be done is not missed."""
-        with contextlib.suppress(OSError, AttributeError):  # some systems have no such call
+        """Release the page cache of the file, where the system supports it; errors are ignored."""
+        with contextlib.suppress(OSError, AttributeError):  # not available on all systems
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -160,11 +160,11 @@ class LocalDisk:
                 os.close(fd)
 
     def list(self, directory: str) -> list[str]:
-        """See `Disk`."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(directory))
 
     def make_directory(self, path: str) -> None:
-        """See `Disk`."""
+        """Create a directory with its parents, durably, unless it exists."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
@@ -173,7 +173,7 @@ class LocalDisk:
         self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
-        """See `Disk`."""
+        """Sync the directory itself."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -181,7 +181,7 @@ class LocalDisk:
             os.close(fd)
 
     def lock(self, path: str) -> DiskLock:
-        """See `Disk`; the holder's process id is written into the file for the error message of the next one."""
+        """Lock the file and write our process id into it, for the error message of other processes."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

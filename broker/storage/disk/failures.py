@@ -1,4 +1,4 @@
-"""What can go wrong with a file, as errors that name the file and the remedy."""
+"""Disk errors that name the file and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER_REMEDY = "check the disk (system log); a running broker goes on by itself
 
 
 class DiskFailure(StorageError):
-    """The disk refused an operation.
+    """A disk operation failed.
 
     Attributes:
         path: the file or directory.
@@ -41,7 +41,7 @@ class DiskFailure(StorageError):
 
 
 class DamagedFile(StorageError):
-    """A file holds something else than what was synced there.
+    """The content of a file is not what was synced.
 
     Attributes:
         path: the file.
@@ -68,7 +68,7 @@ class NewerFormat(StorageError):
 
 
 class UnknownLogs(StorageError):
-    """The journal holds records of logs that were never created nor deleted."""
+    """The journal holds records of logs that were neither created nor deleted."""
 
 
 class Congested(StorageError):
@@ -85,7 +85,7 @@ def disk_action(action: str, path: str) -> Iterator[None]:
 
 
 def as_storage_error(error: Exception, action: str) -> StorageError:
-    """Return ``error`` as it is if it is ours, else one that names ``action`` and what stood in its way."""
+    """Return ``error`` if it is a StorageError, else one that names ``action`` and the error."""
     if isinstance(error, StorageError):
         return error
     return StorageError(f"cannot {action}: {error!r}; it is tried again, see the log for where it came from")

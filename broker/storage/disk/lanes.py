@@ -1,10 +1,10 @@
-"""The three lanes that storage work runs on: the event loop, a thread that writes, one for what may take long.
+"""The lanes that storage work runs on: the event loop, a writer thread, and a background thread with readers.
 
-Design: the *loop* lane owns all state of logs and cursors; it never touches a file. The *writer* lane turns the
-journal's queue into groups. The *background* lane does what may take long: moving entries to ledgers, removing files,
-reading for consumers that are behind (on threads of their own). A lane is handed callables and runs them one after the
-other; nothing else crosses. So a test can play all lanes on one thread, in an order drawn from a seed, and is
-repeatable.
+Design: the *loop* lane owns all state of logs and cursors and never touches a file. The *writer* lane turns the
+journal's queue into groups. The *background* lane does slow work: moving entries to ledgers and removing files; reads
+for consumers that are behind use separate threads. A lane gets callables and runs them one after the other; nothing
+else crosses between lanes. So a test can run all lanes on one thread, in an order drawn from a seed, and is
+reproducible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lanes(Protocol):
-    """Where to have something run."""
+    """Schedules work on the lanes."""
 
     def on_loop(self, task: Task) -> None:
         """Run ``task`` on the loop lane; callable from any lane."""
@@ -38,16 +38,16 @@ class Lanes(Protocol):
         """Run ``task`` on the loop lane after ``delay_s``; callable on the loop lane only."""
 
     def wake_writer(self) -> None:
-        """Have the writer look at its queue soon; callable on the loop lane only."""
+        """Wake the writer to look at its queue soon; callable on the loop lane only."""
 
     def in_background(self, task: Task) -> None:
-        """Run ``task`` on the background lane, after all tasks given before."""
+        """Run ``task`` on the background lane, after all earlier tasks."""
 
     def reading(self, job: Callable[[], T]) -> Future[T]:
-        """Run ``job``, which reads files, beside everything else."""
+        """Run ``job``, which reads files, in parallel to all other work."""
 
     def stop(self) -> None:
-        """Finish what was given so far to writer and background, then end the threads. Blocks."""
+        """Finish the queued work of writer and background, then end the threads. Blocks."""
 
 
 class ThreadLanes:
@@ -87,11 +87,11 @@ class ThreadLanes:
         call_in(self._loop, task)
 
     def later_on_loop(self, delay_s: float, task: Task) -> None:
-        """See `Lanes`."""
+        """Run the task on the loop after a delay."""
         self._loop.call_later(delay_s, task)
 
     def wake_writer(self) -> None:
-        """See `Lanes`; the wake-up is sent at the end of the loop's turn, so that the whole turn lands in one group."""
+        """Wake the writer at the end of the loop's turn, so that the whole turn goes into one group."""
         if not self._is_wake_planned:
             self._is_wake_planned = True
             self._loop.call_soon(self._send_wake)
@@ -102,15 +102,15 @@ class ThreadLanes:
         self._wakes.put(True)
 
     def in_background(self, task: Task) -> None:
-        """See `Lanes`."""
+        """Queue the task for the background thread."""
         self._tasks.put(task)
 
     def reading(self, job: Callable[[], T]) -> Future[T]:
-        """See `Lanes`."""
+        """Run the job in the pool of readers."""
         return self._readers.submit(job)
 
     def stop(self) -> None:
-        """See `Lanes`."""
+        """Finish all queued work, then end the threads."""
         self._send_wake()
         self._wakes.put(False)
         self._tasks.put(None)
@@ -128,7 +128,7 @@ class ThreadLanes:
             while (task := self._tasks.get()) is not None:
                 try:
                     task()
-                except Exception:  # a task's failure is that task's
+                except Exception:  # a failing task must not end the thread
                     logger.exception("a background task of the storage failed")
 
     @contextmanager

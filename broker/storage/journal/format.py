@@ -1,14 +1,13 @@
-"""The bytes of a journal file: its header, its groups, and the search for groups after a damaged one.
+"""The binary format of journal files: header, groups, and the search for groups after a damaged one.
 
-Design: a file is a header page and then groups, each from a page boundary on and padded to the next, so that no page
-that was synced is ever written again. Every checksum starts from the file's id, a random number drawn when the file is
-begun: what a recycled file still holds can never pass for new. Group numbers grow through all files; a file's header
-also says where the valid part of the file before it ends, which is what makes a cut of a torn tail permanent.
+Design: a file is a header page followed by groups, each aligned to a page and padded to the next, so that a synced page
+is never rewritten. Every checksum is seeded with the file's id, a random number drawn when the file is begun: old
+content of a recycled file can never pass for new. Group numbers increase across files; a file's header also holds the
+valid length of the previous file, which makes the cut of a torn tail permanent.
 
-Payloads stand in these files as they arrived, so a payload may hold what looks like a group. Each group therefore
-carries the nonce of the file's present use: a keyed hash of file id and file number, under a key that is drawn when
-the data directory is made and leaves it never. Files of format 1 have no nonce; they are read, and new ones are of
-format 2.
+Payloads are stored unchanged, so a payload may contain something that looks like a group. Each group therefore carries
+the nonce of the file's current use: a keyed hash of file id and file number, with a secret key that is generated with
+the data directory. Files of format 1 have no nonce; they are read, and new ones use format 2.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ from ....wire.position import Position
 
 ENTRY, CHANGE, ACKNOWLEDGED, MARKED, PARTLY_ACKNOWLEDGED = 1, 2, 3, 4, 5
 
-_HEAD = struct.Struct("<BI")  # kind, bytes that follow
-_ENTRY = struct.Struct("<BIQQIq")  # kind, bytes that follow, ledger, entry, messages, publish time
+_HEAD = struct.Struct("<BI")  # kind, length of the rest
+_ENTRY = struct.Struct("<BIQQIq")  # kind, length of the rest, ledger, entry, messages, publish time
 ENTRY_HEAD_BYTES = _ENTRY.size
 ENTRY_FIELDS_BYTES = ENTRY_HEAD_BYTES - _HEAD.size
 _MARK = struct.Struct("<BIQqq")
 pack_entry_head = _ENTRY.pack
-"""Pack what precedes a payload: ENTRY, ENTRY_FIELDS_BYTES plus the payload's length, ledger, entry, messages, publish
-time in milliseconds. A bare struct because this runs for each entry."""
+"""Pack the head of an entry record: ENTRY, ENTRY_FIELDS_BYTES plus the payload's length, ledger, entry, messages,
+publish time in milliseconds. A bare struct because this runs for each entry.
+"""
 
 
 class EntryRecord(NamedTuple):
-    """An entry as found in a journal group or a block of a ledger."""
+    """An entry record in a journal group or a ledger block."""
 
     head: bytes
     ledger_id: int
@@ -48,7 +48,7 @@ class EntryRecord(NamedTuple):
 
 
 class AckRecord(NamedTuple):
-    """Record of one acknowledgement: whole entries, one entry in part, or all up to a mark."""
+    """Record of one acknowledgement: whole entries, part of an entry, or everything up to a mark."""
 
     kind: int
     cursor_id: int
@@ -60,31 +60,31 @@ Record = EntryRecord | AckRecord | dict[str, Any]
 
 
 def encode_change(change: dict[str, Any]) -> bytes:
-    """Return the record of a change of what exists (logs, ledgers, cursors)."""
+    """Return the record of a change to logs, ledgers or cursors."""
     body = json.dumps(change, separators=(",", ":")).encode()
     return _HEAD.pack(CHANGE, len(body)) + body
 
 
 def encode_mark(cursor_id: int, mark: Position) -> bytes:
-    """Return the record: everything up to ``mark`` is acknowledged."""
+    """Return the record that everything up to ``mark`` is acknowledged."""
     return _MARK.pack(MARKED, _MARK.size - _HEAD.size, cursor_id, *mark)
 
 
 def encode_acknowledged(cursor_id: int, positions: Sequence[Position]) -> bytes:
-    """Return the record: each of these whole entries is acknowledged."""
+    """Return the record that each of these whole entries is acknowledged."""
     numbers = [number for position in positions for number in position]
     return struct.pack(f"<BIQ{len(numbers)}q", ACKNOWLEDGED, 8 + 8 * len(numbers), cursor_id, *numbers)
 
 
 def encode_partly_acknowledged(cursor_id: int, position: Position, ack_set: AckSet) -> bytes:
-    """Return the record: of this entry only what ``ack_set`` names is still wanted."""
+    """Return the record that only the messages in ``ack_set`` of this entry are still wanted."""
     return struct.pack(
         f"<BIQqq{len(ack_set)}q", PARTLY_ACKNOWLEDGED, 24 + 8 * len(ack_set), cursor_id, *position, *ack_set
     )
 
 
 def decode_records(body: bytes) -> Iterator[Record]:
-    """Yield the records of a group; its checksum has been verified, so anything unreadable is our own mistake."""
+    """Yield the records of a group; its checksum has been verified, so an unreadable record is a bug."""
     offset = 0
     while offset < len(body):
         kind, length = _HEAD.unpack_from(body, offset)
@@ -114,7 +114,7 @@ def _entry_at(body: bytes, offset: int, end: int) -> EntryRecord:
 
 
 def publish_time_of(head: bytes) -> int:
-    """Return the publish time in the head of an entry's record, in milliseconds."""
+    """Return the publish time in an entry record's head, in milliseconds."""
     return int(_ENTRY.unpack(head)[5])
 
 
@@ -128,10 +128,10 @@ _GROUP_MAGIC = b"GRP2"
 _GROUP_HEADER = struct.Struct("<4sIQQI16s")  # magic, crc, file id, number, body length, nonce
 _PREPARED_MAGIC = b"MGNTPREP"
 _PREPARED = struct.Struct("<8sIQ")  # magic, crc, sequence
-_CRC_END = 8  # a group's checksum covers its header after the checksum, and its body
+_CRC_END = 8  # a group's checksum covers the header after the checksum, and the body
 GROUP_HEADER_BYTES = _GROUP_HEADER.size
 
-_FILE_HEADERS = {_FILE_MAGIC: _FILE_HEADER, b"MGNTJRN1": struct.Struct("<8sIQQQQ")}  # in format 1 without a nonce
+_FILE_HEADERS = {_FILE_MAGIC: _FILE_HEADER, b"MGNTJRN1": struct.Struct("<8sIQQQQ")}  # format 1 has no nonce
 _GROUP_HEADERS = {_GROUP_MAGIC: _GROUP_HEADER, b"GRP1": struct.Struct("<4sIQQI")}
 
 
@@ -142,8 +142,9 @@ class FileHeader(NamedTuple):
         file_id: random; seeds every checksum in the file.
         sequence: position of the file in the journal, equal to the number in its name.
         first_group: number of its first group, or less than that.
-        previous_end: offset in file ``sequence - 1`` where the journal leaves it; what follows there is void.
-        nonce: what each of its groups carries; empty in a file of format 1.
+        previous_end: offset in file ``sequence - 1`` where the journal continues in this file; the rest of that file is
+            void.
+        nonce: carried by each of its groups; empty in a file of format 1.
     """
 
     file_id: int
@@ -154,14 +155,14 @@ class FileHeader(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group whose checksum is right; whose it is, the caller decides by file id and nonce.
+    """A group with a valid checksum; the caller checks file id and nonce.
 
     Attributes:
-        file_id: that it carries.
-        nonce: that it carries; empty in format 1.
-        number: counted through all files.
+        file_id: as carried by the group.
+        nonce: as carried by the group; empty in format 1.
+        number: counted across all files.
         body: the records.
-        end: where in the file the next one begins.
+        end: offset of the next group in the file.
     """
 
     file_id: int
@@ -172,7 +173,7 @@ class Group(NamedTuple):
 
 
 def nonce_of(key: bytes, sequence: int, file_id: int) -> bytes:
-    """Return the nonce of one use of a file, from its beginning until it is recycled."""
+    """Return the nonce of one use of a file, from its header until it is recycled."""
     return hashlib.blake2b(struct.pack("<QQ", sequence, file_id), key=key, digest_size=NONCE_BYTES).digest()
 
 
@@ -203,18 +204,18 @@ def decode_file_header(page: bytes) -> FileHeader | None:
 
 
 def encode_prepared(sequence: int) -> bytes:
-    """Return the page that a file has in the place of its header until it is begun."""
+    """Return the page that a prepared file has in place of its header until it is begun."""
     crc = google_crc32c.value(sequence.to_bytes(8, "little"))
     return _PREPARED.pack(_PREPARED_MAGIC, crc, sequence).ljust(PAGE, b"\0")
 
 
 def is_prepared(page: bytes, sequence: int) -> bool:
-    """Return whether a page says that file number ``sequence`` was prepared, and not begun."""
+    """Return whether a page marks file number ``sequence`` as prepared but not begun."""
     return page == encode_prepared(sequence)
 
 
 def encode_group(header: FileHeader, number: int, body: bytes) -> list[bytes]:
-    """Return header, body and padding of a group of the file with ``header``, to be written one after the other."""
+    """Return header, body and padding of a group in the file with ``header``, to be written consecutively."""
     rest = struct.pack("<QQI16s", header.file_id, number, len(body), header.nonce)
     crc = google_crc32c.extend(google_crc32c.extend(_seed(header.file_id), rest), body)
     length = GROUP_HEADER_BYTES + len(body)
@@ -247,9 +248,9 @@ def find_group(content: bytes, start: int, least_number: int, is_ours: Callable[
 
     Args:
         content: the whole file.
-        start: first offset to look at; a multiple of the page size.
-        least_number: smaller ones are what a recycled file held before, and prove nothing.
-        is_ours: whether a group was written in the file's present use, by what it carries.
+        start: first offset to search; a multiple of the page size.
+        least_number: lower numbers are leftovers in a recycled file, and prove nothing.
+        is_ours: returns whether a group was written in the file's current use.
     """
     for offset in range(start, len(content), PAGE):
         if content[offset : offset + 3] == b"GRP":

@@ -1,20 +1,20 @@
 """The journal: one write-ahead log for everything durable, written in groups.
 
-Design: callers on the loop lane put records, each with whom to tell, into the open batch. The writer lane takes the
-batch, joins it to one group, writes and syncs it, and reports the whole group at once; whatever was put meanwhile is
-the next group. Only one group is in flight at a time, so a valid group n on the disk proves that all groups before n
-were synced: recovery rests on that. Files have a fixed length, are allocated ahead of the groups, and are recycled by
-renaming once a checkpoint has made their content needless.
+Design: callers on the loop lane put records, each with its waiter, into the open batch. The writer lane takes the
+batch, joins it into one group, writes and syncs it, and reports the whole group at once; records queued meanwhile form
+the next group. Only one group is in flight at a time, so a valid group n on disk proves that all groups before n were
+synced: recovery relies on that. Files have a fixed length, are allocated ahead of the groups, and are recycled by
+renaming once a checkpoint has made their content obsolete.
 
-The next file is prepared by the background lane while the present one fills: its name, its first pages and the note
-that it is not begun are synced before the writer needs it. Its header, which says where the file before it ends, is
-then written with its first group and synced by the same sync. Should a crash keep the group and lose the header,
-recovery finds the note: the group was in flight. Where nothing is prepared in time, the writer does all of it.
+The background lane prepares the next file while the current one fills: its name, its first pages and a marker that it
+is not begun are synced before the writer needs it. Its header, which holds the end of the previous file, is then
+written with its first group and synced by the same sync. If a crash keeps the group but loses the header, recovery
+finds the marker: the group was in flight. If no file is prepared in time, the writer does all of it.
 
-After a failed write or sync nothing is known about the pages of that group, so the journal stops: the group and all
-that was queued behind it are reported as failed, and nothing more is accepted. A checkpoint that begins after the
-damage (`broken_end`) puts all confirmed state elsewhere; then `mend` lets the journal go on in another file. Retrying
-the sync was rejected: the kernel marks failed pages clean, so a second sync answers success for data that is gone.
+After a failed write or sync, the state of that group's pages is unknown, so the journal stops: the group and everything
+queued after it are reported as failed, and no more is accepted. A checkpoint that begins behind the damage
+(`broken_end`) saves all confirmed state elsewhere; then `mend` lets the journal continue in another file. Retrying the
+sync was rejected: the kernel marks failed pages clean, so a second sync reports success for lost data.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from ..ports import Done, EntryDone, LedgerPort
 from . import format as layout
 
 _SUFFIX = ".journal"
-_ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond's work
-_SPARE_FILES = 4  # kept for recycling beside those that a busy storage needs
+_ALLOCATE_BYTES = 1024 * 1024  # of zeros at a time, about a millisecond of work
+_SPARE_FILES = 4  # kept for recycling besides those that a busy storage needs
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,12 @@ EntryWaiter = tuple[LedgerPort, Position, EntryDone]
 
 @dataclass(frozen=True, slots=True)
 class JournalEnd:
-    """Where the journal stands: what a checkpoint records as the place to replay from.
+    """A journal position: where the replay starts after a checkpoint.
 
     Attributes:
         sequence: number of the file.
-        offset: where the next group goes in it, or would go if it did not go into the next file.
-        group: least number of the next group.
+        offset: where the next group goes in it, unless that goes into the next file.
+        group: lowest possible number of the next group.
         file_id: the file's id; None if that file is yet to be begun.
     """
 
@@ -64,7 +64,7 @@ class JournalEnd:
 
 
 class Batch:
-    """Records that will be in one group, and whom to tell; the loop lane's own until it hands it to the writer."""
+    """Records of one future group, with their waiters; owned by the loop lane until handed to the writer."""
 
     __slots__ = ("bytes", "end", "ends_group", "parts", "waiters")
 
@@ -98,7 +98,7 @@ class _OpenFile:
 
 @dataclass(slots=True)
 class _MadeFile:
-    """A file that has its name and its first pages, durably."""
+    """A file whose name and first pages are durable."""
 
     file: DiskFile
     path: str
@@ -107,13 +107,13 @@ class _MadeFile:
 
 @dataclass(slots=True, eq=False)
 class _Ahead:
-    """The next file as the background lane prepares it.
+    """The next file, prepared by the background lane.
 
     Attributes:
         sequence: its number.
-        is_begun: whether the background lane is at it; only with the journal's lock.
-        done: set when that is over.
-        made: what came of it; None if the disk refused.
+        is_begun: whether the background lane has started; guarded by the journal's lock.
+        done: set when it has finished.
+        made: the result; None if the disk failed.
     """
 
     sequence: int
@@ -123,18 +123,18 @@ class _Ahead:
 
 
 class JournalReport(Protocol):
-    """Receiver of the reports on groups, on the loop lane and in the order of the groups."""
+    """Receiver of the group reports, on the loop lane and in group order."""
 
     def written(self, batch: Batch) -> None:
         """A group is on the disk."""
 
     def failed(self, batch: Batch, failure: StorageError) -> None:
-        """A group could not be written; the journal takes nothing more until `Journal.mend`."""
+        """A group could not be written; the journal accepts no more until `Journal.mend`."""
 
 
 @dataclass(slots=True)
 class JournalFiles:
-    """Names of the directory, files that hold nothing any more, and the key of the files' nonces."""
+    """Directory of the journal files, recyclable files, and the key of the nonces."""
 
     directory: str
     key: bytes
@@ -147,14 +147,14 @@ class JournalFiles:
 
 
 class Journal:
-    """The queue before the disk, and the writer's turn.
+    """The queue of records, and its writer.
 
     Args:
         disk: where the files are.
         files: directory and recyclable files, as recovery found them.
         config: sizes.
-        end: where recovery ended; the journal goes on in a new file behind it.
-        rng: draws file ids.
+        end: where recovery ended; the journal continues in a new file after it.
+        rng: generates file ids.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Journal:
         self._current: _OpenFile | None = None
         self._ahead: _Ahead | None = None
         self._end = end
-        self._last_begun = end.sequence  # highest number of a file that was begun, or tried to
+        self._last_begun = end.sequence  # highest number of a file that was begun, or attempted
         self._is_broken = False
         self._suspect: set[int] = set()
         self._most_free = _SPARE_FILES + config.unmoved_bytes // config.journal_file_bytes
@@ -207,9 +207,9 @@ class Journal:
             self.lanes.wake_writer()
 
     def put_entry(self, waiter: EntryWaiter, head: bytes, payload: bytes) -> None:
-        """Do what `put` does, for the record of an entry.
+        """Put an entry record, as `put` does.
 
-        Everything published takes this path, so it is written out: no loop over parts, no flags, no lock.
+        Every published entry takes this path, so it is inlined: no loop over parts, no flags, no lock.
         """
         batch = self._open
         if batch.bytes >= self._config.group_bytes:
@@ -223,7 +223,7 @@ class Journal:
         self.lanes.wake_writer()
 
     def hand_over(self) -> None:
-        """Give the writer what was put since the last time; the lanes do so before they wake it."""
+        """Hand new records to the writer; the lanes call this before they wake it."""
         batch = self._open
         if batch.parts or batch.waiters:
             self._queue.append(batch)
@@ -239,12 +239,12 @@ class Journal:
         return batch
 
     def broken_end(self) -> JournalEnd:
-        """Return the place behind a failure, for the checkpoint that heals it. Only while broken."""
+        """Return the position behind a failure, for the checkpoint that heals it. Only while broken."""
         assert self._is_broken
         return JournalEnd(self._last_begun + 1, layout.PAGE, self._end.group + 1, None)
 
     def take_unwritten(self) -> list[Batch]:
-        """Return and forget everything not written, once no more is written."""
+        """Return and clear everything unwritten, after writing has stopped."""
         with self._lock:
             batches = [*([self._in_flight] if self._in_flight else []), *self._queue, self._open]
             self._in_flight = None
@@ -254,16 +254,16 @@ class Journal:
         return batches
 
     def mend(self, end: JournalEnd) -> None:
-        """Go on behind a failure, at ``end`` (see `broken_end`), once a checkpoint made all before needless."""
+        """Continue behind a failure, at ``end`` (see `broken_end`), once a checkpoint covers everything before."""
         with self._lock:
             self._end = end
             self._is_broken = False
 
     def release(self, before: int) -> list[str]:
-        """Recycle files with numbers below ``before``, as a durable checkpoint starts behind them.
+        """Recycle files numbered below ``before``, which a durable checkpoint no longer needs.
 
         Returns:
-            Files to remove: what failed once is not used again, and more than a few are not kept.
+            Files to remove: files that failed are not reused, and only a few are kept.
         """
         needless = []
         with self._lock:
@@ -286,12 +286,10 @@ class Journal:
                     self._write_group(b"".join(batch.parts))
                     batch.parts = []
             except Exception as exc:
-                if not isinstance(
-                    exc, StorageError
-                ):  # no memory, or a mistake of ours: healed like an error of the disk
+                if not isinstance(exc, StorageError):  # out of memory, or a bug: healed like a disk error
                     logger.exception("a group of the journal could not be written")
                 self._in_flight = None
-                # Broken before anybody hears of it: no later group may reach the disk behind a hole.
+                # Break before reporting: no later group may reach the disk behind a hole.
                 self._abandon_file()
                 self.lanes.on_loop(partial(self.report.failed, batch, as_storage_error(exc, "write to the journal")))
                 return
@@ -300,11 +298,11 @@ class Journal:
             self.lanes.on_loop(partial(self.report.written, batch))
 
     def _take(self) -> Batch | None:
-        """Return what was handed over meanwhile, joined to one batch: the last one, so that a marked end stays it."""
+        """Return all batches handed over meanwhile, joined into the last one, so that a marked end is kept."""
         with self._lock:
             if self._is_broken or not self._queue:
                 return None
-            # Group commit: what was queued while the last group was synced shares one sync, up to `group_bytes`.
+            # Group commit: batches queued during the last sync share one sync, up to `group_bytes`.
             batches = [self._queue.popleft()]
             size = batches[0].bytes
             while self._queue and not batches[-1].ends_group and size < self._config.group_bytes:
@@ -330,7 +328,7 @@ class Journal:
             self._allocate_ahead(current, current.offset + length)
         with disk_action("sync the journal", current.path):
             current.file.sync()
-        # Only now: a group whose sync failed leaves the end where it was.
+        # Only after the sync: if it fails, the end stays where it was.
         current.offset += length
         self.written_bytes += length
         self.groups += 1
@@ -341,9 +339,9 @@ class Journal:
             self.lanes.in_background(partial(self._prepare, ahead))
 
     def _allocate_ahead(self, current: _OpenFile, end: int) -> None:
-        """Allocate pages for the small groups to come: syncing into them is much cheaper than growing.
+        """Allocate pages for the next small groups: syncing into allocated pages is much cheaper than growing.
 
-        A large group grows the file by itself, and a recycled file has its pages: both need no zeros written first.
+        A large group grows the file itself, and a recycled file has its pages: neither needs zeros written first.
         """
         if end > current.length:
             current.length = max(end, min(current.length + _ALLOCATE_BYTES, self._config.journal_file_bytes))
@@ -353,13 +351,13 @@ class Journal:
     def _open_next(self) -> _OpenFile:
         """Begin the next file: its name and length are durable before its first group is written.
 
-        So is its header, or else the note that it is prepared, which the header then replaces in the first group's
-        sync: recovery takes a file without a readable header and without that note as never begun, so no group may come
-        before them.
+        So is its header, or else the marker that it is prepared, which the header then replaces in the first group's
+        sync: recovery treats a file without a readable header and without that marker as never begun, so no group may
+        precede them.
         """
         sequence = self._end.sequence if self._end.file_id is None else self._end.sequence + 1
         path = self._files.path(sequence)
-        self._last_begun = sequence  # before anything can fail: `broken_end` must lie behind this file, too
+        self._last_begun = sequence  # before anything can fail: `broken_end` must be behind this file, too
         made = self._take_ahead(sequence)
         with self._lock:
             self._files.used.append(sequence)
@@ -384,11 +382,11 @@ class Journal:
         return self._current
 
     def _make(self, sequence: int, page: bytes) -> _MadeFile:
-        """Give file number ``sequence`` its name, its first page and room for groups, durably."""
+        """Create file number ``sequence`` durably, with its first page and room for groups."""
         path = self._files.path(sequence)
         free, recycled = self._files.free, None
         with self._lock:
-            if path in free:  # named by an attempt that a crash cut short
+            if path in free:  # named by an attempt that a crash interrupted
                 free.remove(path)
             elif free:
                 recycled = free.popleft()
@@ -407,9 +405,9 @@ class Journal:
         return _MadeFile(file, path, length)
 
     def _take_ahead(self, sequence: int | None) -> _MadeFile | None:
-        """Return file number ``sequence`` if it is prepared, waiting where it is being prepared; another is closed."""
+        """Return file number ``sequence`` if it is prepared, waiting if needed; a file of another number is closed."""
         with self._lock:
-            ahead, self._ahead = self._ahead, None  # one that is not begun by now never is
+            ahead, self._ahead = self._ahead, None  # a preparation that has not started by now never will
             if ahead is None or not ahead.is_begun:
                 return None
         ahead.done.wait()
@@ -431,7 +429,7 @@ class Journal:
             with disk_action("prepare the journal file", path):
                 ahead.made = self._make(ahead.sequence, layout.encode_prepared(ahead.sequence))
         except StorageError as error:
-            # The writer tries by itself when it needs the file, and is heard if it fails.
+            # The writer makes the file itself when it needs it, and reports a failure.
             logger.warning("%s", error)
             with self._lock:
                 self._suspect.add(ahead.sequence)
@@ -445,7 +443,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the open files; the caller has seen to it that nothing is queued."""
+        """Close the open files; the caller ensures that nothing is queued."""
         self._take_ahead(None)
         if self._current is not None:
             self._current.file.close()

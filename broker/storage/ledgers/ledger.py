@@ -1,7 +1,7 @@
-"""One ledger in memory: how many entries it has, and those of them that memory holds.
+"""One ledger in memory: its counters, and the entries that are held in memory.
 
-Entries go through three states. *Pending*: appended, on their way through the journal. *Confirmed*: synced; readers may
-have them. *Moved*: in the ledger's file and covered by a checkpoint; only these may leave memory.
+Entries go through three states. *Pending*: appended, being written to the journal. *Confirmed*: synced and visible to
+readers. *Moved*: in the ledger's file and covered by a checkpoint; only these may be evicted from memory.
 
 Invariant: moved <= confirmed <= appended, and memory holds every entry from ``moved`` on.
 """
@@ -83,22 +83,22 @@ class Ledger:
 
     @property
     def first_cached(self) -> int:
-        """Entry id from which on everything is in memory."""
+        """Id of the first entry from which on all are in memory."""
         return self._first_held + self._gone
 
     def restore(self, entries: int, totals: LedgerTotals) -> None:
-        """Become a ledger whose first ``entries`` entries are in its file."""
+        """Restore a ledger whose first ``entries`` entries are in its file."""
         self.appended = self.confirmed = self.moved = self._first_held = entries
         self.totals = totals
 
     def cached(self, start: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return confirmed entries from ``start`` on out of memory; at least one if there is one.
+        """Return confirmed entries from ``start`` on from memory, at least one if available.
 
-        ``start`` is not below `first_cached`.
+        ``start`` must not be below `first_cached`.
         """
         index = start - self._first_held
         end = min(index + max_entries, self.confirmed - self._first_held)
-        found: list[StoredEntry] = self.held[index:end]  # type: ignore[assignment]  # none is evicted from index on
+        found: list[StoredEntry] = self.held[index:end]  # type: ignore[assignment]  # no entry is evicted from index on
         total = 0
         for count, entry in enumerate(found):
             total += len(entry.payload)
@@ -107,9 +107,10 @@ class Ledger:
         return found
 
     def about_bytes_from(self, start: int) -> int:
-        """Return about how many payload bytes confirmed entries have from ``start`` on, without reading the disk.
+        """Estimate the payload bytes of confirmed entries from ``start`` on, without reading the disk.
 
-        Exact for the few last entries, in proportion to their number for others that memory holds, and for the rest.
+        Exact for the last few entries; otherwise proportional to their number, separately for entries in memory and on
+        disk.
         """
         entries = self.confirmed - start
         if entries <= 0:
@@ -123,7 +124,7 @@ class Ledger:
         return cached + (self.totals.bytes - cached) * (self.first_cached - start) // self.first_cached
 
     def evict(self, entries: int) -> int:
-        """Drop up to that many of the oldest entries that memory holds and return the bytes that they took."""
+        """Evict up to that many of the oldest entries in memory and return the memory freed."""
         end = min(self._gone + entries, len(self.held))
         size = (end - self._gone) * ENTRY_OVERHEAD_BYTES
         for index in range(self._gone, end):
@@ -140,7 +141,7 @@ class Ledger:
         return size
 
     def drop_pending(self) -> int:
-        """Forget what is not confirmed, after the journal failed; return the bytes that it took."""
+        """Drop unconfirmed entries after a journal failure; return the memory freed."""
         lost = self.held[self.confirmed - self._first_held :]
         del self.held[self.confirmed - self._first_held :]
         size = 0
@@ -149,7 +150,7 @@ class Ledger:
             size += len(entry.payload)
             self.totals.messages -= entry.messages
         keep = len(self.unmoved) - 2 * len(lost)
-        if keep < 0:  # a checkpoint had taken them up, but cannot have begun to move them: that needs the journal
+        if keep < 0:  # a checkpoint had taken them, but cannot have begun to move them: that needs the journal
             del self.moving[keep:]
         del self.unmoved[max(keep, 0) :]
         self.totals.bytes -= size
@@ -159,7 +160,7 @@ class Ledger:
         return held
 
     def drop_all(self) -> int:
-        """Forget everything, as the ledger is deleted; return the bytes that memory held."""
+        """Drop everything, as the ledger is deleted; return the memory freed."""
         self.is_dropped = True
         size = self.cached_bytes
         self.cached_bytes = 0
@@ -172,7 +173,7 @@ class Ledger:
         return Position(self.id, entry_id)
 
     def info(self, is_open: bool) -> LedgerInfo:
-        """Return what it looks like from outside."""
+        """Return the public state."""
         return LedgerInfo(self.id, self.confirmed, self.totals.bytes, is_open, self.created_ms)
 
     def __repr__(self) -> str:
@@ -184,7 +185,7 @@ _FEWEST_DROPPED = 100
 
 
 class _Run:
-    """Entries appended to one ledger one after the other."""
+    """Consecutive entries appended to one ledger."""
 
     __slots__ = ("bytes", "entries", "ledger")
 
@@ -195,17 +196,17 @@ class _Run:
 
 
 class EntryMemory:
-    """Takes entries in, counts them, and evicts the oldest ones once memory holds more than its limit.
+    """Holds entries in memory, counts them, and evicts the oldest ones above a limit.
 
-    All that one append changes beside its log is changed here, by `append`; what takes entries back has a method each.
+    `append` makes all changes of an append outside its log; removals have a method each.
 
     Args:
-        limit_bytes: to keep, with what each entry takes beside its payload.
+        limit_bytes: memory limit, including the overhead of each entry.
 
     Attributes:
-        bytes: of all entries that memory holds, their overhead included.
+        bytes: of all entries in memory, overhead included.
         unmoved_bytes: of those that no checkpoint has moved.
-        unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken up.
+        unmoved_ledgers: by id, ledgers with entries that no checkpoint has taken.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -215,12 +216,12 @@ class EntryMemory:
         self._limit_bytes = limit_bytes
         self._runs: deque[_Run] = deque()
         self._last: _Run | None = None
-        self._dropped = 0  # ledgers since runs were looked through
+        self._dropped = 0  # ledgers dropped since the runs were last scanned
 
     def append(self, ledger: Ledger, entry: StoredEntry, head: bytes, size: int, publish_time_ms: int) -> None:
-        """Append an entry to its ledger, pending; ``size`` is the length of its payload.
+        """Append a pending entry to its ledger; ``size`` is the length of its payload.
 
-        Everything published takes this path, so it is written out: no method of the ledger, nor of its totals.
+        Every published entry takes this path, so it is inlined: no method calls on the ledger or its totals.
         """
         if not ledger.unmoved:
             self.unmoved_ledgers[ledger.id] = ledger
@@ -248,7 +249,7 @@ class EntryMemory:
         self.unmoved_bytes += held
 
     def take_up(self) -> list[Ledger]:
-        """Return the ledgers with entries to be moved, which a checkpoint takes up: they are `Ledger.moving` now."""
+        """Take the entries to be moved into `Ledger.moving`, and return their ledgers."""
         taken = []
         for ledger in self.unmoved_ledgers.values():
             if not ledger.is_dropped and ledger.unmoved:
@@ -258,7 +259,7 @@ class EntryMemory:
         return taken
 
     def note_moved(self, ledger: Ledger) -> int:
-        """Note that what was taken up of a ledger is in its file; returns the bytes of the payloads."""
+        """Note that the entries taken of a ledger are in its file; returns their payload bytes."""
         size, entries = _payloads(ledger.moving)
         ledger.moved += entries
         ledger.moving = []
@@ -266,19 +267,19 @@ class EntryMemory:
         return size
 
     def put_back(self, ledger: Ledger) -> None:
-        """Leave what was taken up of a ledger to the next checkpoint, as this one failed."""
+        """Return the entries taken of a ledger to the queue of the next checkpoint, as this one failed."""
         self.unmoved_ledgers[ledger.id] = ledger
         ledger.unmoved = ledger.moving + ledger.unmoved
         ledger.moving = []
 
     def drop_pending(self, log: LogPort) -> None:
-        """Forget the entries of a log that were never confirmed, after the journal failed."""
+        """Drop the unconfirmed entries of a log after a journal failure."""
         size = log.drop_pending()
         self.unmoved_bytes -= size
         self.bytes -= size
 
     def drop_ledger(self, ledger: Ledger) -> None:
-        """Give back what memory holds of a deleted ledger."""
+        """Free the memory of a deleted ledger."""
         for heads_and_payloads in (ledger.unmoved, ledger.moving):
             size, entries = _payloads(heads_and_payloads)
             self.unmoved_bytes -= size + entries * ENTRY_OVERHEAD_BYTES
@@ -289,7 +290,7 @@ class EntryMemory:
             self._forget_runs({run.ledger for run in self._runs if run.ledger.is_dropped})
 
     def release(self, ledgers: Collection[Ledger]) -> None:
-        """Evict all of ledgers whose entries are moved."""
+        """Evict all entries of ledgers that are fully moved."""
         held = {ledger for ledger in ledgers if ledger.held}
         if not held:
             return
@@ -298,18 +299,18 @@ class EntryMemory:
         self._forget_runs(held)
 
     def _forget_runs(self, ledgers: Collection[Ledger]) -> None:
-        """Let go of ledgers of which memory holds nothing any more; a ledger holds its log, and that its cursors."""
+        """Release ledgers without entries in memory, since a ledger references its log and so its cursors."""
         self._dropped = 0
         self._runs = deque(run for run in self._runs if run.ledger not in ledgers)
         if self._last is not None and self._last.ledger in ledgers:
             self._last = None
 
     def shrink(self) -> None:
-        """Evict, oldest first, until the limit holds or the oldest entries are not moved yet."""
+        """Evict, oldest first, until below the limit or until the oldest entries are unmoved."""
         while self.bytes > self._limit_bytes and self._runs:
             run = self._runs[0]
             ledger = run.ledger
-            # A run is longer than what is held of it if the journal failed in between: nothing is left to wait for.
+            # A run can be longer than its held entries if the journal failed in between: do not wait for the rest.
             last = min(ledger.first_cached + run.entries, ledger.appended)
             if last > ledger.moved and not ledger.is_dropped:
                 return
@@ -320,6 +321,6 @@ class EntryMemory:
 
 
 def _payloads(heads_and_payloads: list[bytes]) -> tuple[int, int]:
-    """Return bytes and number of the payloads in a list of heads and payloads, alternating."""
+    """Return bytes and number of the payloads in an alternating list of heads and payloads."""
     payloads = heads_and_payloads[1::2]
     return sum(map(len, payloads)), len(payloads)

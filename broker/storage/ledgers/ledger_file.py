@@ -49,7 +49,7 @@ class _BlockHead:
 
 
 class LedgerFile:
-    """The file of one ledger. Methods block; any lane but the loop's may call them, they lock."""
+    """The file of one ledger. Methods block; they lock, so any lane except the loop lane may call them."""
 
     def __init__(self, disk: Disk, path: str, ledger_id: int) -> None:
         self._disk = disk
@@ -61,19 +61,18 @@ class LedgerFile:
         self._newest = array("q")  # publish time
         self._entries = 0  # covered by the index
         self._synced = 0  # entries that this object has synced
-        self._end = 0  # offset behind the last indexed block
+        self._end = 0  # offset after the last indexed block
 
     def write(self, first_entry: int, parts: Sequence[bytes]) -> bool:
-        """Put entries down from ``first_entry`` on and sync them; True if the file is new.
+        """Write entries from ``first_entry`` on and sync them; returns True if the file is new.
 
         Args:
-            first_entry: entries before it are in the file; what may stand behind them and was never synced is written
-                over.
+            first_entry: earlier entries are in the file; later, unsynced blocks are overwritten.
             parts: heads and payloads, alternating.
 
         Raises:
-            DiskFailure: call again with the same entries, and more if there are.
-            DamagedFile: entries before ``first_entry`` are gone.
+            DiskFailure: retry with the same entries, and more if available.
+            DamagedFile: entries before ``first_entry`` are missing.
         """
         is_new = first_entry == 0
         with self._lock, self._opened(create=is_new) as file:
@@ -86,12 +85,12 @@ class LedgerFile:
         return is_new
 
     def read(self, start: int, end: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, whole blocks as long as they begin within the limits.
+        """Return entries from ``start`` on, as whole blocks that begin within the limits.
 
         Args:
             start: first entry wanted; the file must hold it.
-            end: entry behind the last one that a checkpoint confirmed.
-            max_entries: stop before a block once so many entries are there.
+            end: entry after the last one that a checkpoint confirmed.
+            max_entries: stop before a block once this many entries are read.
             max_bytes: the same by payload bytes.
         """
         found: list[StoredEntry] = []
@@ -138,7 +137,7 @@ class LedgerFile:
         return size
 
     def first_within(self, max_bytes: int, end: int) -> int:
-        """Return the first of the last entries below ``end`` that together have at most ``max_bytes`` of payload."""
+        """Return the lowest entry from which the entries below ``end`` have at most ``max_bytes`` of payload."""
         with self._lock, self._opened() as file:
             self._index_up_to(file, end)
             for block in reversed(range(len(self._offsets))):
@@ -158,7 +157,7 @@ class LedgerFile:
         return end
 
     def _entries_of(self, block: int) -> tuple[int, int]:
-        """Return the first entry of a block and the one behind its last."""
+        """Return the first entry of a block and the entry after its last."""
         is_last = block + 1 == len(self._offsets)
         return self._first_entries[block], self._entries if is_last else self._first_entries[block + 1]
 
@@ -166,7 +165,7 @@ class LedgerFile:
         return bisect_right(self._first_entries, entry_id) - 1
 
     def _payload_bytes(self, first_block: int, last_block: int) -> int:
-        """Return the payload bytes of consecutive blocks, both of them included."""
+        """Return the payload bytes of a range of blocks, inclusive."""
         entries = self._entries_of(last_block)[1] - self._first_entries[first_block]
         is_last = last_block + 1 == len(self._offsets)
         length = (self._end if is_last else self._offsets[last_block + 1]) - self._offsets[first_block]
@@ -174,7 +173,7 @@ class LedgerFile:
 
     @contextmanager
     def _opened(self, *, create: bool = False) -> Iterator[DiskFile]:
-        """Open the file while it is used: thousands of ledgers need no more descriptors than there are threads."""
+        """Open the file for one operation, so that descriptors are bounded by threads, not by ledgers."""
         with disk_action("open the ledger", self.path):
             file = self._disk.open(self.path, create=create)
         with closing(file):
@@ -216,9 +215,9 @@ class LedgerFile:
         self._end += length
 
     def _rewind(self, file: DiskFile, entries: int) -> int:
-        """Take blocks behind the first ``entries`` off the index; return the entry to write next.
+        """Remove blocks after the first ``entries`` from the index; return the entry to write next.
 
-        A block may hold entries on both sides where version 0.1.0 wrote it: with a checksum that is right it stays.
+        Version 0.1.0 may have written a block with entries on both sides: it is kept if its checksum is valid.
         """
         while self._entries > entries and self._first_entries[-1] >= entries:
             self._entries = self._first_entries.pop()

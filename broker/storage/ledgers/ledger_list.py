@@ -1,7 +1,7 @@
-"""The ledgers of a log as one line of positions: what is where, what comes next, how far it is, and what may go.
+"""The ledgers of a log as one sequence of positions: lookup, successor, distance, and which ledgers to drop.
 
-Ledgers have no gaps inside, and each knows how many entries came before it (`Ledger.base`), so distances are
-differences.
+Entries in a ledger are consecutive, and each ledger knows the number of entries before it (`Ledger.base`), so distances
+are differences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LedgerList:
 
     Attributes:
         ledgers_by_id: the ledgers; changed by `take` and `forget` only.
-        last_confirmed: position of the newest synced entry, also when retention has dropped it since.
+        last_confirmed: position of the newest synced entry, even if retention has dropped it.
     """
 
     def __init__(self) -> None:
@@ -28,24 +28,24 @@ class LedgerList:
         self._ids: list[int] = []
 
     def take(self, ledger: Ledger) -> Ledger:
-        """Add a ledger behind the last one."""
+        """Append a ledger."""
         self.ledgers_by_id[ledger.id] = ledger
         self._ids.append(ledger.id)
         return ledger
 
     def forget(self, ledger_id: int) -> Ledger:
-        """Take a ledger off the list and return it."""
+        """Remove a ledger from the list and return it."""
         self._ids.remove(ledger_id)
         return self.ledgers_by_id.pop(ledger_id)
 
     @property
     def last_ledger(self) -> Ledger | None:
-        """The newest ledger, if there is one."""
+        """The newest ledger, or None."""
         return self.ledgers_by_id[self._ids[-1]] if self._ids else None
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest entry; of the next one to be appended if the log is empty."""
+        """Position of the oldest entry, or of the next one if the log is empty."""
         for ledger_id in self._ids:
             if self.ledgers_by_id[ledger_id].confirmed:
                 return Position(ledger_id, 0)
@@ -53,19 +53,19 @@ class LedgerList:
 
     @property
     def entry_count(self) -> int:
-        """Confirmed entries that the log holds."""
+        """Number of confirmed entries in the log."""
         return self._ordinal(self.last_confirmed) - self.ledgers_by_id[self._ids[0]].base if self._ids else 0
 
     @property
     def total_bytes(self) -> int:
-        """Payload bytes of the entries that the log holds."""
+        """Payload bytes of the entries in the log."""
         return sum(ledger.totals.bytes for ledger in self.ledgers_by_id.values())
 
     def next_position(self, position: Position) -> Position:
-        """Return the first position behind ``position`` that exists, or may come to exist next.
+        """Return the first position after ``position`` that exists, or may exist next.
 
-        Behind the last entry that is the position right after it; if the next append begins a new ledger, its entry
-        gets a greater one, and `read` goes on there.
+        After the last entry, that is the position right after it; if the next append begins a new ledger, its entry
+        gets a greater position, and `read` continues there.
         """
         ledger_id, entry_id = position
         ledger = self.ledgers_by_id.get(ledger_id)
@@ -82,7 +82,7 @@ class LedgerList:
         return ledger is not None and 0 <= position.entry_id < ledger.confirmed
 
     def ever_held(self, position: Position) -> bool:
-        """Return whether the log holds an entry at ``position``, or may have held one in a ledger dropped since."""
+        """Return whether the log holds an entry at ``position``, or may have held it in a dropped ledger."""
         if position.ledger_id in self.ledgers_by_id:
             return self.holds(position)
         return position.entry_id >= 0 and self._may_be_dropped(position.ledger_id)
@@ -90,11 +90,10 @@ class LedgerList:
     def mark_up_to(self, position: Position) -> Position | None:
         """Return the mark-delete position of a cursor with everything up to ``position`` acknowledged.
 
-        Entry -1 of a ledger stands for all that comes before the ledger: so says a client that is in the middle of its
-        first batch.
+        Entry -1 of a ledger means everything before the ledger: clients in the middle of their first batch send it.
 
         Returns:
-            None if there never was such a position.
+            None if the position never existed.
         """
         if position.ledger_id not in self.ledgers_by_id:
             is_known = position <= EARLIEST or self._may_be_dropped(position.ledger_id)
@@ -104,7 +103,7 @@ class LedgerList:
         return position if self.holds(position) else None
 
     def _may_be_dropped(self, ledger_id: int) -> bool:
-        """Return whether a ledger that is not on the list may have been: ledgers go from the front only."""
+        """Return whether an unlisted ledger may have been dropped: ledgers are only dropped from the front."""
         return 0 < ledger_id <= self.last_confirmed.ledger_id and (not self._ids or ledger_id < self._ids[0])
 
     def before(self, position: Position) -> Position:
@@ -124,11 +123,11 @@ class LedgerList:
         return ledger.position(entry_id - 1)
 
     def entries_between(self, after: Position, up_to: Position) -> int:
-        """Return how many confirmed entries are behind ``after`` and not behind ``up_to``."""
+        """Return the number of confirmed entries after ``after``, up to and including ``up_to``."""
         return max(0, self._ordinal(up_to) - self._ordinal(after))
 
     def about_bytes_behind(self, position: Position) -> int:
-        """Return about how many payload bytes lie behind ``position``, without reading the disk."""
+        """Estimate the payload bytes after ``position``, without reading the disk."""
         size = 0
         for ledger_id in reversed(self._ids):
             ledger = self.ledgers_by_id[ledger_id]
@@ -139,7 +138,7 @@ class LedgerList:
         return size
 
     def position_behind(self, after: Position, entries: int) -> Position:
-        """Return the position of a confirmed entry, so many behind ``after``; of the last one if there are fewer."""
+        """Return the position of the entry ``entries`` places after ``after``, at most the last confirmed one."""
         wanted = self._ordinal(after) + entries
         for ledger_id in self._ids[bisect_right(self._ids, after.ledger_id - 1) :]:
             ledger = self.ledgers_by_id[ledger_id]
@@ -148,7 +147,7 @@ class LedgerList:
         return self.last_confirmed if entries > 0 else after
 
     def _ordinal(self, position: Position) -> int:
-        """Return how many entries the log ever confirmed up to ``position``, inclusive."""
+        """Return how many entries the log has ever confirmed up to ``position``, inclusive."""
         ledger = self.ledgers_by_id.get(position.ledger_id)
         if ledger is not None:
             return ledger.base + min(max(position.entry_id, -1) + 1, ledger.confirmed)
@@ -156,14 +155,14 @@ class LedgerList:
         return self.ledgers_by_id[self._ids[index]].base if index < len(self._ids) else self.entries_ever()
 
     def entries_ever(self) -> int:
-        """Return how many entries were appended to the ledgers of the list and those before them."""
+        """Return how many entries were ever appended to these and earlier ledgers."""
         if not self._ids:
             return 0
         last = self.ledgers_by_id[self._ids[-1]]
         return last.base + last.appended
 
     def locate(self, start: Position) -> tuple[Ledger, int] | None:
-        """Return ledger and entry of the first confirmed entry from ``start`` on."""
+        """Return ledger and entry of the first confirmed entry from ``start`` on, or None."""
         index = bisect_right(self._ids, start.ledger_id - 1)
         while index < len(self._ids):
             ledger = self.ledgers_by_id[self._ids[index]]
@@ -175,13 +174,13 @@ class LedgerList:
 
 
 class ClosedLedger(NamedTuple):
-    """A ledger that takes no more entries, all of them confirmed.
+    """A closed ledger, all entries confirmed.
 
     Attributes:
         id: its id.
-        bytes: payload bytes in it.
-        closed_ms: when it was closed, by the broker's clock: no entry came later.
-        is_consumed: every durable cursor is past it.
+        bytes: its payload bytes.
+        closed_ms: when it was closed, by the broker's clock: an upper limit of the age of its entries.
+        is_consumed: whether every durable cursor is past it.
     """
 
     id: int
@@ -193,25 +192,24 @@ class ClosedLedger(NamedTuple):
 def ledgers_to_drop(
     ledgers: Sequence[ClosedLedger], open_bytes: int, retention_ms: int, retention_bytes: int, now_ms: int
 ) -> list[int]:
-    """Return the ids of the ledgers to delete: always the oldest ones, without a gap.
+    """Return the ids of the ledgers to delete: always the oldest ones, without gaps.
 
-    A ledger goes when every durable cursor is past it and the log keeps more than retention asks for: it was closed
-    longer ago than the time limit, or the log is larger than the size limit. As in Apache Pulsar, a limit of -1 keeps
-    without end, and where both limits are set, passing either one is enough. Publish times do not count: they are what
-    producers claim.
+    A ledger is deleted when every durable cursor is past it and the log exceeds its retention: the ledger was closed
+    before the time limit, or the log is larger than the size limit. As in Apache Pulsar, a limit of -1 is unlimited,
+    and with two limits, exceeding either is enough. Publish times are ignored, since producers choose them.
 
     Args:
         ledgers: the log's closed ledgers, oldest first.
         open_bytes: size of the rest of the log.
-        retention_ms: how long consumed entries are kept; -1 for ever.
-        retention_bytes: how much of the log is kept; -1 for all.
+        retention_ms: how long consumed entries are kept; -1 is forever.
+        retention_bytes: how much of the log is kept; -1 is unlimited.
         now_ms: the time.
     """
     total = open_bytes + sum(ledger.bytes for ledger in ledgers)
     drop = []
     for ledger in ledgers:
         is_expired = retention_ms >= 0 and now_ms - ledger.closed_ms >= retention_ms
-        # Dropping must leave at least what the size limit grants.
+        # Dropping must leave at least the size limit.
         is_over = retention_bytes >= 0 and total - ledger.bytes >= retention_bytes
         if not ledger.is_consumed or not (is_expired or is_over):
             break

@@ -1,6 +1,6 @@
 """Entries read ahead from ledger files, for consumers that catch up.
 
-One run of entries a ledger; what was not used for longest goes first.
+One run of entries per ledger; the least recently used run is evicted first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class ReadCache:
     """A bounded cache; belongs to the loop lane.
 
     Args:
-        limit_bytes: of all runs together, with what each entry takes beside its payload.
+        limit_bytes: for all runs together, including the overhead of each entry.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -23,7 +23,7 @@ class ReadCache:
         self.bytes = 0
 
     def put(self, entries: list[StoredEntry]) -> None:
-        """Keep a run of consecutive entries of one ledger instead of what was kept of it."""
+        """Cache a run of consecutive entries of one ledger, replacing the ledger's old run."""
         ledger_id = entries[0].position.ledger_id
         self.forget(ledger_id)
         size = sum(len(entry.payload) + ENTRY_OVERHEAD_BYTES for entry in entries)
@@ -34,7 +34,7 @@ class ReadCache:
             self.bytes -= dropped
 
     def get(self, ledger_id: int, entry_id: int, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return what is kept from that entry on, within the limits; the empty list if it is not kept."""
+        """Return cached entries from that entry on, within the limits; empty if not cached."""
         run = self._runs.get(ledger_id)
         if run is None or not 0 <= entry_id - run[0] < len(run[1]):
             return []
@@ -43,14 +43,14 @@ class ReadCache:
         return within(run[1][start : start + max_entries], max_bytes)
 
     def forget(self, ledger_id: int) -> None:
-        """Drop what is kept of a ledger."""
+        """Evict the run of a ledger."""
         run = self._runs.pop(ledger_id, None)
         if run is not None:
             self.bytes -= run[2]
 
 
 def within(entries: list[StoredEntry], max_bytes: int) -> list[StoredEntry]:
-    """Return as many of the first entries as fit into ``max_bytes``, and at least one if there is one."""
+    """Return as many of the first entries as fit into ``max_bytes``, at least one if there are any."""
     total = 0
     for count, entry in enumerate(entries):
         total += len(entry.payload)

@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 def migrate(disk: Disk, directory: str, catalogue: Catalogue, head: Head) -> None:
-    """Give a directory of an earlier format ours; ``head`` is what the new catalogue says of the journal.
+    """Migrate a directory to the current format; ``head`` is the head of the new catalogue.
 
     Raises:
-        DiskFailure: the disk refused; the directory has one format or the other, and the next start goes on.
+        DiskFailure: the disk failed; the directory has one format or the other, and the next start continues.
     """
     copies = keep_copies(disk, directory, ("catalogue",))
     write_catalogue(disk, directory, head, catalogue.lines)
@@ -46,7 +46,7 @@ def migrate(disk: Disk, directory: str, catalogue: Catalogue, head: Head) -> Non
 
 
 def keep_copies(disk: Disk, directory: str, names: tuple[str, ...]) -> str:
-    """Copy files to a directory of their own, durably, and return its path; earlier attempts are written over."""
+    """Copy files to a backup directory, durably, and return its path; copies of earlier attempts are overwritten."""
     path = f"{directory}/before-format-{FORMAT}"
     with disk_action("keep a copy before the upgrade in", path):
         disk.make_directory(path)

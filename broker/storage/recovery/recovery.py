@@ -37,19 +37,19 @@ from ..topic_log import TopicLog
 from .migration import migrate
 from .replay import Replay, RestingIds, UnknownLog
 
-_NEVER = 2**63  # number of a journal file that no directory reaches
-_CLOSED_MS = 7  # index of the time when a ledger was closed, in its part of a line
+_NEVER = 2**63  # higher than the number of any journal file
+_CLOSED_MS = 7  # index of the closing time in a ledger's part of a line
 _SHOWN = 3  # unknown logs that an error describes
 logger = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """What the journal needs to go on.
+    """The journal's state after recovery.
 
     Attributes:
         files: the journal's files.
         end: where the journal ends.
-        salvaged: logs to be written down as created, as their records say nothing of that.
+        salvaged: logs whose creation still has to be recorded.
     """
 
     files: JournalFiles
@@ -58,13 +58,13 @@ class Recovered(NamedTuple):
 
 
 def recover(core: StorageCore, rng: random.Random) -> Recovered:
-    """Fill ``core`` with what its directory holds; ``rng`` draws the key of a journal that has none.
+    """Load the content of the directory into ``core``; ``rng`` generates the key of a new journal.
 
     Raises:
-        DamagedFile: something that was synced is not there; names file and offset.
+        DamagedFile: synced data is missing; names file and offset.
         NewerFormat: later software wrote the directory.
-        UnknownLogs: records of logs that never were, and the storage is not to salvage them.
-        DiskFailure: the disk refused.
+        UnknownLogs: there are records of unknown logs, and salvage is off.
+        DiskFailure: a disk operation failed.
     """
     disk, directory = core.disk, core.directory
     journal, ledgers = f"{directory}/journal", f"{directory}/ledgers"
@@ -105,7 +105,7 @@ def recover(core: StorageCore, rng: random.Random) -> Recovered:
         raise UnknownLogs(_explain(directory, unknown))
     salvaged = tuple(replay.adopt(each) for each in unknown)
     replay.finish()
-    # After the replay only: a directory that cannot be opened is left as it is.
+    # Only after the replay: a directory that cannot be opened is left unchanged.
     if catalogue is not None and catalogue.format < FORMAT:
         if catalogue.head.journal_key is None:
             end = reader.end
@@ -127,7 +127,7 @@ def _explain(directory: str, unknown: Sequence[UnknownLog]) -> str:
 
 
 def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
-    """Take up the logs of the catalogue; returns the ids of those that stay at rest."""
+    """Restore the logs of the catalogue; returns the ids of those that stay unloaded."""
     at_rest = RestingIds()
     used: dict[int, TopicLog] = {}
     views: dict[int, Mapping[str, Any]] = {}
@@ -140,7 +140,7 @@ def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
         log = used[state["log"]] = TopicLog.from_line(core, line)
         core.logs.add(log)
         log.close_ledger()
-        if state.get("view") is not None:  # absent in what was written before there was compaction
+        if state.get("view") is not None:  # absent in catalogues written before compaction existed
             views[log.id] = state["view"]
     for log_id, view in views.items():
         restore_view(used[log_id], view, used)
@@ -148,7 +148,7 @@ def _restore_logs(core: StorageCore, lines: Sequence[bytes]) -> RestingIds:
 
 
 def _may_rest(state: Mapping[str, Any]) -> bool:
-    # A ledger that was open counts from now on as closed, which the log has to note.
+    # A ledger that was open counts as closed from now on, which the log has to record.
     are_closed = all(len(ledger) > _CLOSED_MS and ledger[_CLOSED_MS] is not None for ledger in state["ledgers"])
     return are_closed and state.get("view") is None and not state["name"].startswith(HIDDEN)
 
@@ -159,7 +159,7 @@ def _names(disk: Disk, directory: str) -> list[str]:
 
 
 def _remove_strays(core: StorageCore, at_rest: RestingIds, directory: str) -> None:
-    """Remove files of ledgers that no log has any more: their removal was cut short."""
+    """Remove files of deleted ledgers whose removal was interrupted."""
     wanted = {f"{ledger_id}.ledger" for log in core.logs.used.values() for ledger_id in log.ledgers_by_id}
     wanted.update(f"{ledger_id}.ledger" for ledger_id in at_rest.ledgers)
     for name in _names(core.disk, directory):
@@ -175,12 +175,12 @@ class _JournalReader:
     """Reads the groups from ``start`` to the end of the journal.
 
     Attributes:
-        end: after `groups` is through: where the journal ends.
+        end: where the journal ends; valid after `groups` is exhausted.
     """
 
     def __init__(self, disk: Disk, files: JournalFiles, start: JournalEnd, key: JournalKey) -> None:
         self._key = key
-        self._nonce = b""  # of the file that is read
+        self._nonce = b""  # of the current file
         self._disk = disk
         self._files = files
         self._start = start
@@ -199,7 +199,7 @@ class _JournalReader:
         """Yield (path, offset, group) in order.
 
         Raises:
-            DamagedFile: see the top of this module.
+            DamagedFile: confirmed data is missing (see the module docstring).
         """
         headers = self._headers()
         last = max(headers, default=0)
@@ -242,14 +242,14 @@ class _JournalReader:
         for sequence, path in sorted(self._paths.items()):
             if sequence in headers:
                 continue
-            # Never begun: freshly made, prepared, or renamed for recycling. It is damage if a group in there is newer
-            # than all that a recycled file can hold, for groups are written only after the header was synced.
+            # Never begun: new, prepared, or renamed for recycling. It is damaged if it has a group newer than anything
+            # a recycled file can hold, because groups are written only after the header was synced.
             begun = self._start.file_id is not None and sequence == self._start.sequence
             content = self._content(sequence, None)
             is_ours = partial(self._may_be_of, sequence)
             first = layout.PAGE
             if layout.is_prepared(content[: layout.PAGE], sequence):
-                # The header is written with the first group: if that one is here without it, it was in flight.
+                # The header is written with the first group: a group without it was in flight.
                 group = layout.decode_group(content, layout.PAGE, len(content))
                 first = group.end if group is not None and is_ours(group) else first
             if begun or layout.find_group(content, first, least_group, is_ours) is not None:
@@ -258,25 +258,25 @@ class _JournalReader:
         return headers
 
     def _may_be_of(self, sequence: int, found: layout.Group) -> bool:
-        """Return whether a group was written to file ``sequence``, whose header cannot be read."""
+        """Return whether a group was written to file ``sequence``, whose header is unreadable."""
         if sequence < self._key.since and not found.nonce:
-            return True  # of format 1: each group vouches for itself
+            return True  # format 1: the group has no nonce to check
         return found.nonce == layout.nonce_of(self._key.key, sequence, found.file_id)
 
     def _is_of_this(self, found: layout.Group) -> bool:
         return found.file_id == self.end.file_id and found.nonce == self._nonce
 
     def _groups_of_file(self, limit: int | None) -> Iterator[tuple[str, int, layout.Group]]:
-        """Yield the groups of file ``self.end.sequence``; ``limit`` is where they end, None if it is the last file."""
+        """Yield the groups of file ``self.end.sequence``; ``limit`` is their end, None for the last file."""
         sequence = self.end.sequence
         path = self._paths[sequence]
         content = self._content(sequence, None, sync=True)
         offset, number = self.end.offset, self.end.group
-        last = offset  # where the last group begins
+        last = offset  # offset of the last group
         while limit is None or offset < limit:
             group = layout.decode_group(content, offset, len(content))
-            # The journal ends where the next group of this very file is not: what else stands there is damage, or it is
-            # what was in flight, or what the file held before it was recycled.
+            # The journal ends where the next group of this file is missing: other content is damage, a group that was
+            # in flight, or old content of a recycled file.
             if group is None or not self._is_of_this(group) or group.number != number:
                 self._check_torn(path, content, offset, limit)
                 break
@@ -287,9 +287,9 @@ class _JournalReader:
             self._write_again(path, content, last, offset)
 
     def _write_again(self, path: str, content: bytes, begin: int, end: int) -> None:
-        """Make the header and the last group of the journal durable: only theirs is a sync that may have failed.
+        """Rewrite the header and the last group of the journal: only their sync may have failed.
 
-        The kernel takes pages whose writing failed for written, and a process that starts then reads them from memory.
+        The kernel marks pages whose write failed as clean, and a process that starts then reads them from memory.
         """
         with disk_action("write to the journal", path), closing(self._disk.open(path)) as file:
             file.write(0, [content[: layout.PAGE]])
@@ -298,7 +298,7 @@ class _JournalReader:
             file.sync()
 
     def _check_torn(self, path: str, content: bytes, offset: int, limit: int | None) -> None:
-        """Raise DamagedFile unless what stands at ``offset`` can be the group that was in flight."""
+        """Raise DamagedFile unless the content at ``offset`` can be the group that was in flight."""
         number = self.end.group
         if limit is not None:
             raise DamagedFile(
@@ -309,7 +309,7 @@ class _JournalReader:
             raise DamagedFile(path, offset, f"group {number} is unreadable, but a later one follows at offset {later}")
         if any(content[offset : offset + layout.PAGE]):
             logger.info("journal %s ends at offset %d: group %d was in flight", path, offset, number)
-        # A number is not used twice, whatever of the torn group may still turn up.
+        # A number is never reused, even if parts of the torn group turn up later.
         self.end = JournalEnd(self.end.sequence, offset, number + 1, self.end.file_id)
 
     def _content(self, sequence: int, length: int | None, *, sync: bool = False) -> bytes:

@@ -25,10 +25,10 @@ from ..ledgers.ledger import Ledger
 from ..topic_log import TopicLog
 
 SALVAGED = "persistent://public/default/salvaged-"
-"""How the names begin that salvaged logs get; the log's id follows."""
+"""Name prefix of salvaged logs; the log's id follows."""
 
 _INTERNAL_CURSORS = {COMPACTION_CURSOR, "pulsar.dedup"}
-_BEGINS = {"begin_ledger", "open_cursor"}  # changes that only a log which exists can have
+_BEGINS = {"begin_ledger", "open_cursor"}  # changes that only an existing log can have
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ class UnknownLog:
     """A log with records that was neither created nor deleted.
 
     Attributes:
-        log: what its records make, under a generated name.
+        log: the result of its records, under a generated name.
         place: file and offset of its first record.
-        records: how many of them there are.
+        records: the number of its records.
     """
 
     log: TopicLog
@@ -48,16 +48,16 @@ class UnknownLog:
     records: int = 0
 
     def describe(self) -> str:
-        """Return what an error says of it."""
+        """Return its description for an error."""
         entries, cursors = self.log.entry_count, sorted(self.log.cursors)
         named = f", subscriptions {', '.join(map(repr, cursors))}" if cursors else ""
         return f"log {self.log.id} with {self.records} records ({entries} entries{named}) in {self.place}"
 
 
 class _Names:
-    """Names of logs by an id; two arrays until one is looked for, which after a stop in good order none is.
+    """Log names by id; kept in two arrays until the first lookup, which a clean stop makes unnecessary.
 
-    A dictionary would leave the memory of a start with many logs in pieces that nothing else fits into.
+    A dictionary would fragment the memory of a start with many logs.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _Names:
         return iter(self._ids if self._by_id is None else self._by_id)
 
     def add(self, id_: int, name: str) -> None:
-        """Note an id, before any is looked for."""
+        """Add an id, before the first lookup."""
         self._ids.append(id_)
         self._names.append(name)
 
@@ -88,7 +88,7 @@ class _Names:
 
 
 class RestingIds:
-    """The ids of the logs at rest, of their cursors and of their ledgers, each with the name of the log."""
+    """The ids of unloaded logs, their cursors and their ledgers, each with the name of the log."""
 
     def __init__(self) -> None:
         self.logs = _Names()
@@ -96,7 +96,7 @@ class RestingIds:
         self.ledgers = _Names()
 
     def add(self, state: Mapping[str, Any]) -> None:
-        """Note the ids in a line of the catalogue."""
+        """Add the ids in a line of the catalogue."""
         name = state["name"]
         self.logs.add(state["log"], name)
         for cursor in state["cursors"]:
@@ -105,7 +105,7 @@ class RestingIds:
             self.ledgers.add(ledger[0], name)
 
     def remove(self, log: TopicLog) -> None:
-        """Forget the ids of a log that does not rest any more."""
+        """Remove the ids of a log that is loaded now."""
         self.logs.remove(log.id)
         for cursor in log.cursors.values():
             self.cursors.remove(cursor.id)
@@ -114,11 +114,11 @@ class RestingIds:
 
 
 class Replay:
-    """Takes records in the journal's order.
+    """Applies records in journal order.
 
     Args:
-        core: what they are applied to.
-        at_rest: ids of logs at rest; those with records are used from then on, and their ids are taken out.
+        core: the storage to apply them to.
+        at_rest: ids of unloaded logs; logs with records are loaded, and their ids are removed.
     """
 
     def __init__(self, core: StorageCore, at_rest: RestingIds) -> None:
@@ -132,7 +132,7 @@ class Replay:
         self._deleted_logs: set[int] = set()
         self._deleted_ledgers: set[int] = set()
         self._unknown: dict[int, UnknownLog] = {}
-        # Cursors with lower numbers were there before the catalogue was written, and are deleted if it lacks them.
+        # Older cursors existed when the catalogue was written, and were deleted if it lacks them.
         self._first_new_object = core.ids.next_object
         self._deleted_cursors: set[int] = set()
         self._lost_cursors: dict[int, int] = {}
@@ -144,7 +144,7 @@ class Replay:
         self._ledgers.update(log.ledgers_by_id)
 
     def _find(self, found: Mapping[int, T], at_rest: _Names, id_: int) -> T | None:
-        """Return what has an id, and wake its log if that is at rest."""
+        """Return the object with an id, loading its log if necessary."""
         if (name := at_rest.get(id_)) is not None:
             log = self._core.logs.get(name)
             assert log is not None
@@ -156,11 +156,11 @@ class Replay:
         """Apply the records of one group.
 
         Args:
-            body: the group's.
+            body: the body of the group.
             place: file and offset, for errors.
 
         Raises:
-            ValueError: a record does not fit to those before.
+            ValueError: a record contradicts earlier ones.
             KeyError: a record lacks a field.
         """
         self._place = place
@@ -173,10 +173,10 @@ class Replay:
                 self._change(record)
 
     def unknown_logs(self) -> list[UnknownLog]:
-        """Return the logs that were never created nor deleted, after the last group.
+        """Return the logs that were neither created nor deleted, after the last group.
 
-        One that has nothing but an internal cursor is left out: earlier software could open that on a log that was
-        being deleted.
+        Logs with nothing but an internal cursor are left out: earlier software could open one on a log that was being
+        deleted.
         """
         return [
             each
@@ -185,7 +185,7 @@ class Replay:
         ]
 
     def adopt(self, unknown: UnknownLog) -> TopicLog:
-        """Make an unknown log one of the storage's, and return it."""
+        """Add an unknown log to the storage, and return it."""
         log = unknown.log
         while log.name in self._core.logs:
             log.name += "-again"
@@ -195,7 +195,7 @@ class Replay:
         return log
 
     def finish(self) -> None:
-        """Leave nothing half begun: a ledger without entries was never seen by anybody."""
+        """Remove half-begun ledgers: a ledger without entries was never visible."""
         for log in self._core.logs.used.values():
             log.close_ledger()
             if any(not ledger.confirmed for ledger in log.ledgers_by_id.values()):
@@ -278,7 +278,7 @@ class Replay:
         ids.saw(ledger=max([change.get("ledger", -1), *change.get("ledgers", ())]))
 
     def _log(self, log_id: int, what: str) -> TopicLog | None:
-        """Return the log that a change is about; None if it is deleted."""
+        """Return the log that a change is about, or None if it is deleted."""
         log = self._find(self._logs, self._at_rest.logs, log_id)
         if log is None:
             if what == "delete_log":
