@@ -17,14 +17,14 @@ from ...wire.payload import open_payload
 C = TypeVar("C")
 
 MAX_MESSAGES = 10_000
-"""Messages in chunks, not given out to their end, that a subscription remembers."""
+"""Maximum number of partly dispatched chunked messages that a subscription tracks."""
 
 _CHECKSUM = b"\x0e\x01"
 _NUM_CHUNKS_TAG = b"\xd8\x01"
 
 
 class Chunk(NamedTuple):
-    """A chunk: of which message, and whether it is the first or the last one."""
+    """A chunk: the uuid of its message, and whether it is the first or the last one."""
 
     uuid: str
     is_first: bool
@@ -32,12 +32,12 @@ class Chunk(NamedTuple):
 
 
 def chunk_of(payload: bytes) -> Chunk | None:
-    """Return which chunk an entry is, None if it is a whole message or a batch.
+    """Return the chunk of an entry, or None for a whole message or a batch.
 
     Args:
         payload: payload section of the entry.
     """
-    # The field's tag is looked for before anything is parsed: hardly any entry has it.
+    # Search for the field's tag before parsing: hardly any entry has it.
     if payload.find(_NUM_CHUNKS_TAG, 10, 10 + int.from_bytes(payload[6:10], "big")) < 0 and payload[:2] == _CHECKSUM:
         return None
     try:
@@ -64,7 +64,7 @@ class ChunkOwners(Generic[C]):
         return len(self._owners)
 
     def owner(self, payload: bytes) -> C | None:
-        """Return who has to get an entry, None if anybody may."""
+        """Return the consumer that must get an entry, or None if any may."""
         chunk = chunk_of(payload)
         return None if chunk is None else self._owner(chunk)
 
@@ -73,7 +73,7 @@ class ChunkOwners(Generic[C]):
         return self.elder if owner is None and not chunk.is_first else owner
 
     def give(self, payload: bytes, consumer: C) -> bool:
-        """Note that a consumer gets an entry; return False if another has to get it."""
+        """Assign an entry to a consumer; return False if another one must get it."""
         chunk = chunk_of(payload)
         if chunk is None:
             return True
@@ -88,13 +88,13 @@ class ChunkOwners(Generic[C]):
         return True
 
     def remove(self, consumer: C) -> None:
-        """Forget a consumer: its chunks go to another."""
+        """Remove a consumer: its chunks go to others."""
         if self.elder is consumer:
             self.elder = None
         if self._owners:
             self._owners = {uuid: owner for uuid, owner in self._owners.items() if owner is not consumer}
 
     def clear(self) -> None:
-        """Forget all: the subscription begins again."""
+        """Forget everything: the subscription starts over."""
         self._owners.clear()
         self.elder = None

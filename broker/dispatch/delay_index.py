@@ -1,17 +1,17 @@
-"""Which entries of a subscription wait for their time. Pure.
+"""The delayed entries of a subscription. Pure logic.
 
-Design: an entry is a time and a place, two integers of 64 bits. The newest `RUN` of them are a heap of tuples; when
-that is full it becomes a run: two sorted arrays, of which a heap knows the heads. So an entry takes 16 bytes and a
-bit, and adding or taking one costs the logarithm of the number of runs. The bits, one for each entry of a ledger, say
-which entries wait; what is acknowledged meanwhile loses its bit, and its record is passed over when its time comes.
+Design: an entry is a time and a place, two integers of 64 bits. The newest `RUN` entries are a heap of tuples; a full
+heap becomes a run: two sorted arrays, whose heads are in another heap. So an entry takes 16 bytes and a bit, and adding
+or taking one costs the logarithm of the number of runs. The bits, one per entry of a ledger, mark the waiting entries;
+an entry that is acknowledged meanwhile loses its bit, and its record is skipped when it becomes due.
 
-An entry has one time, that of its message: found again, it is added with the same one.
+An entry has one time, that of its message: if it is found again, it is added with the same time.
 
-Invariant: an entry whose bit is set has a record. Records without a bit are swept when they are more than the others,
-one run with each change, as a sweep of a million takes a second.
+Invariant: an entry whose bit is set has a record. Records without a bit are swept when they outnumber the others, one
+run per change, as a sweep of a million takes a second.
 
-Rejected: a bitmap for each moment, which is smaller where many entries share a moment and a hundred times as large
-where none do; a file, which a start would have to check against the cursor anyway.
+Rejected: a bitmap per time, which is smaller if many entries share a time and a hundred times as large if none do; a
+file, which would have to be checked against the cursor at startup anyway.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...wire.position import Position
 from ..storage.cursors import bitmap
 
 RUN = 4096
-"""Entries that a run begins with."""
+"""Number of entries in a new run."""
 _ENTRY_BITS = 32
 _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 
@@ -33,7 +33,7 @@ _Record = tuple[int, int]
 
 
 class _Run:
-    """Sorted records, of which the first ones are taken."""
+    """Sorted records, consumed from the front."""
 
     __slots__ = ("next", "places", "times")
 
@@ -47,7 +47,7 @@ class _Run:
 
 
 class DelayIndex:
-    """The entries that wait, by time; those of one time by position."""
+    """The delayed entries, ordered by time, then by position."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, bytearray] = {}  # ledger -> bit per entry
@@ -57,7 +57,7 @@ class DelayIndex:
         self._heads: list[tuple[int, int, int]] = []  # time, place and number of each run
         self._runs_made = 0
         self._records = 0
-        self._unswept: list[int] = []  # numbers of the runs that the sweep under way has yet to look at
+        self._unswept: list[int] = []  # numbers of the runs left in the current sweep
 
     def __len__(self) -> int:
         return self._count
@@ -68,11 +68,11 @@ class DelayIndex:
 
     @property
     def size_bytes(self) -> int:
-        """What the records and bits take."""
+        """Memory of the records and bits."""
         return 16 * self._records + sum(map(len, self._waiting.values()))
 
     def add(self, position: Position, time_ms: int) -> None:
-        """Let an entry wait; one that waits already keeps its time.
+        """Add an entry; one that is waiting already keeps its time.
 
         Args:
             position: ledger and entry below 2^32.
@@ -101,12 +101,12 @@ class DelayIndex:
         heapq.heappush(self._heads, (*records[0], self._runs_made))
 
     def first_ms(self) -> int | None:
-        """Return the time of the first one; None if nothing waits."""
+        """Return the earliest time, or None if the index is empty."""
         first = self._first()
         return None if first is None else first[0]
 
     def take(self, now_ms: int, limit: int) -> list[Position]:
-        """Return those whose time has come, the earliest first, at most ``limit``; they wait no more."""
+        """Remove and return due entries, earliest first, at most ``limit``."""
         self._sweep()
         taken: list[Position] = []
         while len(taken) < limit and (first := self._first()) is not None and first[0] <= now_ms:
@@ -116,7 +116,7 @@ class DelayIndex:
         return taken
 
     def _first(self) -> _Record | None:
-        """Return the first record whose entry still waits, after removing those before it."""
+        """Return the first record whose entry is still waiting, after removing stale ones before it."""
         while self._records:
             is_recent = not self._heads or (bool(self._recent) and self._recent[0] <= self._heads[0][:2])
             time_ms, place = self._recent[0] if is_recent else self._heads[0][:2]
@@ -140,14 +140,14 @@ class DelayIndex:
             del self._runs[number]
 
     def forget(self, position: Position) -> None:
-        """An entry does not wait any more: it is acknowledged, or given out."""
+        """Remove an entry, because it was acknowledged or dispatched."""
         if position in self:
             self._waiting[position[0]][position[1] >> 3] &= ~(1 << (position[1] & 7))
             self._count -= 1
             self._sweep()
 
     def forget_up_to(self, position: Position) -> None:
-        """Nothing up to a position waits any more."""
+        """Remove all entries up to a position."""
         ledger_id, entry_id = position
         for passed in [ledger for ledger in self._waiting if ledger <= ledger_id]:
             bits = self._waiting[passed]
@@ -161,11 +161,11 @@ class DelayIndex:
         self._sweep()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.__init__()  # type: ignore[misc]
 
     def _sweep(self) -> None:
-        """Go on with the sweep under way, or begin one if there are many records without a bit."""
+        """Continue the current sweep, or begin one if there are many records without a bit."""
         if not self._count:
             self.clear()
         if self._unswept:
@@ -179,9 +179,9 @@ class DelayIndex:
             self._waiting = {ledger: bits for ledger, bits in self._waiting.items() if any(bits)}
 
     def _sweep_run(self, number: int) -> None:
-        """Drop the records of a run without a bit, except its first, by which the heap of heads knows it.
+        """Drop the records of a run without a bit, except its first, which identifies it in the heap of heads.
 
-        What is left joins the newest ones if it is little: so runs do not stay small.
+        A small remainder is moved to the newest records, so that runs do not stay small.
         """
         run = self._runs.get(number)
         if run is None:

@@ -1,8 +1,8 @@
-"""Delayed delivery of one subscription: what waits, for how long, and the timer that ends the wait.
+"""Delayed delivery of one subscription: the waiting entries, and the timer for the next one.
 
-An entry is never given out early. It may be late by the tick: what becomes due within one goes out together. What
-waits is found by reading: after a restart, and once the first consumer comes back, the dispatcher comes upon the same
-entries again. Only ledgers that the log names (`delayed_ledgers`) are looked into.
+An entry is never delivered early. It may be late by up to one tick: entries that become due within a tick are delivered
+together. Delayed entries are found by reading: after a restart, and when the first consumer returns, the dispatcher
+reads the same entries again. Only ledgers listed by the log (`delayed_ledgers`) are inspected.
 
 Source: broker reference, section Delayed delivery.
 """
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ..storage.entry import StoredEntry
 
 LONGEST_SLEEP_MS = 10_000
-"""After so long the timer looks again: the wall clock may have been set, the policy may have changed."""
+"""Maximum timer delay: the wall clock or the policy may change meanwhile."""
 
 
 class Delays:
-    """What of one subscription waits for its time.
+    """The delayed entries of one subscription.
 
     Args:
-        policy: returns what is set for the topic now.
+        policy: returns the current policy of the topic.
         now_ms: the wall clock.
-        wake: called when something has become due.
+        wake: called when an entry has become due.
     """
 
     def __init__(self, policy: Callable[[], DelayPolicy], now_ms: Callable[[], int], wake: Callable[[], None]):
@@ -49,11 +49,11 @@ class Delays:
 
     @property
     def size_bytes(self) -> int:
-        """What the index takes."""
+        """Memory of the index."""
         return self._index.size_bytes
 
     def holds_back(self, entry: StoredEntry) -> bool:
-        """Return whether an entry has to wait; then it is in the index."""
+        """Return whether an entry has to wait, in which case it is added to the index."""
         if entry.position in self._index:
             return True
         try:
@@ -68,7 +68,7 @@ class Delays:
         return True
 
     def take_due(self, limit: int) -> list[Position]:
-        """Return positions whose time has come, at most ``limit``; they wait no more."""
+        """Remove and return due positions, at most ``limit``."""
         now_ms = self._now_ms()
         first_ms = self._index.first_ms()
         if first_ms is None:
@@ -84,16 +84,16 @@ class Delays:
         return due
 
     def forget(self, positions: Iterable[Position]) -> None:
-        """Entries are acknowledged."""
+        """Remove acknowledged entries."""
         for position in positions:
             self._index.forget(position)
 
     def forget_up_to(self, position: Position) -> None:
-        """Everything up to a position is acknowledged."""
+        """Remove all entries up to an acknowledged position."""
         self._index.forget_up_to(position)
 
     def clear(self) -> None:
-        """Forget everything: what has to wait is found again by reading."""
+        """Remove everything: delayed entries are found again by reading."""
         self._index.clear()
         self._disarm()
 

@@ -1,12 +1,12 @@
-"""The memory for what clients do not take fast enough, shared by all connections of a broker.
+"""The memory for unsent bytes of slow peers, shared by all connections of a broker.
 
-A connection whose peer takes less than the broker writes counts with the bytes that wait for it. The more connections
-wait, the less each may have waiting (`share_bytes`). Above the limit, memory is short:
+A connection whose peer reads more slowly than the broker writes counts with its unsent bytes. The more such connections
+there are, the fewer unsent bytes each may have (`share_bytes`). Above the limit, memory is short:
 
-* subscriptions read little at a time, and those of large messages wait until it is not short any more;
-* a connection that takes nothing for `STALLED_S` is closed.
+* subscriptions read little at a time, and those with large messages wait until it is no longer short;
+* a connection whose peer reads nothing for `STALLED_S` is closed.
 
-Above twice the limit, connections are closed at once, first those that have taken nothing for the longest time.
+Above twice the limit, connections are closed at once, longest stalled first.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LEAST_SHARE_BYTES = 64 * 1024
-"""What may wait for a connection however many there are."""
+"""Minimum share of a connection, however many there are."""
 SHORT_READ_BYTES = 64 * 1024
-"""What a subscription reads at a time while memory is short; where messages are larger on average, it waits."""
+"""Bytes that a subscription reads at a time while memory is short; with larger messages on average, it waits."""
 STALLED_S = 5.0
-"""How long a connection may take nothing while memory is short."""
+"""How long a peer may read nothing while memory is short."""
 LOOK_S = 1.0
-"""How often that is looked at."""
+"""Interval of that check."""
 SERVED_AT_ONCE = 4
-"""Subscriptions that go on at a time after memory was short, as each may read a large message."""
+"""Subscriptions resumed at a time after memory was short, as each may read a large message."""
 SERVE_S = 0.02
 SETTING = "maxMessagePublishBufferSizeInMB"
 
 
 class Peer(Protocol):
-    """A connection, as the memory for deliveries sees it."""
+    """A connection as seen by the delivery memory."""
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that wait until the peer takes them."""
+        """Bytes that the peer has not read yet."""
 
     def limit_unsent(self, share_bytes: int) -> None:
-        """Write nothing to consumers while so much waits."""
+        """Stop writing to consumers above this many unsent bytes."""
 
     def give_way(self, reason: str) -> None:
         """Close at once."""
@@ -90,7 +90,7 @@ class DeliveryMemory:
         return f"DeliveryMemory(unsent={self.unsent_bytes}, peers={len(self._unsent)}, waiting={len(self._waiting)})"
 
     def paused(self, peer: Peer) -> None:
-        """Note that a peer takes less than is written."""
+        """Note that a peer reads more slowly than the broker writes."""
         self.resumed(peer)
         size = peer.unsent_bytes
         self._unsent[peer] = _Unsent(size, self._time_s())
@@ -98,18 +98,18 @@ class DeliveryMemory:
         self._judge()
 
     def resumed(self, peer: Peer) -> None:
-        """Note that a peer has taken most of what waited, or is gone."""
+        """Note that a peer has caught up, or is gone."""
         unsent = self._unsent.pop(peer, None)
         if unsent is not None:
             self.unsent_bytes -= unsent.size
             self._judge()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call ``go_on`` in its turn once memory is not short any more."""
+        """Call ``go_on``, in order of the calls, once memory is no longer short."""
         self._waiting.append(go_on)
 
     def _judge(self) -> None:
-        """Work out what holds with the bytes that wait now."""
+        """Apply the limits to the current unsent bytes."""
         limit = self._limit_bytes()
         self.is_short = 0 < limit < self.unsent_bytes
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class DeliveryMemory:
         self.look()
 
     def look(self) -> None:
-        """Close connections that take nothing while memory is short; called every `LOOK_S`."""
+        """Close stalled connections while memory is short; called every `LOOK_S`."""
         self._refresh()
         now_s = self._time_s()
         for peer, unsent in list(self._unsent.items()):
@@ -156,7 +156,7 @@ class DeliveryMemory:
         self._judge()
 
     def _close_some(self) -> None:
-        """Bring what waits down to twice the limit."""
+        """Close connections until the unsent bytes are at most twice the limit."""
         self._is_closing_planned = False
         self._refresh()
         now_s = self._time_s()
@@ -173,7 +173,7 @@ class DeliveryMemory:
         peer.give_way(f"has taken none of {unsent.size} bytes for {waited_s:.0f} s while memory is short ({SETTING})")
 
     def _refresh(self) -> None:
-        """Look what the peers took since the last look."""
+        """Update the unsent bytes of all slow peers."""
         now_s = self._time_s()
         for peer, unsent in self._unsent.items():
             size = peer.unsent_bytes

@@ -1,4 +1,4 @@
-"""What both kinds of dispatchers have in common: when they run, what a failure means, what an entry is charged as."""
+"""The common part of all dispatchers: scheduling, error handling, and charging of permits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_DELAY_S = 1.0
-"""Pause before a load is tried again that failed; doubles with each failure in a row."""
+"""Delay before a failed load is retried; doubles with each consecutive failure."""
 LONGEST_RETRY_DELAY_S = 60.0
 
 _position = itemgetter(0)
@@ -53,14 +53,14 @@ class EntryReader:
         self._backoff: Backoff | None = None  # while loads fail
 
     def use(self, source: TopicLog | CompactedReading) -> None:
-        """Read from another source from now on."""
+        """Switch to another source."""
         self.forget()
         self._source = source
 
     def read(self, start: Position, max_entries: int, max_bytes: int) -> list[StoredEntry]:
-        """Return entries from ``start`` on, in order; none if they are being loaded or not there yet.
+        """Return entries from ``start`` on, in order; empty while they are being loaded or do not exist yet.
 
-        A load calls ``on_loaded`` at its end; then the same read finds what was loaded.
+        When a load ends, ``on_loaded`` is called; the same read then returns the loaded entries.
         """
         if self._task is not None:
             return []
@@ -95,7 +95,7 @@ class EntryReader:
         self._on_loaded()
 
     def forget(self) -> None:
-        """Drop what was loaded; what is being loaded is dropped too."""
+        """Drop loaded entries and cancel a running load."""
         self._loaded = []
         self._loaded_from = None
         if self._task is not None:
@@ -106,15 +106,15 @@ class EntryReader:
 C = TypeVar("C", bound=ConsumerPort)
 
 READS_PER_TURN = 8
-"""Reads of one subscription before others get their turn of the loop."""
+"""Reads of one subscription before yielding to the event loop."""
 
 
 class Dispatcher(ABC, Generic[C]):
-    """Gives the entries of a subscription to its consumers.
+    """Dispatches the entries of a subscription to its consumers.
 
     Attributes:
         kind: the type (SubType) of its consumers.
-        active: who gets all entries, under the types that have such a consumer.
+        active: the consumer that gets all entries, under types that have one.
     """
 
     def __init__(self, subscription: SubscriptionPort, kind: int, log: TopicLog, config: BrokerConfig, tasks: TaskSet):
@@ -133,17 +133,17 @@ class Dispatcher(ABC, Generic[C]):
 
     @property
     def read_position(self) -> Position:
-        """Where reading of what is new goes on."""
+        """Position of the next new entry to read."""
         return self._next
 
     def wake(self) -> None:
-        """Go on in the next turn of the loop."""
+        """Run in the next turn of the loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run_scheduled)
 
     def follow_policies(self) -> None:
-        """Obey what the policies of the topic say now."""
+        """Apply the current policies of the topic."""
         self.wake()
 
     def _run_scheduled(self) -> None:
@@ -151,7 +151,7 @@ class Dispatcher(ABC, Generic[C]):
         self.run()
 
     def run(self) -> None:
-        """Give out what is there as far as the permits go, up to a bound per turn."""
+        """Dispatch available entries as far as the permits go, up to a limit per turn."""
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - the boundary of a subscription: others go on, and its consumers do not wait
@@ -159,14 +159,14 @@ class Dispatcher(ABC, Generic[C]):
 
     @property
     def _is_limited(self) -> bool:
-        """Whether `_room` has to be asked before a read."""
+        """Whether `_room` must be called before a read."""
         return self._memory.is_short or bool(self._subscription.dispatch_limits)
 
     def _room(self, entries: int) -> tuple[int, int]:
-        """Return how many of ``entries`` may be read now, and bytes, by the rates that hold; it goes on by itself.
+        """Return how many of ``entries`` may be read now, and how many bytes; schedules the next run if none.
 
-        A batch counts as its messages, so what was read may be more than the rate; then the next read waits longer.
-        While memory is short, little is read, and no large message.
+        A batch counts as its messages, so a read may exceed the rate; then the next read waits longer. While memory is
+        short, reads are small and large messages wait.
         """
         bytes_ = self._config.max_read_bytes
         if self._memory.is_short:
@@ -186,7 +186,7 @@ class Dispatcher(ABC, Generic[C]):
         return entries, bytes_
 
     def _wait_for_memory(self) -> None:
-        """Drop what was read ahead, and go on once memory is not short any more."""
+        """Drop entries read ahead, and resume once memory is no longer short."""
         self._reader.forget()
         if not self._waits_for_memory:
             self._waits_for_memory = True
@@ -201,7 +201,7 @@ class Dispatcher(ABC, Generic[C]):
         self.run()
 
     def _charge(self, deliveries: list[Delivery], messages: int) -> None:
-        """Count what was given out against the rates."""
+        """Charge dispatched entries to the rate limits."""
         if self._subscription.dispatch_limits:
             bytes_ = sum(len(entry.payload) for entry, _, _ in deliveries)
             for limit in self._subscription.dispatch_limits:
@@ -216,23 +216,23 @@ class Dispatcher(ABC, Generic[C]):
 
     @abstractmethod
     def _run(self) -> None:
-        """Give out what is there; a failure closes the consumers."""
+        """Dispatch available entries; an exception closes the consumers."""
 
 
 def limit_message_count(entry: StoredEntry, max_message_bytes: int) -> StoredEntry:
-    """Return an entry with a number of messages that it can have, whatever its producer said.
+    """Return an entry with a plausible number of messages, whatever its producer said.
 
-    A client gives a permit back for each message that it took. For a batch that it cannot take apart it gives back one.
-    So a batch that claims more messages than its bytes can hold is charged as one message; charged as it claims, it
-    would use up the permits of its consumer for ever.
+    A client returns one permit for each message of an entry, but only one for a batch that it cannot parse. So a batch
+    that claims more messages than its bytes can hold is charged as one message; otherwise it would use up the permits
+    of its consumer forever.
 
     Source: Pulsar binary protocol, section FLOW permits.
 
-    Call it for entries that seem too small for their messages, or overdraw the permits; it looks into the entry.
+    Call it for entries that seem too small for their messages, or exceed the permits; it parses the entry.
 
     Args:
         entry: as it is stored.
-        max_message_bytes: the largest batch that clients take, uncompressed.
+        max_message_bytes: the largest batch that clients accept, uncompressed.
     """
     try:
         metadata, body = open_payload(entry.payload)

@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Named)
 
 
 class Draining(NamedTuple):
-    """A slot that moved to another consumer while its old one has some of it unacknowledged."""
+    """A slot that moved to another consumer while the old one still has unacknowledged entries of it."""
 
     slot: int
     unacked_entries: int
@@ -30,14 +30,14 @@ class Draining(NamedTuple):
 
 
 class KeyOrder(Generic[C]):
-    """Slots of what is held and of what waits, and the queue of each consumer.
+    """Slots of held and waiting entries, and the queue of each consumer.
 
     Args:
-        selector: whose slot is whose.
-        keeps_order: False if consumers allow for entries out of order; then only the selector decides.
+        selector: assigns slots to consumers.
+        keeps_order: False if consumers allow entries out of order; then only the selector decides.
 
     Attributes:
-        cleared: by consumer: slots that it had, that moved, and that it has nothing of any more.
+        cleared: by consumer: number of its former slots that have drained.
     """
 
     def __init__(self, selector: Selector[C], *, keeps_order: bool):
@@ -48,33 +48,33 @@ class KeyOrder(Generic[C]):
         self._slots: dict[Position, int] = {}  # of entries that are held or waiting
         self._held: dict[int, tuple[C, int]] = {}  # by slot: the consumer that holds entries of it, and how many
         self._waiting: set[Position] = set()
-        self._waiting_in: dict[int, int] = {}  # by slot: how many wait
+        self._waiting_in: dict[int, int] = {}  # by slot: number of waiting entries
         self._queues: dict[C | None, list[Position]] = {}  # heaps; None: of slots without an owner
-        self._draining: dict[int, list[Position]] = {}  # by slot: a heap of what waits for it
+        self._draining: dict[int, list[Position]] = {}  # by slot: a heap of the entries that wait for it
 
     @property
     def waiting(self) -> int:
-        """Entries that wait to be given out."""
+        """Number of entries waiting for dispatch."""
         return len(self._waiting)
 
     def slot_of(self, position: Position) -> int:
-        """Return the slot of an entry that is held or waits."""
+        """Return the slot of a held or waiting entry."""
         return self._slots[position]
 
-    # Consumers come and go
+    # Consumers
 
     def add(self, consumer: C) -> None:
         """Add a consumer.
 
         Raises:
-            ConsumerAssignError: there are no slots for it; nothing has changed.
+            ConsumerAssignError: no slots can be assigned to it; nothing has changed.
         """
         self.selector.add(consumer)
         self.cleared[consumer] = 0
         self._deal()
 
     def remove(self, consumer: C, held: Iterable[Position]) -> None:
-        """Remove a consumer; what it held waits for the others."""
+        """Remove a consumer; the entries it held wait for the others."""
         self.selector.remove(consumer)
         self.cleared.pop(consumer, None)
         for position in held:
@@ -88,7 +88,7 @@ class KeyOrder(Generic[C]):
         self._draining = {slot: [] for slot, (holder, _) in self._held.items() if self.owner(slot) is not holder}
         self._queues = {}
         for position in sorted(self._waiting):
-            self._queue_of(self._slots[position]).append(position)  # in order, which is a heap
+            self._queue_of(self._slots[position]).append(position)  # in order, which is a valid heap
 
     def _queue_of(self, slot: int) -> list[Position]:
         queue = self._draining.get(slot)
@@ -102,23 +102,23 @@ class KeyOrder(Generic[C]):
             owner = self._owners[slot] = self.selector.select(slot)
             return owner
 
-    # Entries go out, come back and are acknowledged
+    # Entries
 
     def turn_of(self, slot: int) -> C | None:
-        """Return who may be given an entry that does not wait yet; None if it has to wait."""
+        """Return the consumer for a new entry of a slot, or None if the entry has to wait."""
         if self.keeps_order and (slot in self._waiting_in or slot in self._draining):
             return None
         return self.owner(slot)
 
     def hold(self, consumer: C, position: Position, slot: int) -> None:
-        """Note that a consumer was given an entry, which does not wait (any more)."""
+        """Record that an entry was dispatched to a consumer."""
         self._slots[position] = slot
         if self.keeps_order:
             held = self._held.get(slot)
             self._held[slot] = (consumer, 1 if held is None else held[1] + 1)
 
     def wait(self, position: Position, slot: int) -> None:
-        """Put an entry where it waits; one that waits already stays."""
+        """Add a waiting entry, unless it is waiting already."""
         self._slots[position] = slot
         if position not in self._waiting:
             self._note_waiting(position)
@@ -130,13 +130,13 @@ class KeyOrder(Generic[C]):
         self._waiting_in[slot] = self._waiting_in.get(slot, 0) + 1
 
     def come_back(self, position: Position) -> None:
-        """An entry that a consumer held waits again."""
+        """Return a held entry to the waiting ones."""
         slot = self._slots[position]
         self._let_go(position)
         self.wait(position, slot)
 
     def _let_go(self, position: Position) -> bool:
-        """Note that an entry is not held any more; returns whether that ended the draining of its slot."""
+        """Record that an entry is no longer held; returns whether its slot has drained."""
         if not self.keeps_order:
             return False
         slot = self._slots[position]
@@ -156,7 +156,7 @@ class KeyOrder(Generic[C]):
         return True
 
     def head(self, consumer: C) -> Position | None:
-        """Return the first entry that waits for a consumer and may go out now."""
+        """Return the first waiting entry that can be dispatched to a consumer now, or None."""
         queue = self._queues.get(consumer)
         while queue:
             if queue[0] in self._waiting:
@@ -165,7 +165,7 @@ class KeyOrder(Generic[C]):
         return None
 
     def take(self, consumer: C) -> Position:
-        """Take out the first entry that waits for a consumer (`head`); `hold` or `forget` it."""
+        """Remove the first waiting entry of a consumer (`head`); follow with `hold` or `forget`."""
         position = heapq.heappop(self._queues[consumer])
         self._not_waiting(position)
         return position
@@ -180,29 +180,29 @@ class KeyOrder(Generic[C]):
             del self._waiting_in[slot]
 
     def release(self, position: Position) -> bool:
-        """A consumer has acknowledged what it held; returns whether that ended the draining of a slot."""
+        """Record that a held entry was acknowledged; returns whether its slot has drained."""
         ended = self._let_go(position)
         del self._slots[position]
         return ended
 
     def forget(self, position: Position) -> None:
-        """An entry that waits, or was taken out, or is not known, is acknowledged or gone."""
+        """Forget an entry that is waiting, taken or unknown, because it was acknowledged or deleted."""
         if position in self._waiting:
             self._not_waiting(position)
         self._slots.pop(position, None)
 
     def forget_up_to(self, position: Position) -> None:
-        """What waits up to a position is acknowledged; what was held was released before."""
+        """Forget waiting entries up to an acknowledged position; held ones were released before."""
         for each in [each for each in self._waiting if each <= position]:
             self.forget(each)
 
     def clear(self) -> None:
-        """Forget all entries; the consumers stay."""
+        """Forget all entries, but keep the consumers."""
         for store in (self._slots, self._held, self._waiting, self._waiting_in, self._queues, self._draining):
             store.clear()
 
     def draining(self) -> dict[C, list[Draining]]:
-        """Return the slots that drain, by the consumer that they moved from."""
+        """Return the draining slots, by their old consumer."""
         found: dict[C, list[Draining]] = {}
         for slot in sorted(self._draining):
             holder, count = self._held[slot]

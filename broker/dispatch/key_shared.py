@@ -1,7 +1,7 @@
-"""Dispatcher of Key_Shared subscriptions: all entries of a key go to one consumer, in order; `KeyOrder` decides.
+"""Dispatcher of Key_Shared subscriptions: all entries of a key go to one consumer, in the order kept by `KeyOrder`.
 
-What cannot go out now waits, known by its position only, and is read again. While it grows beyond a limit, nothing
-new is read.
+Entries that cannot be dispatched now wait, known only by position, and are read again later. Above a limit of waiting
+entries, no new ones are read.
 
 Source: Pulsar binary protocol, section Key_Shared.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class KeySharedPolicy(NamedTuple):
-    """How the consumers of a subscription share keys; all of them have to say the same."""
+    """How the consumers of a subscription share keys; must be the same for all of them."""
 
     mode: int = KeySharedMode.AUTO_SPLIT
     allows_out_of_order: bool = False
@@ -41,7 +41,7 @@ class KeySharedPolicy(NamedTuple):
         return KeySharedMode.Name(self.mode)
 
     def check_same(self, other: KeySharedPolicy) -> None:
-        """Raise ConsumerBusy if a consumer that joins says something else."""
+        """Raise ConsumerBusy if a joining consumer has another policy."""
         if self.mode != other.mode:
             raise ConsumerBusy(
                 f"Subscription is of different type. Active subscription key_shared mode of '{self.mode_name}' is"
@@ -60,15 +60,15 @@ def _word(flag: bool) -> str:
 
 
 def policy_of(command: CommandSubscribe) -> KeySharedPolicy:
-    """Return what a consumer says."""
+    """Return the policy of a consumer."""
     return KeySharedPolicy(command.keySharedMeta.keySharedMode, command.keySharedMeta.allowOutOfOrderDelivery)
 
 
 class KeySharedDispatcher(SharedDispatcher[C]):
-    """Gives the entries of a subscription to the consumers that have their keys.
+    """Dispatches the entries of a subscription to the owners of their keys.
 
     Attributes:
-        policy: what all consumers said when they joined.
+        policy: the policy of all consumers.
     """
 
     KIND = CommandSubscribe.Key_Shared
@@ -94,7 +94,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     @property
     def replay_entries(self) -> int:
-        """Entries that wait to be given out, whether for the first time or again."""
+        """Number of entries waiting for dispatch, for the first time or again."""
         return self._keys.waiting + len(self.replay)
 
     @property
@@ -107,19 +107,19 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     @property
     def draining(self) -> dict[C, list[Draining]]:
-        """The slots that moved away from a consumer which still has some of them unacknowledged."""
+        """The draining slots, by their old consumer."""
         return self._keys.draining()
 
     @property
     def cleared(self) -> dict[C, int]:
-        """By consumer: how many slots were drained."""
+        """By consumer: number of its former slots that have drained."""
         return self._keys.cleared
 
     def has_for(self, consumer: C) -> bool:
-        """Return whether something waits that may go to a consumer now."""
+        """Return whether a waiting entry can be dispatched to a consumer now."""
         return self._keys.head(consumer) is not None
 
-    # Consumers come and go
+    # Consumers
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
         """Return the consumer whose keys conflict with ``ranges``, or None if the new consumer may join.
@@ -130,10 +130,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return self._selector.conflict(ranges)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer; the first one begins at the first entry that is not acknowledged.
+        """Add a consumer; the first one begins at the first unacknowledged entry.
 
         Raises:
-            ConsumerAssignError: there are no slots for it; nothing has changed.
+            ConsumerAssignError: no slots can be assigned to it; nothing has changed.
         """
         if not len(self._order):
             self._go_back()
@@ -141,7 +141,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; its keys, and what it held, go to the others."""
+        """Remove a consumer; its keys and held entries go to the others."""
         if consumer in self._order:
             self._keys.remove(consumer, consumer.pending)
         super().remove(consumer)
@@ -151,12 +151,12 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._keys.clear()
 
     def _give_back(self, positions: Iterable[Position], *, counted: bool) -> None:
-        if counted:  # else the consumer left, with which `KeyOrder.remove` deals
+        if counted:  # else the consumer left, which `KeyOrder.remove` handles
             self.replay.count_again(positions)
             for position in positions:
                 self._keys.come_back(position)
 
-    # Entries are acknowledged
+    # Acknowledgements
 
     def _release(self, consumer: C, position: Position) -> int | None:
         messages = consumer.release(position)
@@ -172,7 +172,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.replay.forget_up_to(position)
         self._keys.forget_up_to(position)
 
-    # Entries go out
+    # Dispatch
 
     def _give_some(self, limit: int, most_bytes: int) -> bool:
         return (
@@ -182,7 +182,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         )
 
     def _give_waiting(self, limit: int, most_bytes: int) -> bool:
-        """Give out what waits, to those who take something; returns whether anything moved."""
+        """Dispatch waiting entries to available consumers; returns whether any was removed from the queues."""
         ready = [consumer for consumer in self._order if consumer.is_available]
         heads = [head for consumer in ready if (head := self._keys.head(consumer)) is not None]
         if not heads:
@@ -215,7 +215,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return moved
 
     def _give_due(self, limit: int, most_bytes: int) -> bool:
-        """Give out, or let wait, what was delayed until now."""
+        """Dispatch or queue delayed entries that are due."""
         if not self.replay:
             return False
         entries = self._read_replay(limit, most_bytes)
@@ -225,7 +225,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return bool(entries)
 
     def _give_new(self, limit: int, most_bytes: int) -> bool:
-        """Give out, or let wait, what comes next in the log."""
+        """Dispatch or queue new entries of the log."""
         config = self._config
         most = min(config.key_shared_look_ahead_per_consumer * len(self._order), config.key_shared_look_ahead)
         if self._keys.waiting >= most:
@@ -262,11 +262,11 @@ class KeySharedDispatcher(SharedDispatcher[C]):
             self._send(consumer, deliveries)
 
     def _permits_of(self, consumer: C) -> int:
-        """Return how many messages a consumer takes now."""
+        """Return how many messages a consumer can take now."""
         return min(consumer.permits, self._unacked_allowance(consumer)) if consumer.is_available else 0
 
     def _is_wanted(self, entry: StoredEntry) -> bool:
-        """Return whether an entry may go out: not acknowledged, not held back by a delay."""
+        """Return whether an entry can be dispatched: not acknowledged, and not delayed."""
         cursor = self._subscription.cursor
         position = entry.position
         if (cursor.has_holes or position <= cursor.mark_delete) and cursor.is_acknowledged(position):
@@ -277,7 +277,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return delays is None or not delays.holds_back(entry)
 
     def _give(self, consumer: C, entry: StoredEntry, slot: int, room: int, deliveries: list[Delivery]) -> int:
-        """Add an entry to what a consumer gets; returns its messages."""
+        """Add an entry to a consumer's deliveries; returns its messages."""
         cursor = self._subscription.cursor
         position, payload, messages = entry
         if messages > room or not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):

@@ -1,6 +1,6 @@
-"""The key of an entry, and which consumer of a Key_Shared subscription has which keys. Pure.
+"""Keys of entries, and the assignment of keys to the consumers of a Key_Shared subscription. Pure logic.
 
-A key is hashed to a slot, and a selector says whose slot that is: three ways, as Pulsar 4.0 has them.
+A key is hashed to a slot, and a selector assigns slots to consumers, in one of the three ways of Pulsar 4.0.
 
 Source: Pulsar binary protocol, section Key_Shared.
 """
@@ -26,14 +26,14 @@ SLOTS = 65536
 POINTS = 100
 """Points of a consumer on the ring of consistent hashing."""
 NO_KEY = b"NONE_KEY"
-"""The key of what cannot be read."""
+"""The key of unreadable entries."""
 
 Range = tuple[int, int]
-"""Slots from the first to the last, both included."""
+"""First and last slot, inclusive."""
 
 
 def entry_key(payload: bytes) -> bytes:
-    """Return the key by which an entry is routed: ordering key, partition key, or one that no other entry has.
+    """Return the routing key of an entry: ordering key, partition key, or a key that no other entry has.
 
     Args:
         payload: payload section of the entry; a batch has the key of its own metadata.
@@ -50,7 +50,7 @@ def entry_key(payload: bytes) -> bytes:
             try:
                 return base64.b64decode(key, validate=True)
             except binascii.Error:
-                return key  # said to be base64 and is not: it is still a key
+                return key  # marked as base64 but invalid: use it as it is
         return key
     return b"%b-%d" % (_bytes(metadata.producer_name), metadata.sequence_id)
 
@@ -61,20 +61,20 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 class Named(Protocol):
-    """A consumer, as a selector knows it."""
+    """A consumer as seen by a selector."""
 
     name: str
 
     @property
     def key_ranges(self) -> Sequence[Range]:
-        """Slots that it asked for, under sticky ranges."""
+        """Requested slots, under sticky ranges."""
 
 
 C = TypeVar("C", bound=Named)
 
 
 class Selector(ABC, Generic[C]):
-    """Says which consumer has which slot."""
+    """Assigns slots to consumers."""
 
     def slot(self, key: bytes) -> int:
         """Return the slot of a key: 1 to 65535."""
@@ -98,7 +98,7 @@ class Selector(ABC, Generic[C]):
 
     @abstractmethod
     def remove(self, consumer: C) -> None:
-        """Give a consumer's share to the others."""
+        """Reassign a consumer's slots to the others."""
 
     @abstractmethod
     def select(self, slot: int) -> C | None:
@@ -106,21 +106,21 @@ class Selector(ABC, Generic[C]):
 
     @abstractmethod
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return who has what, in ascending order."""
+        """Return the ranges with their owners, in ascending order."""
 
 
 class SplitRanges(Selector[C]):
-    """Ranges that a newcomer halves: it gets the lower half of the largest one (auto-split without a ring)."""
+    """Ranges split by each new consumer, which gets the lower half of the largest one (auto-split without a ring)."""
 
     def __init__(self) -> None:
         self._bounds: list[int] = []
-        self._owners: list[C] = []  # by index of the upper bound, which belongs to the range
+        self._owners: list[C] = []  # by index of the upper bound, which is part of the range
 
     def add(self, consumer: C) -> None:
-        """Give a consumer the lower half of the largest range.
+        """Assign the lower half of the largest range to a consumer.
 
         Raises:
-            ConsumerAssignError: each range is of one slot.
+            ConsumerAssignError: all ranges consist of one slot.
         """
         if not self._bounds:
             self._bounds, self._owners = [SLOTS], [consumer]
@@ -134,7 +134,7 @@ class SplitRanges(Selector[C]):
         """Return None.
 
         Raises:
-            ConsumerAssignError: each range is of one slot.
+            ConsumerAssignError: all ranges consist of one slot.
         """
         if self._bounds and self._widest()[1] <= 1:
             raise ConsumerAssignError("No more range can assigned to new consumer")
@@ -146,12 +146,12 @@ class SplitRanges(Selector[C]):
         return widths.index(widest), widest
 
     def remove(self, consumer: C) -> None:
-        """Give a consumer's range to the next higher one; the highest one's to the next lower."""
+        """Merge a consumer's range into the next higher one; the highest one into the next lower."""
         if consumer not in self._owners:
             return
         index = self._owners.index(consumer)
         del self._owners[index]
-        # Without the last range, the one below it reaches up to the end.
+        # Without the highest range, the one below it extends to the end.
         del self._bounds[index if index < len(self._owners) else max(index - 1, 0)]
 
     def select(self, slot: int) -> C | None:
@@ -159,7 +159,7 @@ class SplitRanges(Selector[C]):
         return self._owners[bisect_left(self._bounds, slot)] if self._owners else None
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return who has what, in ascending order."""
+        """Return the ranges with their owners, in ascending order."""
         first = 0
         found = []
         for bound, owner in zip(self._bounds, self._owners, strict=True):
@@ -169,12 +169,12 @@ class SplitRanges(Selector[C]):
 
 
 class HashRing(Selector[C]):
-    """A ring on which each consumer has points (consistent hashing); a slot is whose point comes next."""
+    """A hash ring with several points per consumer (consistent hashing); the next point owns a slot."""
 
     def __init__(self, points: int = POINTS) -> None:
         self._count = points
         self._points: list[int] = []  # in order
-        self._queues: dict[int, list[C]] = {}  # by point; the first has it, others have it when that one leaves
+        self._queues: dict[int, list[C]] = {}  # by point; the first consumer owns it, the others follow
         self._indexes: dict[str, dict[int, C]] = {}  # by name of consumers
 
     def slot(self, key: bytes) -> int:
@@ -187,7 +187,7 @@ class HashRing(Selector[C]):
         ]
 
     def add(self, consumer: C) -> None:
-        """Put a consumer's points on the ring."""
+        """Add a consumer's points to the ring."""
         indexes = self._indexes.setdefault(consumer.name, {})
         index = next(number for number in range(len(indexes) + 1) if number not in indexes)
         indexes[index] = consumer
@@ -198,7 +198,7 @@ class HashRing(Selector[C]):
             queue.append(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Take a consumer's points from the ring."""
+        """Remove a consumer's points from the ring."""
         indexes = self._indexes.get(consumer.name, {})
         index = next((number for number, one in indexes.items() if one is consumer), None)
         if index is None:
@@ -221,7 +221,7 @@ class HashRing(Selector[C]):
         return self._queues[self._points[index if index < len(self._points) else 0]][0]
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return who has what, in ascending order; neighbours of one consumer are one range."""
+        """Return the ranges with their owners, in ascending order; adjacent ranges of a consumer are joined."""
         found: list[tuple[C, Range]] = []
         ends = [*self._points, SLOTS - 1] if self._points else []
         first = 1
@@ -244,14 +244,14 @@ class StickyRanges(Selector[C]):
         self._ranges: list[tuple[Range, C]] = []  # in order
 
     def conflict(self, ranges: Sequence[Range]) -> C | None:
-        """Return the first consumer that has some of these slots, None if all are free.
+        """Return the first consumer that owns some of these slots, or None if all are free.
 
         Raises:
-            ConsumerAssignError: the ranges themselves are wrong.
+            ConsumerAssignError: the ranges are invalid.
         """
         check_ranges(ranges)
         for first, last in ranges:
-            # Ranges do not overlap: the first in question is the one that begins at or before ``first``, or the next.
+            # Ranges do not overlap: the first candidate begins at or before ``first``, or is the next one.
             index = max(self._index_of(first), 0)
             for (low, high), owner in self._ranges[index : index + 2]:
                 if first <= high and low <= last:
@@ -259,10 +259,10 @@ class StickyRanges(Selector[C]):
         return None
 
     def add(self, consumer: C) -> None:
-        """Give a consumer what it asks for.
+        """Assign the requested ranges to a consumer.
 
         Raises:
-            ConsumerAssignError: another one has some of it.
+            ConsumerAssignError: another consumer owns some of the slots.
         """
         other = self.conflict(consumer.key_ranges)
         if other is not None:
@@ -272,7 +272,7 @@ class StickyRanges(Selector[C]):
         )
 
     def remove(self, consumer: C) -> None:
-        """Set free what a consumer has."""
+        """Release a consumer's ranges."""
         self._ranges = [pair for pair in self._ranges if pair[1] is not consumer]
 
     def select(self, slot: int) -> C | None:
@@ -288,12 +288,12 @@ class StickyRanges(Selector[C]):
         return bisect_left(self._ranges, slot + 1, key=lambda pair: pair[0][0]) - 1
 
     def ranges(self) -> list[tuple[C, Range]]:
-        """Return who has what, in ascending order."""
+        """Return the ranges with their owners, in ascending order."""
         return [(owner, each) for each, owner in self._ranges]
 
 
 def check_ranges(ranges: Sequence[Range]) -> None:
-    """Check the ranges that a consumer asks for.
+    """Validate the ranges requested by a consumer.
 
     Raises:
         ConsumerAssignError: there are none, one ends before it begins, or two overlap.
@@ -310,10 +310,10 @@ def check_ranges(ranges: Sequence[Range]) -> None:
 
 
 def ranges_of(command: CommandSubscribe) -> list[Range]:
-    """Return the ranges that a consumer asks for, in ascending order.
+    """Return the ranges requested by a consumer, in ascending order.
 
     Raises:
-        ConsumerAssignError: there are more of them than slots.
+        ConsumerAssignError: there are more ranges than slots.
     """
     ranges = command.keySharedMeta.hashRanges
     if len(ranges) > SLOTS:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DirectSingleActive(SingleActiveDispatcher[C]):
-    """Knows the active consumer of an Exclusive or Failover subscription."""
+    """Chooses the active consumer of an Exclusive or Failover subscription."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
         return consumer
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Give out nothing again; later messages have the epoch of the request."""
+        """Redeliver nothing; later messages carry the epoch of the request."""
         if epoch is not None:
             consumer.raise_epoch(epoch)
 
@@ -60,21 +60,21 @@ class DirectSingleActive(SingleActiveDispatcher[C]):
 
 
 class DirectShared(SharedDispatcher[C]):
-    """Knows whose turn it is on a Shared subscription."""
+    """Chooses the next consumer of a Shared subscription."""
 
     def choose(self, payload: bytes) -> C | None:
         """Return the consumer for an entry, or None if none is available."""
         return self._order.next()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Give out nothing again."""
+        """Redeliver nothing."""
 
     def _run(self) -> None:
         """Read nothing."""
 
 
 class DirectKeyShared(KeySharedDispatcher[C]):
-    """Knows whose key it is on a Key_Shared subscription."""
+    """Chooses the owner of a key on a Key_Shared subscription."""
 
     def choose(self, payload: bytes) -> C | None:
         """Return the consumer for an entry, or None if its key has no owner or the owner is not available."""
@@ -82,7 +82,7 @@ class DirectKeyShared(KeySharedDispatcher[C]):
         return consumer if consumer is not None and consumer.is_available else None
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Give out nothing again."""
+        """Redeliver nothing."""
 
     def _run(self) -> None:
         """Read nothing."""

@@ -1,4 +1,4 @@
-"""What dispatchers need of the subscription that they serve and of its consumers."""
+"""Interfaces that dispatchers need from their subscription and its consumers."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
     from .key_slots import Range
 
 Delivery = tuple["StoredEntry", int, "AckSet | None"]
-"""An entry, how often it was redelivered, and which of its messages are still wanted (None: all)."""
+"""An entry, its redelivery count, and the messages of it that are still wanted (None: all)."""
 
 
 class SubscriptionPort(Protocol):
-    """A subscription, as its dispatcher sees it."""
+    """A subscription as seen by its dispatcher."""
 
     cursor: Cursor | MemoryCursor
-    """What is acknowledged."""
+    """Its acknowledgements."""
 
     is_durable: bool
-    """Whether it outlives its consumers; limits on unacknowledged messages hold for durable ones only."""
+    """Whether it outlives its consumers; only durable ones have limits on unacknowledged messages."""
 
     delays: Delays | None
-    """What waits for its time; None unless consumers share it."""
+    """Delayed entries; None unless consumers share the subscription."""
 
     @property
     def policies(self) -> EffectivePolicies:
-        """What holds for its topic now."""
+        """The effective policies of its topic."""
 
     dispatch_limits: tuple[RateLimit, ...]
-    """The rates that hold for what it gives out; empty if there are none."""
+    """The dispatch rate limits; empty if unlimited."""
 
     memory: DeliveryMemory
-    """What waits for the peers of all connections."""
+    """The memory for unsent bytes of all connections."""
 
     def note_throttled(self, limit: RateLimit) -> None:
-        """Count that one of its rates made it wait."""
+        """Count that a rate limit delayed dispatch."""
 
     def fail(self, error: Exception) -> None:
-        """Close the consumers, as giving out entries failed."""
+        """Close the consumers, as dispatch failed."""
 
 
 class ConsumerPort(Protocol):
-    """A consumer, as its dispatcher sees it; see `broker.topics.consumer.Consumer`."""
+    """A consumer as seen by its dispatcher; see `broker.topics.consumer.Consumer`."""
 
     unacked_messages: int
     messages_redelivered: int
 
     name: str
-    """Decides, after the priority, which consumer is the active one."""
+    """Decides after the priority which consumer is active."""
 
     priority: int
     """0 is served first."""
@@ -68,36 +68,36 @@ class ConsumerPort(Protocol):
     """Messages that it may be sent."""
 
     pending: dict[Position, int]
-    """What it holds unacknowledged."""
+    """Its unacknowledged entries."""
 
     is_blocked: bool
-    """Whether it holds too much."""
+    """Whether it has too many unacknowledged messages."""
 
     @property
     def key_ranges(self) -> Sequence[Range]:
-        """Slots of keys that it asked for; none unless it said which."""
+        """Key slots that it requested; may be empty."""
 
     @property
     def is_available(self) -> bool:
-        """Whether it may be given an entry now."""
+        """Whether it can receive an entry now."""
 
     def send(self, deliveries: Iterable[Delivery]) -> int:
         """Send entries and charge the permits."""
 
     def hold(self, position: Position, messages: int) -> None:
-        """Note that it has an entry that it has not acknowledged."""
+        """Record an unacknowledged entry."""
 
     def release(self, position: Position) -> int | None:
-        """Note that an entry is acknowledged or goes elsewhere; returns its messages."""
+        """Record that an entry was acknowledged or reassigned; returns its messages."""
 
     def block_above(self, limit: int) -> None:
-        """Stop at ``limit`` unacknowledged messages, go on at half of it."""
+        """Stop at ``limit`` unacknowledged messages, continue at half of it."""
 
     def unblock(self) -> None:
-        """Give it the permits that it asked for while it was blocked."""
+        """Add the permits that it requested while blocked."""
 
     def raise_epoch(self, epoch: int) -> None:
         """Stamp later messages with the epoch of a redelivery request."""
 
     def notify_active(self, is_active: bool) -> None:
-        """Tell whether it is the active one."""
+        """Notify the consumer whether it is the active one."""

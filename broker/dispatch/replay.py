@@ -1,7 +1,7 @@
-"""What a shared subscription has to give out again, and how often each entry was asked for again. Pure.
+"""The redelivery queue of a shared subscription, and the redelivery count of each entry. Pure logic.
 
-A position is in the queue at most once. The count goes up when a client asks for redelivery, not when a consumer goes
-away; an acknowledgement ends both.
+A position is queued at most once. The count increases when a client requests redelivery, not when a consumer leaves; an
+acknowledgement removes both.
 
 Source: Pulsar binary protocol, sections Shared and Redelivery.
 """
@@ -28,7 +28,7 @@ class Replay:
         return len(self._queued)
 
     def add(self, positions: Iterable[Position], *, counted: bool) -> None:
-        """Queue entries; ``counted`` if a client asked for them again."""
+        """Queue entries; ``counted`` if a client requested redelivery."""
         if counted:
             positions = list(positions)
             self.count_again(positions)
@@ -38,20 +38,20 @@ class Replay:
                 heapq.heappush(self._heap, position)
 
     def count_again(self, positions: Iterable[Position]) -> None:
-        """A client asked for entries again, which wait elsewhere."""
+        """Count redelivery requests for entries that are queued elsewhere."""
         for position in positions:
             self._counts[position] = self._counts.get(position, 0) + 1
 
     def count(self, position: Position) -> int:
-        """Return how often redelivery of an entry was asked for."""
+        """Return how often redelivery of an entry was requested."""
         return self._counts.get(position, 0)
 
     def first_run(self, limit: int, span: int) -> list[Position]:
-        """Return the smallest position and the next ones of its ledger, ascending; they stay queued.
+        """Return the smallest position and the following ones in its ledger, ascending; they stay queued.
 
         Args:
-            limit: return no more of them.
-            span: return none so many entries, or more, behind the first: they are read together.
+            limit: maximum number of positions.
+            span: maximum distance from the first position, exclusive, as all are read together.
         """
         run: list[Position] = []
         taken: list[Position] = []
@@ -69,23 +69,23 @@ class Replay:
         return run
 
     def discard(self, position: Position) -> None:
-        """Take an entry out of the queue, because it is given out; its count stays."""
+        """Remove an entry from the queue, because it is dispatched; its count stays."""
         self._queued.discard(position)
 
     def forget(self, position: Position) -> None:
-        """An entry is acknowledged: neither queued nor counted any more."""
+        """Remove an acknowledged entry from queue and counts."""
         self._queued.discard(position)
         if self._counts:
             self._counts.pop(position, None)
 
     def forget_up_to(self, position: Position) -> None:
-        """Everything up to a position is acknowledged."""
+        """Remove everything up to an acknowledged position."""
         self._queued = {queued for queued in self._queued if queued > position}
         self._heap = sorted(self._queued)
         self._counts = {counted: count for counted, count in self._counts.items() if counted > position}
 
     def clear(self) -> None:
-        """Forget everything: the last consumer left."""
+        """Remove everything: the last consumer left."""
         self._heap.clear()
         self._queued.clear()
         self._counts.clear()

@@ -1,7 +1,7 @@
-"""Dispatcher of Shared subscriptions; `SharedOrder` tells whose turn it is.
+"""Dispatcher of Shared subscriptions, with turns decided by `SharedOrder`.
 
-What a consumer was given and has not acknowledged is held on it; when it leaves or asks, that goes to the replay
-queue, which is served before anything new is read.
+Each consumer tracks its unacknowledged entries; when it leaves or requests redelivery, they go to the replay queue,
+which is served before new entries are read.
 
 Source: Pulsar binary protocol, sections Shared and Redelivery.
 """
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 REPLAY_SPAN = 2048
-"""Entries from the first to the last one that are given out again of one read."""
+"""Maximum distance between the first and the last redelivered entry of one read."""
 REPLAY_BYTES = 1024 * 1024
-"""How much is read at once for that: entries that lie between are read for nothing."""
+"""Maximum bytes of such a read, including the unused entries in between."""
 DUE_AT_ONCE, DUE_MAX = 500, 100_000
-"""Delayed entries that are queued between two reads, and in the queue, when they are due."""
+"""Due delayed entries: maximum queued between two reads, and maximum in the queue."""
 
 
 class SharedOrder(Generic[C]):
-    """Consumers by level of priority, each level with its own turn."""
+    """Consumers by priority level, each level with its own turn."""
 
     def __init__(self) -> None:
         self._levels: list[tuple[int, list[C]]] = []
-        self._turns: dict[int, int] = {}  # by priority: index of who comes next
+        self._turns: dict[int, int] = {}  # by priority: index of the next consumer
 
     def __iter__(self) -> Iterator[C]:
         return (consumer for _, level in self._levels for consumer in level)
@@ -50,7 +50,7 @@ class SharedOrder(Generic[C]):
         return sum(len(level) for _, level in self._levels)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer behind those of its priority."""
+        """Add a consumer after those of its priority."""
         for priority, level in self._levels:
             if priority == consumer.priority:
                 level.append(consumer)
@@ -60,7 +60,7 @@ class SharedOrder(Generic[C]):
         self._turns[consumer.priority] = 0
 
     def remove(self, consumer: C) -> bool:
-        """Remove a consumer, without changing whose turn it is; returns whether it was there."""
+        """Remove a consumer, without changing the turn; returns whether it was present."""
         for number, (priority, level) in enumerate(self._levels):
             if priority == consumer.priority and consumer in level:
                 index = level.index(consumer)
@@ -86,7 +86,7 @@ class SharedOrder(Generic[C]):
         return None
 
     def permits(self, most: int) -> int:
-        """Return what all consumers together take, up to ``most``; asks no more of them than it must."""
+        """Return the permits of all available consumers, up to ``most``; stops counting there."""
         total = 0
         for consumer in self:
             if consumer.is_available:
@@ -97,12 +97,12 @@ class SharedOrder(Generic[C]):
 
 
 class SharedDispatcher(Dispatcher[C]):
-    """Spreads the entries of a subscription over its consumers.
+    """Distributes the entries of a subscription among its consumers.
 
     Attributes:
-        replay: what is to be given out again.
-        unacked_messages: what all consumers together hold.
-        is_blocked: they hold too much; nothing new is read until half is acknowledged.
+        replay: entries to redeliver.
+        unacked_messages: unacknowledged messages of all consumers together.
+        is_blocked: they exceed the limit; no new entries are read until half is acknowledged.
     """
 
     KIND = CommandSubscribe.Shared
@@ -119,16 +119,16 @@ class SharedDispatcher(Dispatcher[C]):
 
     @property
     def consumers(self) -> list[C]:
-        """By priority, then in order of joining."""
+        """The consumers by priority, then in join order."""
         return list(self._order)
 
     @property
     def replay_entries(self) -> int:
-        """Entries that wait to be given out again."""
+        """Number of entries queued for redelivery."""
         return len(self.replay)
 
     def add(self, consumer: C) -> None:
-        """Add a consumer; the first one begins at the first entry that is not acknowledged."""
+        """Add a consumer; the first one begins at the first unacknowledged entry."""
         if not len(self._order):
             self._go_back()
         elif len(self._order) == 1:
@@ -136,7 +136,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._order.add(consumer)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; what it held goes to the others, without counting as redelivery."""
+        """Remove a consumer; its held entries go to the others, without counting as redelivery."""
         if not self._order.remove(consumer):
             return
         self._chunks.remove(consumer)
@@ -162,7 +162,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._replay_reader.forget()
 
     def rewind(self) -> None:
-        """Begin again at the first entry that is not acknowledged."""
+        """Start over at the first unacknowledged entry."""
         for consumer in self._order:
             consumer.pending.clear()
             consumer.unacked_messages = 0
@@ -173,7 +173,7 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Give out again what a consumer holds: all of it, or those of ``positions`` that it holds."""
+        """Redeliver the entries that a consumer holds: all, or those in ``positions``."""
         wanted = list(consumer.pending) if positions is None else positions
         released = []
         for position in wanted:
@@ -188,12 +188,12 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Release entries, or the parts of them, that the cursor has as acknowledged by now."""
+        """Release entries, or parts of them, that the cursor has recorded as acknowledged."""
         cursor = self._subscription.cursor
         touched = {consumer}
         for position in positions:
             holder = consumer if position in consumer.pending else self._holder(position)
-            # What was dropped under a reader counts as acknowledged, though its cursor does not keep it.
+            # Entries dropped while a reader holds them count as acknowledged, although its cursor does not keep them.
             if cursor.is_acknowledged(position) or not self._log.holds(position):
                 if holder is not None:
                     self.unacked_messages -= self._release(holder, position) or 0
@@ -209,7 +209,7 @@ class SharedDispatcher(Dispatcher[C]):
         self._check_block()
 
     def _release(self, consumer: C, position: Position) -> int | None:
-        """Note that a consumer has acknowledged what it held; returns the messages, None if it did not hold it."""
+        """Record that a held entry was acknowledged; returns its messages, or None if it was not held."""
         return consumer.release(position)
 
     def _forget(self, position: Position) -> None:
@@ -228,7 +228,7 @@ class SharedDispatcher(Dispatcher[C]):
             self.unacked_messages += rest
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Release everything up to a position (an administrator skipped it, or it expired)."""
+        """Release everything up to a position (skipped by an administrator, or expired)."""
         for consumer in self._order:
             for held in [held for held in consumer.pending if held <= position]:
                 self.unacked_messages -= self._release(consumer, held) or 0
@@ -246,7 +246,7 @@ class SharedDispatcher(Dispatcher[C]):
         return None
 
     def follow_policies(self) -> None:
-        """Obey what the policies of the topic say now: who was stopped by a lower limit goes on."""
+        """Apply the current policies of the topic; consumers blocked by a lower limit resume."""
         if self._subscription.is_durable:
             limit = self._subscription.policies.max_unacked_per_consumer
             for consumer in self._order:
@@ -288,10 +288,10 @@ class SharedDispatcher(Dispatcher[C]):
         self.wake()
 
     def _add_due(self, delays: Delays, limit: int) -> None:
-        """Queue some of what is due, whenever fewer than ``limit`` wait to be given out again, until many do.
+        """Queue due delayed entries whenever fewer than ``limit`` are queued, until many are.
 
-        What is queued is read in the order of the log. Due entries may lie anywhere in it, and a disk reads blocks: of
-        many entries a block holds several, of few it is read for one.
+        Queued entries are read in log order. Due entries may be scattered over the log, and the disk is read in blocks:
+        with many entries a block holds several of them, with few a block is read for each.
         """
         if len(self.replay) < limit:
             self._takes_due = True
@@ -303,8 +303,8 @@ class SharedDispatcher(Dispatcher[C]):
             self._takes_due = len(due) == DUE_AT_ONCE and len(self.replay) < DUE_MAX
 
     def _give_some(self, limit: int, most_bytes: int) -> bool:
-        """Give out so many entries and bytes at most; returns whether it is worth going on."""
-        # Replay before anything new, also while the subscription is blocked: that holds back new entries only.
+        """Dispatch at most so many entries and bytes; returns whether to continue."""
+        # Replay before new entries, even while the subscription is blocked: that only holds back new entries.
         read = self._read_replay if self.replay else self._read_new
         entries = read(limit, most_bytes)
         return bool(entries) and self._spread(entries)
@@ -313,7 +313,7 @@ class SharedDispatcher(Dispatcher[C]):
         if self.is_blocked or self._next > self._log.last_confirmed:
             return []
         if self._next.ledger_id in self._log.delayed_ledgers:
-            limit = self._config.max_read_entries  # what is held back takes no permits
+            limit = self._config.max_read_entries  # delayed entries take no permits
         return self._reader.read(self._next, limit, most_bytes)
 
     def _read_replay(self, limit: int, most_bytes: int) -> list[StoredEntry]:
@@ -348,7 +348,7 @@ class SharedDispatcher(Dispatcher[C]):
                 break
             before = index
             index = self._serve(consumer, entries, before)
-            if index == before:  # a chunk of a message that another has begun
+            if index == before:  # a chunk of a message that another consumer has begun
                 owner = self._chunks.owner(entries[before].payload)
                 if owner is None or not owner.is_available:
                     break
@@ -356,14 +356,14 @@ class SharedDispatcher(Dispatcher[C]):
         return index > 0
 
     def _serve(self, consumer: C, entries: list[StoredEntry], index: int) -> int:
-        """Give one consumer its share from ``index`` on and return the index of the first entry not looked at."""
+        """Dispatch entries to one consumer from ``index`` on and return the index of the first unprocessed entry."""
         cursor = self._subscription.cursor
         replay = self.replay
         deliveries: list[Delivery] = []
         permits = min(consumer.permits, self._unacked_allowance(consumer))
         looks_up = cursor.has_holes or entries[index].position <= cursor.mark_delete
         chunks = self._chunks if len(self._order) > 1 else None
-        # A read is of one ledger.
+        # All entries of a read are in one ledger.
         delays = self._subscription.delays if entries[index].position[0] in self._log.delayed_ledgers else None
         while index < len(entries) and permits > 0 and len(deliveries) < self._config.max_round_robin_entries:
             entry = entries[index]
@@ -400,7 +400,7 @@ class SharedDispatcher(Dispatcher[C]):
         return index
 
     def _unacked_allowance(self, consumer: C) -> int:
-        """Return how many more messages a consumer may hold; readers may hold any number."""
+        """Return how many more unacknowledged messages a consumer may have; unlimited for readers."""
         limit = self._subscription.policies.max_unacked_per_consumer
         if not limit or not self._subscription.is_durable:
             return consumer.permits

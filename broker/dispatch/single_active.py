@@ -1,12 +1,12 @@
-"""Dispatcher of Exclusive and Failover subscriptions: one consumer at a time gets everything, in order.
+"""Dispatcher of Exclusive and Failover subscriptions: one consumer at a time gets all entries, in order.
 
-Reading goes on from a position of its own, which follows the active consumer: when that changes, or asks for
-redelivery, it goes back to the first entry that is not acknowledged. Under Failover the new consumer begins after a
-delay, so that what the old one acknowledged at the end is not delivered twice.
+The reading position follows the active consumer: when that changes, or requests redelivery, reading restarts at the
+first unacknowledged entry. Under Failover the new consumer begins after a delay, so that the old one's last
+acknowledged entries are not delivered twice.
 
-Of the consumers with the best priority, sorted by name, a partition takes number ``partition mod n``, which spreads
-the partitions of a topic over them. A topic without partitions asks a ring of hashes instead, so that many such topics
-spread too; a consumer that joins may therefore become active at once.
+Of the consumers with the best priority, sorted by name, a partition takes number ``partition mod n``, which distributes
+the partitions of a topic over them. A topic without partitions uses a hash ring instead, so that many such topics are
+distributed too; a consumer that joins may therefore become active at once.
 
 Source: Pulsar binary protocol, section Exclusive and Failover.
 """
@@ -41,7 +41,7 @@ POINTS_PER_CONSUMER = 100
 
 
 class Candidate(NamedTuple):
-    """A consumer, as the choice sees it; a lower priority number is better."""
+    """A consumer that may become active; a lower priority number is better."""
 
     priority: int
     name: str
@@ -84,10 +84,10 @@ def _points(name: str) -> tuple[int, ...]:
 
 
 class SingleActiveDispatcher(Dispatcher[C]):
-    """Gives the entries of a subscription to its active consumer.
+    """Dispatches the entries of a subscription to its active consumer.
 
     Attributes:
-        consumers: in order of joining.
+        consumers: in join order.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class SingleActiveDispatcher(Dispatcher[C]):
             consumer.notify_active(consumer is self.active)
 
     def remove(self, consumer: C) -> None:
-        """Remove a consumer; if it was the active one, another follows."""
+        """Remove a consumer; the active one is replaced by another."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._choose()
 
     def _choose(self) -> bool:
-        """Choose the active consumer and return whether that changed it."""
+        """Choose the active consumer and return whether it changed."""
         candidates = [Candidate(consumer.priority, consumer.name) for consumer in self.consumers]
         index = choose_active(candidates, str(self._topic), self._topic.partition)
         chosen = None if index is None else self.consumers[index]
@@ -135,7 +135,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         return True
 
     def _take_over(self) -> None:
-        # The position is taken after the delay, so that it is behind what the former one acknowledged meanwhile.
+        # The position is determined after the delay, so that it is past the old consumer's last acknowledgements.
         self._takeover = None
         self._go_back()
         if self.kind == CommandSubscribe.Failover:
@@ -152,7 +152,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         cursor = self._subscription.cursor
         mark = cursor.mark_delete
         if self.active is not None and self.active.reads_compacted:
-            # The log may hold no entry any more where the compacted view still has some.
+            # The log may be empty where the compacted view still has entries.
             self._next = Position(mark.ledger_id, mark.entry_id + 1)
             self._reader.use(CompactedReading(self._log))
         else:
@@ -160,22 +160,22 @@ class SingleActiveDispatcher(Dispatcher[C]):
             self._reader.use(self._log)
 
     def rewind(self) -> None:
-        """Begin again at the first entry that is not acknowledged."""
+        """Start over at the first unacknowledged entry."""
         self._go_back()
         self.wake()
 
     def redeliver(self, consumer: C, positions: Sequence[Position] | None, epoch: int | None) -> None:
-        """Begin again, if it is the active consumer who asks; which entries it names does not matter."""
+        """Start over, if the active consumer requests it, regardless of the positions."""
         if epoch is not None:
             consumer.raise_epoch(epoch)
         if consumer is self.active and self._takeover is None:
             self.rewind()
 
     def acknowledged(self, consumer: C, positions: Sequence[Position]) -> None:
-        """Nothing is kept per entry."""
+        """Do nothing: there is no state per entry."""
 
     def acknowledged_up_to(self, position: Position) -> None:
-        """Nothing is kept per entry; what was skipped over is not read any more."""
+        """Continue after a skipped position; there is no state per entry."""
         if position >= self._next:
             self._next = Position(position[0], position[1] + 1)
 
@@ -199,7 +199,7 @@ class SingleActiveDispatcher(Dispatcher[C]):
         self.wake()
 
     def _deliver(self, consumer: C, entries: list[StoredEntry]) -> None:
-        """Send the wanted ones of ``entries`` as far as the permits go; a batch may overdraw them."""
+        """Send the wanted ones of ``entries`` as far as the permits go; a batch may exceed them."""
         cursor = self._subscription.cursor
         deliveries: list[Delivery] = []
         permits = consumer.permits

@@ -1,6 +1,6 @@
 """Handlers of ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES.
 
-Both name message ids, which are applied in batches: others get their turn of the loop between two of them.
+Both contain message ids, which are applied in batches, yielding to the event loop in between.
 
 Source: Pulsar binary protocol, sections ACK and Redelivery.
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDS_PER_BATCH = 5_000
-"""Message ids of one command that are applied before others get their turn of the loop. Clients send 1,000."""
+"""Message ids of one command that are applied before yielding to the event loop. Clients send 1,000."""
 
 
 def ack(connection: Connection, command: CommandAck) -> None:
-    """Acknowledge; the response, where one is asked for, waits for the disk."""
+    """Acknowledge; a requested response waits for the disk."""
     id_ = command.consumer_id
     consumer = connection.consumers.get(id_)
     if consumer is None:
@@ -70,12 +70,12 @@ def ack(connection: Connection, command: CommandAck) -> None:
 
 
 def position_of(data: MessageIdData) -> Position:
-    """Return the position of the entry that a message id of the wire names."""
+    """Return the position of the entry in a wire message id."""
     return Position(signed_64(data.ledgerId), signed_64(data.entryId))
 
 
 def _acks(ids: Sequence[MessageIdData], inside_batches: bool) -> list[Ack]:
-    # An ack set stays the message's own container: the cursor takes of it what the entry's batch can have.
+    # An ack set stays the message's own container: the cursor cuts it to the size of the entry's batch.
     acks: list[Ack] = []
     for data in ids:
         words = data.ack_set
@@ -94,7 +94,7 @@ def _answer(connection: Connection, consumer_id: int, request_id: int, error: Ex
 
 
 def redeliver(connection: Connection, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Give out again what a consumer holds: the entries named, or all."""
+    """Redeliver the entries that a consumer holds: those listed, or all."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None or consumer.subscription.dispatcher is None:
         return
@@ -117,9 +117,10 @@ def _apply_in_batches(
     apply: Callable[[Sequence[MessageIdData], Done | None], None],
     done: Done | None = None,
 ) -> None:
-    """Apply the message ids of one command: at once if they are few, else one batch in each turn of the loop.
+    """Apply the message ids of one command: at once if there are few, else one batch per turn of the loop.
 
-    Until the last one the connection is not read, so that its next commands follow, and no second such list waits.
+    The connection is not read until the last batch, so that its next commands stay in order and no second list queues
+    up.
     """
     if len(ids) <= IDS_PER_BATCH:
         apply(ids, done)
@@ -132,7 +133,7 @@ def _apply_in_batches(
         try:
             for start in range(0, len(ids), IDS_PER_BATCH):
                 if subscription.is_closed or subscription.resets != resets:
-                    # What was sent before a seek says nothing about what comes after it.
+                    # Acknowledgements sent before a seek do not apply after it.
                     if done is not None:
                         done(ServiceNotReady(f"Subscription {subscription.name} was closed or moved meanwhile"))
                     return
@@ -145,7 +146,7 @@ def _apply_in_batches(
 
 
 class _Answers:
-    """Passes on the answer to a command that is applied in batches: the first error, or that all went well."""
+    """Combines the results of batches into one response: the first error, or success."""
 
     def __init__(self, batches: int, done: Done):
         self._left = batches

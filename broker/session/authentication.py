@@ -38,7 +38,7 @@ def shown(command: pb.CommandConnect) -> Shown:
     """Return the credentials of a CONNECT."""
     if command.HasField("auth_method_name"):
         method = command.auth_method_name
-    elif command.HasField("auth_method"):  # of clients from before names
+    elif command.HasField("auth_method"):  # sent by clients that predate names
         method = pb.AuthMethod.Name(command.auth_method)[_ENUM_PREFIX:].lower()
     else:
         method = "none"
@@ -56,7 +56,7 @@ class ConnectionAuthentication:
     """Authentication of one connection.
 
     Attributes:
-        session: who is there; None until that is known.
+        session: the authenticated session; None until then.
     """
 
     def __init__(self, connection: Connection, authenticator: Authenticator) -> None:
@@ -69,7 +69,7 @@ class ConnectionAuthentication:
         self._timer: asyncio.TimerHandle | None = None
 
     def connect(self, command: pb.CommandConnect, welcome: Callable[[], None]) -> None:
-        """Find out who connects, and welcome it, or close the connection."""
+        """Authenticate the client, then welcome it or close the connection."""
         self._can_answer = command.feature_flags.supports_auth_refresh
         self._connection.hold()
         self._connection.start(NO_REQUEST, self._connect(shown(command), welcome))
@@ -91,7 +91,7 @@ class ConnectionAuthentication:
             connection.release()
 
     def respond(self, command: pb.CommandAuthResponse) -> None:
-        """Take the credentials of an AUTH_RESPONSE, asked for or not."""
+        """Handle the credentials of an AUTH_RESPONSE, requested or not."""
         self._is_asked = False
         self._connection.hold()
         self._connection.start(NO_REQUEST, self._renew(command.response.auth_data))
@@ -114,7 +114,7 @@ class ConnectionAuthentication:
             connection.release()
 
     def stop(self) -> None:
-        """Look no more; the connection is closed."""
+        """Stop checking; the connection is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -133,7 +133,7 @@ class ConnectionAuthentication:
             connection.close()
 
     def _look_later(self) -> None:
-        """Look at the credentials once a period, if they end at all."""
+        """Check the credentials once per period, if they expire at all."""
         connection, session = self._connection, self.session
         if session is None or session.roles.expires_at is None or connection.is_closed:
             self._timer = None
@@ -143,7 +143,7 @@ class ConnectionAuthentication:
     def _look(self) -> None:
         connection, session = self._connection, self.session
         assert session is not None
-        if not connection.is_held:  # an answer is being looked at
+        if not connection.is_held:  # else a response is being checked
             now_s = self._authenticator.now_s()
             check = session.check(now_s, is_asked=self._is_asked, can_answer=self._can_answer)
             if check is Check.CLOSE:

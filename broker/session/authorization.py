@@ -1,6 +1,6 @@
-"""Authorization of commands: what stands before those handlers that need it, and the audit of topics that clients make.
+"""Authorization of commands: a check before the handlers that need it, and the audit of topics that clients create.
 
-A producer or consumer is decided once, when it is created; what it sends afterwards is not looked at again.
+A producer or consumer is authorized once, when it is created; its later commands are not checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Run = Callable[["Connection", Any], None]
 
 
 def guarded(kind: int, run: Run) -> Run:
-    """Return the handler of a command that decides first, or the handler itself if there is nothing to decide."""
+    """Return the handler of a command with its authorization check, or the handler itself if it needs none."""
     wanted = COMMAND_RULES.get(kind)
     if wanted is None:
         return run
@@ -42,12 +42,12 @@ def guarded(kind: int, run: Run) -> Run:
 
 
 def _check(connection: Connection, authorization: Authorization, kind: int, wanted: CommandRule, command: Any) -> None:
-    """Let a command pass, or raise what it is answered with.
+    """Let a command pass, or raise the error for its response.
 
     Raises:
         AuthorizationError: it is not allowed.
-        TopicNotFound: its tenant does not exist, where Pulsar says so.
-        InvalidTopicName: it names no topic.
+        TopicNotFound: its tenant does not exist, where Pulsar returns that.
+        InvalidTopicName: the topic name is not valid.
     """
     resource = _resource_of(wanted, command)
     refusal = authorization.judge(connection.roles, wanted.rule, resource)
@@ -64,7 +64,7 @@ def _check(connection: Connection, authorization: Authorization, kind: int, want
 
 
 def may_still(connection: Connection, kind: int, namespace: str) -> bool:
-    """Return whether a command about a namespace that was allowed would be allowed now; a refusal is audited."""
+    """Return whether a previously allowed command on a namespace is still allowed; a refusal is audited."""
     authorization = connection.broker.authorization
     if authorization is None:
         return True
@@ -75,7 +75,7 @@ def may_still(connection: Connection, kind: int, namespace: str) -> bool:
 
 
 def _may_lock(connection: Connection, authorization: Authorization, kind: int, command: Any) -> bool:
-    """Return whether this is the owner of a function on the way to its lock."""
+    """Return whether the command comes from a function's owner and concerns its lock."""
     roles = connection.roles
     if roles is None or roles.role is None or not authorization.settings.is_valid(roles):
         return False
@@ -103,7 +103,7 @@ def _error(wanted: CommandRule, resource: Resource, refusal: Refusal) -> Excepti
 
 
 def audit_created(connection: Connection, name: TopicName) -> None:
-    """Note that a client made a topic by using it."""
+    """Audit that a client created a topic by using it."""
     _audit(connection, "CREATE_TOPIC", str(name), DONE)
 
 

@@ -1,6 +1,6 @@
-"""Which function handles which command of a client; when a client may send it says `wire.session`.
+"""The handler of each client command; `wire.session` defines when a client may send it.
 
-SEND is handled by the connection itself, because it comes by the thousand. CONNECT, PING and PONG are handled here.
+SEND is frequent and handled by the connection itself. CONNECT, PING and PONG are handled here.
 
 Source: Pulsar binary protocol, sections Handshake, Authentication and Keep-alive.
 """
@@ -43,14 +43,14 @@ class Handler(NamedTuple):
 
 
 def _connect(connection: Connection, command: pb.CommandConnect) -> None:
-    """Answer CONNECT, once it is known who connects; without authentication whatever credentials come are taken."""
+    """Answer CONNECT after authentication; without authentication any credentials are accepted."""
     if not connection.broker.is_started:
         connection.fail(NO_REQUEST, ServiceNotReady("the broker is stopping"))
         connection.close()
     elif connection.broker.authenticator is None:
         _welcome(connection, command)
     else:
-        from .authentication import ConnectionAuthentication  # here: a broker without it shall not pay
+        from .authentication import ConnectionAuthentication  # here: not needed without authentication
 
         authentication = ConnectionAuthentication(connection, connection.broker.authenticator)
         connection.authentication = authentication
@@ -58,7 +58,7 @@ def _connect(connection: Connection, command: pb.CommandConnect) -> None:
 
 
 def _welcome(connection: Connection, command: pb.CommandConnect) -> None:
-    """Say CONNECTED; the two sides speak the lower of their versions."""
+    """Send CONNECTED; both sides use the lower protocol version."""
     connection.enter(LEGAL[Role.CLIENT][connection.state][BaseCommand.CONNECT])
     if refusal := connection.is_known():
         connection.fail(NO_REQUEST, NotAllowed(refusal))
@@ -82,11 +82,11 @@ def _ping(connection: Connection, command: pb.CommandPing) -> None:
 
 
 def _pong(connection: Connection, command: pb.CommandPong) -> None:
-    """Take PONG: that anything came is all it says, and the connection has noted that."""
+    """Do nothing: the connection has recorded that it received something."""
 
 
 def _auth_response(connection: Connection, command: pb.CommandAuthResponse) -> None:
-    """Take new credentials; a broker without authentication refuses them, as it has asked for none."""
+    """Handle new credentials; a broker without authentication rejects them, as it never requests any."""
     if connection.authentication is not None:
         connection.authentication.respond(command)
     else:

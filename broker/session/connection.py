@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a closing connection may take to hand over what was written to it."""
+"""How long a closing connection may take to send pending bytes."""
 
 MAX_FIRST_FRAME_BYTES = 128 * 1024
-"""What a peer may send before it is known who it is; a CONNECT with credentials is smaller."""
+"""Maximum frame before authentication; a CONNECT with credentials is smaller."""
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
-"""What the requests in progress of one connection may ask with, in bytes; what one read brings may pass it."""
+"""Maximum size of the concurrent requests of one connection, in bytes; a single read may exceed it."""
 
 _SEND = BaseCommand.SEND
 
@@ -78,20 +78,20 @@ class Connection(asyncio.Protocol):
     """The broker's end of one TCP connection.
 
     Attributes:
-        listener: the advertised listener to which the socket belongs; empty for none.
-        producers: those that may send, by producer id.
-        consumers: those that may receive, by consumer id.
+        listener: the advertised listener of the socket, or empty.
+        producers: active producers by id.
+        consumers: active consumers by id.
         topic_watches: the lists of topics that the peer watches.
-        closed_producers: ids that the broker closed; their clients may not have heard of it.
-        pending_publishes: entries that are not answered. Handling a SEND raises it, and `publishes_answered` lowers
-            it; a long command counts as so many (`hold_back`).
+        closed_producers: ids that the broker closed; their clients may not know yet.
+        pending_publishes: unanswered entries. Each SEND increases it, `publishes_answered` decreases it; a long command
+            counts as many entries (`hold_back`).
         is_reading: False while the socket is not read.
-        is_writable: False while the peer takes less than we write.
-        state: whether CONNECT has come.
-        client_version: what CONNECT said, None before it.
-        roles: who is at the other end; None while that is not known, and where authentication is off.
-        authentication: what knows that, and until when; None likewise.
-        is_held: whether nothing is taken because credentials are being looked at.
+        is_writable: False while the peer reads too slowly.
+        state: whether CONNECT was received.
+        client_version: from CONNECT, None before it.
+        roles: the authenticated roles; None before, and without authentication.
+        authentication: authenticates the peer; None before, and without authentication.
+        is_held: whether commands wait for authentication.
     """
 
     def __init__(self, broker: ServicePort, listener: str = ""):
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(min(self.config.max_frame_bytes, MAX_FIRST_FRAME_BYTES))
         self._outbox = Outbox(self.loop, self.config.write_buffer_bytes, self.publishes_answered)
-        # Looked up for each command, and for each message to a consumer: no method of ours stands between.
+        # Looked up for each command, and for each message to a consumer: bound here to skip a method call.
         self.write = self._outbox.write
         self.write_many = self._outbox.write_many
         self.answer_later = self._outbox.answer_later
@@ -138,8 +138,8 @@ class Connection(asyncio.Protocol):
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport and begin to watch the peer (called by the event loop)."""
-        transport = cast(asyncio.Transport, transport)  # uvloop's is one without being of the class
+        """Store the transport and start the keep-alive (called by the event loop)."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport has the interface but not the base class
         self._transport = self._outbox.transport = transport
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.broker.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle every frame that is complete."""
+        """Handle every complete frame."""
         keep_alive = self._keep_alive
         keep_alive.is_silent = False
         if keep_alive.probe is not None:
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
             self._reserve()
 
     def _take(self, frames: Iterator[Frame | Run]) -> None:
-        """Handle frames in order; where the peer takes too little of what we write, the rest waits."""
+        """Handle frames in order; if the peer reads too slowly, the rest waits."""
         producers = self.producers
         turns = self.broker.turns
         sent = 0
@@ -217,11 +217,11 @@ class Connection(asyncio.Protocol):
                     return
             pending = self.pending_publishes = self.pending_publishes + sent
             if pending and (pending >= self.config.max_pending_publishes or self.broker.storage.is_congested):
-                self._stop_reading()  # this connection, or all together, publish faster than the disk takes it
+                self._stop_reading()  # this connection, or all together, publish faster than the disk can write
         except ProtocolError as error:
             self._break(error)
         except Exception:
-            # The boundary of a connection: what fails here is our fault, but only this peer suffers.
+            # Boundary of a connection: a failure here is a bug, but only this peer is affected.
             log.exception("%r is closed after an internal error", self)
             self.close()
 
@@ -241,11 +241,11 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def eof_received(self) -> bool:
-        """Close our side too when the peer has closed its."""
+        """Close our side too when the peer has closed its side."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the peer held: producers, consumers, requests in progress. Once: `abort` comes here first."""
+        """Release everything of the peer: producers, consumers, pending requests. Idempotent: `abort` calls it too."""
         if self._is_released:
             return
         self._is_released = True
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def pause_writing(self) -> None:
-        """Give this peer nothing more for now, and take nothing from it: it takes less than we write."""
+        """Stop writing messages to the peer and reading from it, as it reads too slowly."""
         self.is_writable = False
         self._keep_alive.writing_paused()
         self._stop_reading()
@@ -293,13 +293,13 @@ class Connection(asyncio.Protocol):
             self.broker.delivery_memory.paused(self)
 
     def resume_writing(self) -> None:
-        """Go on with what it asked for, and with what its consumers wait for."""
+        """Resume its waiting requests, and wake its consumers."""
         self.broker.delivery_memory.resumed(self)
         self.is_writable = not self.is_closed
         if not self.is_writable:
             return
         if self._postponed is not None and self._throttle is None:
-            # In a turn of its own: this may be called from within a write.
+            # In a separate turn: this may be called from within a write.
             self.loop.call_soon(self._take_postponed)
         for consumer in list(self.consumers.values()):
             consumer.subscription.wake()
@@ -318,12 +318,12 @@ class Connection(asyncio.Protocol):
             self.read_on()
 
     def _postpone(self, frames: Iterator[Frame | Run], first: Frame | Run) -> None:
-        """Keep what a producer may not publish yet, and what came behind it: the order of commands stays."""
+        """Keep entries that a producer may not publish yet, and later frames: the order of commands is preserved."""
         self._postponed = FrameQueue.of(frames)
         self._postponed.give_back(first)
 
     def throttle(self, wait_s: float) -> None:
-        """Take nothing more for so long, as a topic's publish rate is used up; what was read already waits."""
+        """Stop reading for that time, as a topic's publish rate is used up; frames already read wait."""
         if self._throttle is None and not self.is_closed:
             self._throttle = self.loop.call_later(wait_s, self._end_throttle)
         self._stop_reading()
@@ -334,18 +334,18 @@ class Connection(asyncio.Protocol):
         self.read_on()
 
     def hold(self) -> None:
-        """Take no command until `release`: who sends them is being found out."""
+        """Accept no command until `release`, while the sender is being authenticated."""
         self.is_held = True
         self._stop_reading()
 
     def release(self) -> None:
-        """Go on with what came meanwhile, in its order; a connection that is closed drops it."""
+        """Continue with the frames received meanwhile, in order; a closed connection drops them."""
         self.is_held = False
         if not self.is_closed:
             self._take_postponed()
             self.read_on()
 
-    # Memory that all connections share
+    # Shared memory
 
     @property
     def _large_frame_bytes(self) -> int:
@@ -353,12 +353,12 @@ class Connection(asyncio.Protocol):
         return wanted if wanted >= LARGE_BYTES else 0
 
     def _reserve(self) -> None:
-        """Reserve memory for the frame that is coming, and for frames that wait; without it, the socket is not read."""
+        """Reserve memory for the incoming frame and for waiting frames; without it, the socket is not read."""
         if self.is_closed:
             return
         size = self._large_frame_bytes
         if self._postponed is not None:
-            size = max(size, self._reserved_bytes)  # what waits was read with it
+            size = max(size, self._reserved_bytes)  # waiting frames were read with it
         self._reserved_bytes = size
         self._waits_for_memory = False
         if not size:
@@ -369,16 +369,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """What has come of the unfinished frame."""
+        """Received bytes of the unfinished frame."""
         return self._decoder.kept_bytes
 
     def memory_granted(self) -> None:
-        """Read on: there is room for the frame."""
+        """Resume reading: there is room for the frame."""
         self._waits_for_memory = False
         self.read_on()
 
     def refuse_memory(self, reason: str) -> None:
-        """Drop the unfinished frame and close, saying why."""
+        """Drop the unfinished frame and close with an error."""
         log.warning("%r is closed: %s", self, reason)
         self.broker.frame_memory.release(self)
         self._reserved_bytes = 0
@@ -387,7 +387,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def limit_unsent(self, share_bytes: int) -> None:
-        """Have no more than so much wait for the peer."""
+        """Limit the unsent bytes of the peer."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.set_write_buffer_limits(high=share_bytes)
 
@@ -396,18 +396,18 @@ class Connection(asyncio.Protocol):
         log.warning("%r is closed: it %s", self, reason)
         self.abort()
 
-    # What handlers use
+    # Interface for handlers
 
     def enter(self, state: State) -> None:
-        """Take from now on what is legal in a state of the session."""
+        """Switch to a session state and its legal commands."""
         self.state = state
-        self._legal = LEGAL[Role.CLIENT][state]  # looked up here and not for each command
+        self._legal = LEGAL[Role.CLIENT][state]  # looked up here instead of for each command
 
     def is_known(self) -> str:
-        """Take from now on what a client may send that has said who it is.
+        """Accept the commands of an authenticated client from now on.
 
         Returns:
-            Why the broker does not keep this connection; empty if it does.
+            The error text if the broker refuses this connection, else empty.
         """
         self._decoder.max_frame_bytes = self.config.max_frame_bytes
         return self.broker.connection_known(self)
@@ -417,17 +417,17 @@ class Connection(asyncio.Protocol):
         self.write(encode_frame(wrap(command)))
 
     def tell_closed(self, command: Message) -> None:
-        """Send CLOSE_PRODUCER or CLOSE_CONSUMER; a peer from before them (version 5) loses the connection instead."""
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER; a peer without them (below version 5) is disconnected instead."""
         if self.protocol_version >= 5:
             self.reply(command)
         else:
             self.close()
 
     def start(self, request_id: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run the work of one request as a task of this connection; what it raises is the answer.
+        """Run the work of one request as a task of this connection; an exception becomes the error response.
 
         Raises:
-            ProtocolError: the request lacks a required field; commands that come in bursts are not asked earlier.
+            ProtocolError: the request lacks a required field; not checked earlier for commands that come in bursts.
         """
         request = self._request
         if request is not None and not request.IsInitialized():
@@ -454,22 +454,22 @@ class Connection(asyncio.Protocol):
         return task
 
     def succeed(self, request_id: int) -> None:
-        """Answer a request that asks for nothing but that it succeeds."""
+        """Send a success response without further content."""
         self.reply(CommandSuccess(request_id=request_id))
 
     def fail(self, request_id: int, error: Exception) -> None:
-        """Answer a request with the error that it met."""
+        """Send an error response to a request."""
         code, message = error_code(error)
         self.reply(CommandError(request_id=request_id, error=code, message=message))
 
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
-        """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
+        """Remove a producer; with ``ignores``, later commands for its id are ignored for a while."""
         self.producers.remove(producer)
         if ignores:
             self.closed_producers.ignore(producer.id, self.loop.time() + self.config.keep_alive_s)
 
     async def is_alive(self) -> bool:
-        """Return whether the peer says anything within the liveness timeout; if not, it is cut off.
+        """Return whether the peer sends anything within the liveness timeout; if not, it is disconnected.
 
         Cancellation: safe.
         """
@@ -482,23 +482,23 @@ class Connection(asyncio.Protocol):
             self.read_on()
 
     def hold_back(self) -> Callable[[], None]:
-        """Read no further command, as a long one is worked off in batches, until the function returned is called."""
+        """Stop reading commands while a long one is processed in batches, until the returned function is called."""
         charge = self.config.max_pending_publishes
         self.pending_publishes += charge
         return partial(self.publishes_answered, charge)
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate, which TLS has verified; None without one, and on a connection without TLS."""
+        """The client's certificate, verified by TLS; None without one, or without TLS."""
         return self._transport.get_extra_info("peercert") if self._transport is not None else None
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the transport holds because the peer does not take them."""
+        """Bytes that the transport holds because the peer has not read them."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self) -> None:
-        """Close after what was written has left, at the latest after `CLOSE_TIMEOUT_S`."""
+        """Close once pending bytes have been sent, after `CLOSE_TIMEOUT_S` at the latest."""
         if self._transport is None or self.is_closed:
             return
         self._outbox.flush()
@@ -511,12 +511,12 @@ class Connection(asyncio.Protocol):
         self._close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close at once, and release at once what the peer held."""
+        """Close at once, and release everything of the peer."""
         if self._transport is not None:
             self._transport.abort()
         self.connection_lost(None)
 
-    # Inside
+    # Internals
 
     def _handle(self, kind: int, command: BaseCommand) -> None:
         handler = HANDLERS.get(kind)
@@ -558,7 +558,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request_id: int, request: Message | None, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # the boundary: the peer learns that it failed, the log why
+        except Exception as error:  # the boundary of a request: the peer gets the error, the log the cause
             if isinstance(error, ConnectionError) and self.is_closed:
                 log.info("%r: request %d ended with %s", self, request_id, error)
                 return
@@ -576,7 +576,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """Read the socket again, if none of the limits speaks against it."""
+        """Resume reading the socket, unless a limit still applies."""
         config = self.config
         if (
             not self.is_reading

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(connection: Connection, command: pb.CommandSubscribe) -> None:
-    """Create a consumer; one that is there already is confirmed again."""
+    """Create a consumer; an existing one is confirmed again."""
     id_ = command.consumer_id
     if id_ in connection.consumers:
         connection.succeed(command.request_id)
@@ -77,14 +77,14 @@ async def _create(connection: Connection, command: pb.CommandSubscribe) -> None:
                     raise ConsumerAssignError(f"Range conflict with consumer {holder.name}")
                 raise ConsumerBusy("Exclusive consumer is already connected")
             holder.detach()  # its connection is being closed, which may take a while
-        topic.check_has(subscription)  # nothing is awaited from here on: who has SUCCESS is attached
+        topic.check_has(subscription)  # no await from here on: a client with SUCCESS is attached
         _join(connection, subscription, command)
 
 
 def _join(connection: Connection, subscription: Subscription, command: pb.CommandSubscribe) -> None:
-    """Attach a new consumer and answer; nothing waits in here, so what was checked before still holds."""
+    """Attach a new consumer and answer; without an await, so that earlier checks still hold."""
     if connection.is_closed:
-        # It ended while this waited, and was released already: a consumer made now would never be removed.
+        # The connection ended meanwhile and was released: a consumer created now would never be removed.
         raise ConnectionResetError(f"{connection} ended while it subscribed to {subscription.topic.name}")
     subscription.check_open()
     topic = subscription.topic
@@ -120,7 +120,7 @@ def _check(command: pb.CommandSubscribe) -> None:
 
 
 async def _subscription(connection: Connection, topic: Topic, command: pb.CommandSubscribe) -> Subscription:
-    """Return the subscription, created if need be."""
+    """Return the subscription, creating it if needed."""
     name = command.subscription
     if not topic.name.is_persistent:
         properties = {pair.key: pair.value for pair in command.subscription_properties}
@@ -147,9 +147,9 @@ async def _subscription(connection: Connection, topic: Topic, command: pb.Comman
 
 
 def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
-    """Return a new subscription in memory, which begins where its consumer says, that entry included.
+    """Return a new in-memory subscription, which begins at the consumer's start message, inclusive.
 
-    A consumer without a start message, or with one behind the last entry, begins at its initial position.
+    Without a start message, or with one after the last entry, it begins at the initial position.
     """
     topic.check_loaded()
     check_subscriptions(topic.policies, topic.name, len(topic.subscriptions))
@@ -167,7 +167,7 @@ def _non_durable(topic: Topic, command: pb.CommandSubscribe) -> Subscription:
 
 
 def flow(connection: Connection, command: pb.CommandFlow) -> None:
-    """Take permits; for a consumer that is not there they are lost."""
+    """Add permits; for an unknown consumer they are ignored."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
         return
@@ -216,13 +216,13 @@ async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandS
     subscription = consumer.subscription
     topic = subscription.topic
     if not topic.name.is_persistent:
-        connection.succeed(command.request_id)  # as Pulsar does, though nothing can be moved
+        connection.succeed(command.request_id)  # as Pulsar does, though there is nothing to move
         return
     words = None
     try:
         if command.HasField("message_id"):
             mark = topic.start_of(position_of(command.message_id), compacted=consumer.reads_compacted)
-            # The compacted view may have an entry there, even if the log has none any more.
+            # The compacted view may have an entry there that the log no longer has.
             behind = Position(mark.ledger_id, mark.entry_id + 1)
             position = behind if consumer.reads_compacted else topic.log.next_position(mark)
             if connection.config.acknowledge_inside_batches and position == position_of(command.message_id):
@@ -239,10 +239,10 @@ async def _seek(connection: Connection, consumer: Consumer, command: pb.CommandS
 
 
 def last_message_id(connection: Connection, command: pb.CommandGetLastMessageId) -> None:
-    """Tell the last message of a consumer's topic."""
+    """Answer with the last message id of a consumer's topic."""
     consumer = _consumer(connection, command)
     if not consumer.subscription.topic.name.is_persistent:
-        raise UnknownBrokerError("Failed to recover Transaction Buffer.")  # all that Pulsar says
+        raise UnknownBrokerError("Failed to recover Transaction Buffer.")  # the error that Pulsar returns
     connection.start(command.request_id, _last_message_id(connection, consumer, command.request_id))
 
 
@@ -273,7 +273,7 @@ async def _last_message_id(connection: Connection, consumer: Consumer, request_i
 
 
 def consumer_stats(connection: Connection, command: pb.CommandConsumerStats) -> None:
-    """Tell the counters of a consumer; rates are averages over the last period."""
+    """Answer with the counters of a consumer; rates are averages over the last period."""
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
         raise ProtocolError(f"CONSUMER_STATS of consumer {command.consumer_id}, which is not there")

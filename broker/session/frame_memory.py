@@ -19,28 +19,28 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LARGE_BYTES = 64 * 1024
-"""Frames and requests of this size on need room."""
+"""Minimum size of frames and requests that need a reservation."""
 STALLED_S = 5.0
-"""How long a frame may bring nothing while others wait."""
+"""How long a frame may stall while others wait."""
 SLOWEST_BYTES_S = 256 * 1024
-"""How much of a frame has to come in a second, on average and beyond `STALLED_S`, while others wait."""
+"""Minimum average rate of a frame, beyond `STALLED_S`, while others wait."""
 LOOK_S = 1.0
-"""How often that is looked at."""
+"""Interval of these checks."""
 SETTING = "maxMessagePublishBufferSizeInMB"
 
 
 class FrameOwner(Protocol):
-    """A connection, as the frames' memory sees it."""
+    """A connection as seen by the frame memory."""
 
     is_reading: bool
     """Whether its socket is read."""
 
     @property
     def kept_bytes(self) -> int:
-        """What has come of the unfinished frame."""
+        """Received bytes of the unfinished frame."""
 
     def memory_granted(self) -> None:
-        """Read on."""
+        """Resume reading."""
 
     def refuse_memory(self, reason: str) -> None:
         """Drop the unfinished frame, and close."""
@@ -54,7 +54,7 @@ class _Frame:
     grew_s: float
 
     def fault(self, kept_bytes: int, now_s: float) -> str | None:
-        """Note what has come, and return what is wrong with it."""
+        """Record the received bytes, and return what is wrong with the frame, or None."""
         if kept_bytes != self.kept_bytes:
             self.kept_bytes, self.grew_s = kept_bytes, now_s
         if now_s - self.grew_s >= STALLED_S:
@@ -80,8 +80,8 @@ class FrameMemory:
         self._limit_bytes = limit_bytes
         self._time_s = time_s or (lambda: asyncio.get_running_loop().time())
         self._frames: dict[FrameOwner, _Frame] = {}
-        self._waiting: dict[FrameOwner, int] = {}  # sizes of frames, in the order in which they came
-        self._kept: dict[FrameOwner, int] = {}  # what came of them before their connections stopped reading
+        self._waiting: dict[FrameOwner, int] = {}  # frame sizes, in the order of the requests
+        self._kept: dict[FrameOwner, int] = {}  # bytes received before the connection stopped reading
         self._kept_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -89,10 +89,10 @@ class FrameMemory:
         return f"FrameMemory(used={self.used_bytes}, frames={len(self._frames)}, waiting={len(self._waiting)})"
 
     def reserve(self, owner: FrameOwner, size: int) -> bool:
-        """Reserve room for a connection's next frame, instead of the room that it had.
+        """Reserve room for a connection's next frame, replacing its earlier reservation.
 
         Returns:
-            Whether it may read on; if not, `FrameOwner.memory_granted` is called once it may.
+            Whether it may read on; if not, `FrameOwner.memory_granted` is called later.
         """
         self.release(owner)
         limit = self._limit_bytes()
@@ -112,7 +112,7 @@ class FrameMemory:
         return False
 
     def release(self, owner: FrameOwner) -> None:
-        """Give back the room of a connection, or its place among those that wait."""
+        """Release the reservation of a connection, or its place in the queue."""
         frame = self._frames.pop(owner, None)
         if frame is not None:
             self.used_bytes -= frame.size
@@ -120,7 +120,7 @@ class FrameMemory:
         self._grant()
 
     def take(self, size: int) -> bool:
-        """Reserve room for a large request that is being worked on; returns whether there is any."""
+        """Reserve room for a large request in progress; returns whether there is room."""
         if self._limit_bytes() > 0 and not self._fits(size):
             return False
         self.used_bytes += size
@@ -132,7 +132,7 @@ class FrameMemory:
         self._grant()
 
     def _fits(self, size: int) -> bool:
-        """Return whether there is room; a frame larger than all of it fits if it is the only one."""
+        """Return whether there is room; an oversized frame fits if it is the only one."""
         return not self.used_bytes or self.used_bytes + size <= self._limit_bytes()
 
     def _begin(self, owner: FrameOwner, size: int) -> None:
@@ -166,13 +166,13 @@ class FrameMemory:
             self._look_later()
 
     def look(self) -> None:
-        """End connections whose frames do not come on while others wait; called every `LOOK_S`."""
+        """Close connections whose frames stall while others wait; called every `LOOK_S`."""
         self._grant()  # the limit may have been raised
         if not self._waiting:
             return
         now_s = self._time_s()
         for owner, frame in list(self._frames.items()):
-            if not owner.is_reading:  # what keeps it is the broker
+            if not owner.is_reading:  # the broker itself is not reading it
                 frame.began_s += max(now_s - frame.grew_s, 0.0)
                 frame.grew_s = now_s
                 continue

@@ -1,4 +1,4 @@
-"""Frames that were read and have to wait, because their connection takes or gives no more for now."""
+"""Frames that were read but have to wait, because their connection is paused."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from ...wire.frames import Frame, Run
 
 
 class FrameQueue(Iterator[Frame | Run]):
-    """An iterator over frames to which some can be given back, and more be added."""
+    """An iterator over frames to which frames can be returned and added."""
 
     def __init__(self, frames: Iterable[Frame | Run]) -> None:
         self._frames = deque(frames)
 
     @classmethod
     def of(cls, frames: Iterator[Frame | Run]) -> FrameQueue:
-        """Return what is left of an iterator; one that is a queue already is that queue."""
+        """Return the rest of an iterator as a queue; a queue is returned as it is."""
         return frames if isinstance(frames, FrameQueue) else cls(frames)
 
     def __next__(self) -> Frame | Run:
-        """Return the first frame and take it off."""
+        """Remove and return the first frame."""
         if not self._frames:
             raise StopIteration
         return self._frames.popleft()
 
     def give_back(self, frame: Frame | Run) -> None:
-        """Put a frame before all others."""
+        """Put a frame back to the front."""
         self._frames.appendleft(frame)
 
     def extend(self, frames: Iterable[Frame | Run]) -> None:
-        """Add frames behind all others."""
+        """Add frames at the end."""
         self._frames.extend(frames)

@@ -1,4 +1,4 @@
-"""Whether the peer of a connection is there: pings, and the end of a peer that stays silent or takes nothing.
+"""Keep-alive of a connection: pings, and closing of peers that are silent or read nothing.
 
 Source: Pulsar binary protocol, section Keep-alive.
 """
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class KeepAlive:
-    """The clock of one connection.
+    """The keep-alive timer of one connection.
 
     Attributes:
         is_silent: whether nothing was received since the last tick.
-        probe: what waits for the next sign of life; see `is_alive`.
+        probe: waits for the next sign of life; see `is_alive`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,11 +36,11 @@ class KeepAlive:
         self._unsent_bytes = 0
 
     def start(self) -> None:
-        """Begin to tick: the handshake must be complete at the first tick."""
+        """Start the timer: the handshake must be complete at the first tick."""
         self._timer = self._loop.call_later(self._period_s, self._tick)
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -51,14 +51,14 @@ class KeepAlive:
             self.probe = None
 
     def writing_paused(self) -> None:
-        """Begin to watch what the peer takes: from now on it takes less than we write."""
+        """Start to watch the unsent bytes: the peer reads too slowly from now on."""
         self._unsent_bytes = 0
 
     async def is_alive(self) -> bool:
         """Return whether the peer sends anything within the liveness timeout; if not, its connection is aborted.
 
-        A peer whose socket is not read, for example because its topic's publish rate is used up, counts as alive: it
-        cannot be heard.
+        A peer whose socket is not read, for example because its topic's publish rate is used up, counts as alive: its
+        data would not be received.
 
         Cancellation: safe.
         """
@@ -82,9 +82,9 @@ class KeepAlive:
             return False
 
     def _tick(self) -> None:
-        """One tick of the keep-alive: silence since the last one, although asked, ends the connection."""
+        """Close the connection if the peer has been silent since the last ping, or reads nothing; else send a ping."""
         connection = self._connection
-        # A peer whose socket is not read cannot be heard: its silence says nothing.
+        # The silence of a peer whose socket is not read means nothing.
         if connection.state is State.CONNECTING or (self.is_silent and connection.is_reading):
             log.info("%r is silent and is closed", connection)
             connection.abort()

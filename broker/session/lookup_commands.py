@@ -1,6 +1,6 @@
 """Handlers of LOOKUP, PARTITIONED_METADATA and GET_TOPICS_OF_NAMESPACE.
 
-All of it is answered from memory, within the turn in which it was asked; only creating a partitioned topic takes time.
+All are answered from memory, in the same turn; only creating a partitioned topic takes time.
 
 Source: Pulsar binary protocol, sections Lookup and topic listing.
 """
@@ -44,7 +44,7 @@ def partitioned_metadata(connection: Connection, command: pb.CommandPartitionedT
             if connection.broker.lookups_waiting >= connection.broker.config.max_lookups:
                 raise TooManyRequests("Failed due to too many pending lookup requests")
             work = connection.start(request_id, _create_partitioned(connection, request_id, name, creation.partitions))
-            connection.broker.lookups_waiting += 1  # from now on, as work that was started runs in a later turn
+            connection.broker.lookups_waiting += 1  # counted now, as the started task runs in a later turn
             work.add_done_callback(lambda _: _lookup_ended(connection))
             return
     _tell_partitions(connection, command.request_id, partitions)
@@ -72,7 +72,7 @@ def _tell_partitions(connection: Connection, request_id: int, partitions: int) -
 
 
 def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
-    """Answer LOOKUP: this broker owns every topic of a namespace that exists."""
+    """Answer LOOKUP: this broker owns every topic of an existing namespace."""
     _known_name(connection, command.topic)
     listener = command.advertised_listener_name.strip() or connection.listener
     url, tls_url = connection.broker.lookup_urls(listener)
@@ -82,8 +82,8 @@ def lookup(connection: Connection, command: pb.CommandLookupTopic) -> None:
         request_id=command.request_id,
         authoritative=True,
         brokerServiceUrlTls=tls_url or None,
-        # A client that came through a tunnel or a container's port cannot reach a loopback address by itself, and
-        # 0.0.0.0 is not an address of the broker: the client stays on the address that it used.
+        # A client behind a tunnel or a container's port cannot reach a loopback address, and 0.0.0.0 is not an address
+        # of the broker: the client keeps using the address that it connected to.
         proxy_through_service_url=not listener and connection.config.is_local_address,
     )
     connection.reply(answer)
@@ -97,7 +97,7 @@ def _known_name(connection: Connection, text: str) -> TopicName:
 
 
 def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> None:
-    """Answer GET_TOPICS_OF_NAMESPACE; an absent namespace has no topics, a malformed name is a violation."""
+    """Answer GET_TOPICS_OF_NAMESPACE; a missing namespace has no topics, a malformed name is a protocol error."""
     if NAMESPACE.fullmatch(command.namespace) is None:
         raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}, which is no tenant/namespace")
     connection.reply(list_answer(connection.broker.topic_index, command))

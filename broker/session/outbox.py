@@ -1,7 +1,7 @@
-"""What one connection writes: collected during a turn of the loop, it leaves in one write at the end of it.
+"""The output of one connection: collected during a turn of the loop and sent in one write at its end.
 
-Invariant: frames leave in the order in which they were put in, and receipts, which are made as late as possible,
-before any frame that is put in after them.
+Invariant: frames are sent in the order in which they were added, and receipts, which are built as late as possible,
+before any frame that is added after them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ..topics.producer import Producer
 
 FLUSH_BYTES = 128 * 1024
-"""Answers of one turn that are handed to the transport at once, which knows whether the peer takes them."""
+"""Size at which responses are flushed at once, so that the transport can detect a slow peer."""
 UNJOINED_BYTES = 64 * 1024
-"""Parts of more than that on average are not copied into one: a large payload that many consumers get is there once."""
+"""Average part size above which parts are not joined, so that a large payload for many consumers is not copied."""
 
 
 class Outbox:
@@ -44,7 +44,7 @@ class Outbox:
         self._is_closed = False
 
     def write(self, frame: bytes) -> None:
-        """Put one frame, or a part of one, into the write at the end of this turn."""
+        """Add a frame, or a part of one, to the write at the end of this turn."""
         if self._is_closed:
             return
         self._add_receipts()
@@ -55,7 +55,7 @@ class Outbox:
             self.flush()
 
     def write_many(self, parts: list[bytes], size: int) -> None:
-        """Put the parts of many frames, ``size`` bytes in all, into the write; at once where they are many bytes."""
+        """Add the parts of many frames, ``size`` bytes in total; above the limit they are written at once."""
         if self._is_closed:
             return
         self._flush_soon()
@@ -65,7 +65,7 @@ class Outbox:
             self.flush()
 
     def answer_later(self, producer: Producer) -> None:
-        """Write a producer's receipts with whatever is written next, at the latest at the end of this turn."""
+        """Write a producer's receipts with the next write, at the latest at the end of this turn."""
         if not self._is_closed:
             self._answering.append(producer)
             self._flush_soon()
@@ -90,7 +90,7 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected frames."""
         self._add_receipts()
         frames = self._frames
         transport = self.transport
@@ -104,11 +104,11 @@ class Outbox:
         self.bytes = 0
 
     def close(self) -> None:
-        """Take nothing more; what was collected still leaves with `flush`."""
+        """Accept no more frames; collected ones are still sent with `flush`."""
         self._is_closed = True
 
     def discard(self) -> None:
-        """Take nothing more and forget what was collected: the peer is gone."""
+        """Accept no more frames and drop the collected ones: the peer is gone."""
         self._is_closed = True
         self._frames.clear()
         self._answering.clear()

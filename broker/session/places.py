@@ -1,8 +1,8 @@
-"""Which connections a broker keeps: how many it has room for, in all and of one client.
+"""Admission of connections: limits in total and per client.
 
-A client is a role, or an address where no role is known. Connections that have sent no CONNECT give way to newer ones,
-first those of the address that has most of them; those past CONNECT are never closed for another, so a client that has
-its share is refused.
+A client is a role, or an address if the role is unknown. Connections before CONNECT are evicted by newer ones, first
+those of the address with the most of them; later connections are never evicted, so a client that has used its share is
+refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionPlaces:
-    """The places of one broker."""
+    """The connections of one broker, counted against its limits."""
 
     def __init__(self) -> None:
         """Divide the files that this process may open."""
         self.max_unknown = part(UNKNOWN_CONNECTIONS, UNKNOWN_MAX)
         most = part(KNOWN_CONNECTIONS, KNOWN_MAX)
         self._known = Shares(most, most // 2)
-        self._clients: dict[Connection, str] = {}  # past CONNECT
-        self._unknown: dict[Connection, str] = {}  # addresses, in the order in which they came
+        self._clients: dict[Connection, str] = {}  # after CONNECT
+        self._unknown: dict[Connection, str] = {}  # addresses, in order of arrival
         self._from: Counter[str] = Counter()
         self._told_s = float("-inf")
 
@@ -43,7 +43,7 @@ class ConnectionPlaces:
         return f"ConnectionPlaces({self._known!r}, unknown={len(self._unknown)} of {self.max_unknown})"
 
     def arrived(self, connection: Connection) -> Connection | None:
-        """Give a new connection a place, and return the one that has to give way to it, or None."""
+        """Register a new connection, and return a connection to evict for it, or None."""
         address = _host(connection)
         self._unknown[connection] = address
         self._from[address] += 1
@@ -73,7 +73,7 @@ class ConnectionPlaces:
         return refusal
 
     def left(self, connection: Connection) -> None:
-        """Free the place of a connection."""
+        """Unregister a connection."""
         self._forget_unknown(connection)
         client = self._clients.pop(connection, None)
         if client is not None:

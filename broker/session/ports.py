@@ -1,4 +1,4 @@
-"""What a connection and the handlers of its commands need of the broker."""
+"""Interfaces that a connection and its command handlers need from the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ServicePort(BrokerPort, Protocol):
-    """The broker, as its connections see it; see `broker.service.BrokerService`."""
+    """The broker as seen by its connections; see `broker.service.BrokerService`."""
 
     is_started: bool
     turns: Turns
@@ -28,28 +28,28 @@ class ServicePort(BrokerPort, Protocol):
     """Lookups that wait for the metadata store."""
 
     authorization: Authorization | None
-    """Who may do what; None while everybody may do everything."""
+    """Access rules; None without authorization."""
 
     def lookup_urls(self, listener: str) -> tuple[str, str]:
-        """Return the addresses that lookups name, without TLS and with it."""
+        """Return the addresses that lookups return, without and with TLS."""
 
     def connection_made(self, connection: Connection) -> None:
-        """Note a connection."""
+        """Register a connection."""
 
     def connection_known(self, connection: Connection) -> str:
-        """Note that a connection is past CONNECT; returns why it cannot stay, empty if it can."""
+        """Register that a connection is past CONNECT; returns the error text if it is refused, else empty."""
 
     def connection_lost(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Unregister a connection."""
 
     def new_producer_name(self) -> str:
-        """Return a name that no producer of this cluster has or had."""
+        """Return a producer name that is unique in the cluster."""
 
     async def topic(self, name: TopicName, *, create: bool = True) -> Topic:
-        """Return a topic, loaded, and created if need be and allowed."""
+        """Return a topic, loading it and creating it if needed and allowed."""
 
     def topic_names(self, namespace: str) -> list[str]:
-        """Return the persistent topics that exist in ``tenant/namespace``."""
+        """Return the existing persistent topics of ``tenant/namespace``."""
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Return the non-persistent topics that are loaded in ``tenant/namespace``."""
+        """Return the loaded non-persistent topics of ``tenant/namespace``."""

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def producer(connection: Connection, command: CommandProducer) -> None:
-    """Create a producer; one that is there already is confirmed again.
+    """Create a producer; an existing one is confirmed again.
 
-    One that the broker closed because of a message is refused once: see `Producer.refuse`.
+    A producer that the broker closed because of a message is refused once: see `Producer.refuse`.
     """
     id_ = command.producer_id
     existing = connection.producers.get(id_)
@@ -49,11 +49,11 @@ async def _create(connection: Connection, command: CommandProducer) -> None:
     if is_new:
         audit_created(connection, name)
     if broker.storage.failure is not None and name.is_persistent:
-        # Refused here, a client waits longer and longer before it asks again; refused at each SEND, it would be back at
-        # once with everything it has, and never notice that the time of its first message is over.
+        # Refused here, a client backs off; refused at each SEND, it would reconnect at once with all its messages, and
+        # never notice the send timeout of its first message.
         raise PersistenceError(str(broker.storage.failure))
-    # Pulsar lets a producer in that names one of the broker's own cursors; it makes no subscription of it. Nor does it
-    # on a topic that is not persistent, where one goes with its last consumer.
+    # As in Pulsar, a producer may name one of the broker's own cursors, without effect; the same holds on a
+    # non-persistent topic, where a subscription ends with its last consumer.
     is_wanted = name.is_persistent and not is_internal(command.initial_subscription_name)
     if command.initial_subscription_name and is_wanted:
         if not broker.namespaces.auto_subscription_creation(name):

@@ -1,4 +1,4 @@
-"""Handlers of GET_SCHEMA and GET_OR_CREATE_SCHEMA; PRODUCER and SUBSCRIBE bring schemas too.
+"""Handlers of GET_SCHEMA and GET_OR_CREATE_SCHEMA; PRODUCER and SUBSCRIBE carry schemas too.
 
 Source: Pulsar binary protocol, section Schema.
 """
@@ -20,7 +20,7 @@ _VERSION_BYTES = 8
 
 
 def get_schema(connection: Connection, command: pb.CommandGetSchema) -> None:
-    """Tell a topic's schema: the last one, or that of a version."""
+    """Answer with a topic's schema: the last version, or the requested one."""
     number = None
     if command.HasField("schema_version"):
         if not command.schema_version:
@@ -47,7 +47,7 @@ async def _get_schema(connection: Connection, request_id: int, name: TopicName, 
 
 
 def get_or_create_schema(connection: Connection, command: pb.CommandGetOrCreateSchema) -> None:
-    """Tell the version of a schema, added to those of a topic that exists if they have not got it."""
+    """Answer with the version of a schema, adding it to an existing topic if it is new."""
     name = parse_topic_name(command.topic)
     connection.start(command.request_id, _get_or_create(connection, command, name))
 

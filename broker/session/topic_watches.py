@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 MAX_WATCHES = 1000
-"""Watches of one connection; a client has one for each of its consumers with a pattern."""
+"""Maximum watches of one connection; a client has one per consumer with a pattern."""
 MAX_NAMES = 1000
-"""Names in one update: so many of the longest fit into a frame."""
+"""Maximum names in one update: that many of the longest fit into a frame."""
 _CANNOT = "Unable to create topic list watcher: "
 
 
@@ -42,7 +42,7 @@ class TopicWatch:
         self.topics: TopicList = connection.broker.topic_watches.watch(namespace, pattern, self._changed)
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._is_closed = True
         self._connection.broker.topic_watches.unwatch(*self._place, self._changed)
 
@@ -80,23 +80,23 @@ class ConnectionWatches:
         return len(self._watches)
 
     def put(self, watcher_id: int, watch: TopicWatch) -> None:
-        """Take up a watch, in the place of one of the same id."""
+        """Add a watch, replacing one of the same id."""
         self.close(watcher_id)
         self._watches[watcher_id] = watch
 
     def close(self, watcher_id: int) -> None:
-        """End a watch; one that is not there is fine, too."""
+        """End a watch, if it exists."""
         watch = self._watches.pop(watcher_id, None)
         if watch is not None:
             watch.close()
 
     def close_all(self) -> None:
-        """End all of them."""
+        """End all watches."""
         for watcher_id in list(self._watches):
             self.close(watcher_id)
 
     def wake(self) -> None:
-        """Tell what waited while the peer took too little."""
+        """Send the changes that waited while the peer was not writable."""
         for watch in list(self._watches.values()):
             watch.tell()
 
@@ -137,6 +137,6 @@ def watch_topic_list(connection: Connection, command: pb.CommandWatchTopicList) 
 
 
 def close_watch(connection: Connection, command: pb.CommandWatchTopicListClose) -> None:
-    """Answer WATCH_TOPIC_LIST_CLOSE; a watch that is not there is closed already."""
+    """Answer WATCH_TOPIC_LIST_CLOSE; an unknown watch counts as closed."""
     connection.topic_watches.close(command.watcher_id)
     connection.succeed(command.request_id)

@@ -1,7 +1,7 @@
-"""The oldest message that a subscription of a topic has not acknowledged, as `topics stats` shows it.
+"""The oldest unacknowledged message of a topic, as `topics stats` shows it.
 
-It is looked for together with the backlog quotas, whether the topic has one or not; until the next look its age grows,
-also if it is acknowledged meanwhile. Pulsar does the same with ``preciseTimeBasedBacklogQuotaCheck``.
+It is searched together with the backlog quotas, for topics without a quota too; until the next search its age grows,
+even if it is acknowledged meanwhile. Pulsar does the same with ``preciseTimeBasedBacklogQuotaCheck``.
 
 Source: Pulsar's PIP-323.
 """
@@ -27,7 +27,7 @@ class OldestMessage:
     Attributes:
         position: of its entry.
         publish_time_ms: of its entry, by the clock of its producer.
-        subscription: that has it in its backlog, and is furthest behind.
+        subscription: the subscription that is furthest behind.
     """
 
     position: Position

@@ -1,10 +1,10 @@
-"""Backlog quotas: what happens when a subscription falls too far behind, in bytes or in time.
+"""Backlog quotas: the action when a subscription falls too far behind, in bytes or in time.
 
-Producers are asked when they come, and all topics that have a quota in turn, with rests, as often as the broker's
-settings say. Above a quota new producers are refused and those there are closed, whose clients come back to be refused;
-or the subscriptions that are behind lose their oldest messages, down to nine tenths of the quota, so that not each new
-message makes them lose one. The broker's own cursors count for nothing here. The same look finds the oldest message of
-each topic, for its statistics.
+Quotas are checked when a producer connects, and periodically for all topics with a quota, with pauses, as often as the
+broker's settings say. Above a quota, either new producers are refused and existing ones closed, whose clients reconnect
+and are refused; or the subscriptions that are behind lose their oldest messages, down to nine tenths of the quota, so
+that not every new message causes an eviction. The broker's own cursors are not counted. The same check finds the oldest
+message of each topic, for its statistics.
 
 Source: Pulsar's BacklogQuotaManager, and the errors of Apache Pulsar 4.0.
 """
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 
 EXCEEDED = "Cannot create producer on topic with backlog quota exceeded"
 KEPT_SHARE = 0.9
-"""Of a quota, what eviction leaves."""
+"""Share of a quota that eviction leaves."""
 
 
 def has_quota(policies: EffectivePolicies) -> bool:
-    """Return whether a topic with these policies has a quota at all."""
+    """Return whether these policies have a quota at all."""
     return policies.size_quota.limit_bytes >= 0 or policies.age_quota.limit_s > 0
 
 
 async def backlog_bytes(subscription: Subscription) -> int:
-    """Return the bytes from the first entry that is not acknowledged to the end.
+    """Return the bytes from the first unacknowledged entry to the end.
 
     Cancellation: safe.
     """
@@ -51,7 +51,7 @@ async def backlog_bytes(subscription: Subscription) -> int:
 
 
 async def _is_too_large(subscription: Subscription, limit_bytes: int) -> bool:
-    """Return whether a backlog reaches a limit; nothing is read where the whole topic is below."""
+    """Return whether a backlog reaches a limit; nothing is read if the whole topic is below it."""
     is_possible = limit_bytes == 0 or subscription.topic.log.total_bytes >= limit_bytes
     return is_possible and await backlog_bytes(subscription) >= limit_bytes
 
@@ -78,7 +78,7 @@ async def exceeded(topic: Topic) -> list[Quota]:
         for subscription in _counted(topic):
             cursor = subscription.cursor
             if not cursor.backlog_entries:
-                continue  # without a search for each of many subscriptions
+                continue  # avoids a search for each of many subscriptions
             oldest = cursor.next_unacknowledged(cursor.mark_delete)
             if oldest <= await topic.log.position_before_age(time_ms, cursor.mark_delete):
                 found.append(quota)
@@ -87,7 +87,7 @@ async def exceeded(topic: Topic) -> list[Quota]:
 
 
 async def check_admits(topic: Topic) -> None:
-    """Raise if a topic takes no producers because of its backlog.
+    """Raise if the backlog of a topic forbids new producers.
 
     Raises:
         ProducerBlockedQuotaExceeded: the client waits until there is room.
@@ -105,7 +105,7 @@ async def check_admits(topic: Topic) -> None:
 
 
 async def enforce(topic: Topic) -> None:
-    """Do what the policy of each exceeded quota of a topic says.
+    """Apply the policy of each exceeded quota of a topic.
 
     Cancellation: call again.
     """
@@ -131,9 +131,9 @@ async def enforce(topic: Topic) -> None:
 
 
 async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
-    """Do it with all topics that have a quota, and find the oldest message of each topic.
+    """Enforce the quotas of all topics, and find the oldest message of each topic.
 
-    The failure of one topic is logged and concerns no other.
+    A failure is logged and does not affect other topics.
 
     Cancellation: call again.
     """
@@ -141,7 +141,7 @@ async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
         if broker.storage.failure is not None:
-            return  # it says so itself
+            return  # the storage logs its failure itself
         if topic.is_closed or not is_limited(topic.name):
             continue
         try:
@@ -150,5 +150,5 @@ async def enforce_all(broker: BrokerPort, topics: Iterable[Topic]) -> None:
             topic.oldest_message = await find_oldest(topic, _counted(topic))
         except MagnetarError as error:
             log.warning("%s: looking at its backlog quota failed and is tried again: %s", topic.name, error)
-        except Exception:  # whatever it is, the other topics have to go on
+        except Exception:  # other topics must not be affected
             log.exception("%s: looking at its backlog quota failed and is tried again", topic.name)

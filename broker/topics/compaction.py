@@ -1,11 +1,11 @@
-"""Compaction of a topic: two passes over what it holds, then one switch to the new compacted view.
+"""Compaction of a topic: two passes over its entries, then a switch to the new compacted view.
 
-Design: entries are read as any consumer that is behind reads them, a little at a time, and looked at in a thread;
-between two pieces the pass rests as long as the piece took, so that it takes half a core at most and the loop's other
-work goes first. What the pass reads cannot change under it: compacted views change here only, and the log keeps its
-ledgers while it is being compacted.
+Design: entries are read like by any consumer that is behind, in small pieces, and processed in a thread; after each
+piece the pass pauses for as long as the piece took, so that it uses at most half a core and the loop's other work goes
+first. The entries cannot change during a pass: compacted views change only here, and the log keeps its ledgers during
+compaction.
 
-Failing at any moment leaves the old view in place.
+A failure at any point leaves the old view in place.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .compaction_rules import Latest, Survivors, TooManyKeys
 log = logging.getLogger(__name__)
 
 MAX_KEYS = 200_000
-"""Keys that memory holds at a time, about 40 MB; more of them cost more passes."""
+"""Keys in memory at a time, about 40 MB; more keys take more passes."""
 MAX_PARTS = 256
 PIECE_ENTRIES = 256
 PIECE_BYTES = 256 * 1024
@@ -50,7 +50,7 @@ class Compacted(NamedTuple):
     Attributes:
         removed: messages that are not in the view.
         entries: entries of the view.
-        horizon: last position that it stands for; None if there was nothing new.
+        horizon: last position that it covers; None if there was nothing new.
     """
 
     removed: int = 0
@@ -59,13 +59,13 @@ class Compacted(NamedTuple):
 
 
 async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = MAX_KEYS) -> Compacted:
-    """Give a log a compacted view of all that it holds now.
+    """Build and install a compacted view of all current entries of a log.
 
     Cancellation: the view is the old one, or the new one.
 
     Raises:
         NotAllowed: the log is being compacted already.
-        StorageError: the disk refused, or the log was deleted meanwhile.
+        StorageError: the disk failed, or the log was deleted meanwhile.
     """
     if topic_log.is_compacting:
         raise NotAllowed(f"{topic_log.name} is being compacted already")
@@ -85,7 +85,7 @@ async def compact(topic_log: TopicLog, max_message_bytes: int, max_keys: int = M
 
 
 async def _hold_back(topic_log: TopicLog) -> None:
-    """Create the cursor that keeps entries until they are compacted."""
+    """Create the cursor that retains entries until they are compacted."""
     first = topic_log.first_position
     before = Position(first.ledger_id, first.entry_id - 1)
     if topic_log.view is not None:
@@ -98,7 +98,7 @@ async def _hold_back(topic_log: TopicLog) -> None:
 
 
 async def _first_pass(topic_log: TopicLog, end: Position, max_bytes: int, max_keys: int) -> tuple[array[int], int]:
-    """Return the sorted places of the survivors, and how many messages there are."""
+    """Return the sorted places of the survivors, and the number of messages."""
     parts = 1
     while True:
         found = array("Q")
@@ -165,14 +165,14 @@ def _append(hidden: TopicLog, payload: bytes, messages: int, publish_time_ms: in
 
 
 async def _all(futures: list[asyncio.Future[None]]) -> None:
-    """Wait for all; raise the first error only after the last has ended, so that none is left without a reader."""
+    """Wait for all; raise the first error only after the last has ended, so that no exception goes unretrieved."""
     for result in await asyncio.gather(*futures, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
 
 
 async def _pieces(topic_log: TopicLog, end: Position) -> AsyncIterator[list[StoredEntry]]:
-    """Yield all entries up to ``end``, the compacted view first, resting between the pieces."""
+    """Yield all entries up to ``end``, the compacted view first, pausing between the pieces."""
     loop = asyncio.get_running_loop()
     reading = CompactedReading(topic_log)
     start = EARLIEST
@@ -196,12 +196,12 @@ def _dropped(error: Exception | None) -> None:
 
 
 class TopicCompaction:
-    """The compactions of one loaded topic, one at a time, and how the last one went.
+    """The compactions of one loaded topic, one at a time, and the result of the last one.
 
     Attributes:
         status: NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was loaded.
-        last_error: why the last one failed; empty if it did not.
-        last: how the last successful one went.
+        last_error: why the last one failed; empty if it succeeded.
+        last: result of the last successful one.
         succeeded_ms: when that ended.
         failed_ms: when the last failed one ended.
         duration_ms: how long the last successful one took.
@@ -220,7 +220,7 @@ class TopicCompaction:
 
     @property
     def waiting_bytes(self) -> int:
-        """About how many bytes of the log no compaction has seen."""
+        """Approximate size of the entries that have not been compacted, in bytes."""
         topic_log = self._log
         entries = topic_log.entry_count
         if not entries:
@@ -231,21 +231,21 @@ class TopicCompaction:
 
     @property
     def is_running(self) -> bool:
-        """Whether one is under way."""
+        """Whether a compaction is running."""
         return self.status == "RUNNING" or self._log.is_compacting
 
     def begin(self) -> None:
-        """Note that one is about to run.
+        """Mark a compaction as running.
 
         Raises:
-            NotAllowed: one is under way.
+            NotAllowed: one is running already.
         """
         if self.is_running:
             raise NotAllowed(f"Compaction already in progress: {self._log.name} is being compacted; wait for its end")
         self.status, self.last_error = "RUNNING", ""
 
     async def run(self) -> None:
-        """Compact, after `begin`; never raises what storage says, `status` tells.
+        """Compact, after `begin`; errors are not raised but reported in `status`.
 
         Cancellation: see `compact`.
         """

@@ -1,9 +1,9 @@
-"""What compaction keeps: of each key the last message, unless that is a tombstone. Decisions only; nothing here waits.
+"""The rules of compaction: keep the last message of each key, unless it is a tombstone. Pure logic.
 
-The whole topic is read twice. `Latest` is fed every entry in the first pass and then names the survivors by
-the number of their entry in the pass and their index in the batch; `Survivors` picks them out of the second pass. Keys
-are kept as hashes of 16 bytes, so memory depends on how many keys there are, not on how long they are; where there are
-too many, the first pass is made once for each part of the keys.
+The whole topic is read twice. `Latest` gets every entry in the first pass and then returns the survivors as the number
+of their entry in the pass and their index in the batch; `Survivors` selects them in the second pass. Keys are kept as
+hashes of 16 bytes, so memory depends on their number, not on their length; with too many keys, the first pass runs once
+for each partition of the keys.
 
 Source: Pulsar binary protocol, section Metadata (compacted_out, null_value).
 """
@@ -25,17 +25,17 @@ from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 _INDEX_BITS = 24
 _WHOLE = (1 << _INDEX_BITS) - 1
-"""In the place of a batch index: the entry stays as it is. No batch that fits a frame has so many messages."""
+"""In place of a batch index: the whole entry is kept. No batch that fits into a frame has so many messages."""
 MAX_UNFINISHED = 10_000
-"""Messages in chunks of which the last chunk has not come yet; with more of them, the chunks of the oldest one stay."""
+"""Maximum number of incomplete chunked messages; beyond it, the chunks of the oldest one are kept."""
 
 
 class TooManyKeys(MagnetarError):
-    """More keys than memory may hold at a time: read once for each of more parts."""
+    """More keys than may be held in memory at a time: the pass is repeated with more parts."""
 
 
 class Keyed(NamedTuple):
-    """One message as compaction sees it: its index in the entry, its key, and whether it removes the key."""
+    """One message: its index in the entry, its key, and whether it removes the key."""
 
     place: int
     key: str
@@ -43,12 +43,12 @@ class Keyed(NamedTuple):
 
 
 class Latest:
-    """Finds the last message of each key of one part of all keys.
+    """Finds the last message of each key, for one part of all keys.
 
     Args:
         part: which part of the keys, 0 to ``parts`` - 1.
-        parts: how many there are.
-        max_keys: how many keys memory may hold.
+        parts: number of parts.
+        max_keys: maximum number of keys in memory.
         max_bytes: largest uncompressed batch.
     """
 
@@ -64,10 +64,10 @@ class Latest:
         self.messages = 0
 
     def feed(self, payloads: Iterable[bytes]) -> None:
-        """Take the next entries of the pass.
+        """Process the next entries of the pass.
 
         Raises:
-            TooManyKeys: see there.
+            TooManyKeys: there are more keys than ``max_keys``.
         """
         for payload in payloads:
             self._take(payload, self._entries << _INDEX_BITS)
@@ -98,7 +98,7 @@ class Latest:
                 self._last[digest] = entry | place
 
     def _take_chunk(self, metadata: MessageMetadata, entry: int) -> None:
-        """A message in several entries counts once the last of them is there; all of them stay or go."""
+        """Count a chunked message once its last chunk is found; its chunks are kept or removed together."""
         digest = self._digest(metadata.partition_key) if metadata.HasField("partition_key") else None
         is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
         self.messages += is_last
@@ -112,17 +112,17 @@ class Latest:
             self._last[digest] = self._chunks.pop(message)
 
     def _digest(self, key: str | bytes) -> bytes | None:
-        """Return what stands for a key, or None if it is of another part.
+        """Return the hash of a key, or None if it belongs to another part.
 
-        The key of a message in a batch may be no UTF-8, and is bytes then: the broker does not look into batches.
+        The key of a message in a batch is bytes if it is not UTF-8: the broker does not check batches.
         """
         digest = blake2b(key if isinstance(key, bytes) else key.encode(), digest_size=16).digest()
         return digest if self._parts == 1 or digest[0] % self._parts == self._part else None
 
     def survivors(self) -> array[int]:
-        """Return what stays, in no order."""
+        """Return the places of the survivors, unordered."""
         found = array("Q", self._whole)
-        # A message whose last part comes after the end of the pass must be whole for those who read on.
+        # A message whose last chunk comes after the end of the pass must stay complete for later readers.
         for places in [*self._last.values(), *self._chunks.values()]:
             if isinstance(places, int):
                 found.append(places)
@@ -172,7 +172,7 @@ class Kept(NamedTuple):
 
     Attributes:
         number: of the entry in the pass.
-        payload: as it came, or with removed messages marked in it.
+        payload: as received, or with removed messages marked in it.
         publish_time_ms: its publish time.
     """
 
@@ -195,7 +195,7 @@ class Survivors:
         self._next = 0
 
     def pick(self, first: int, payloads: Iterable[bytes]) -> list[Kept]:
-        """Return what stays of the entries from number ``first`` on."""
+        """Return the kept entries, of those from number ``first`` on."""
         kept = []
         for number, payload in enumerate(payloads, first):
             end = bisect_left(self._places, (number + 1) << _INDEX_BITS, self._next)
@@ -221,13 +221,13 @@ def _kept(number: int, payload: bytes, indexes: set[int], max_bytes: int) -> Kep
 
 
 def _without_others(metadata: MessageMetadata, body: bytes, indexes: set[int], max_bytes: int) -> bytes:
-    """Return a batch in which only the messages of these indexes are left; the others keep their places, empty."""
+    """Return a batch with only the messages at these indexes; the others stay as empty placeholders."""
     payloads, heads = _opened_batch(metadata, body, max_bytes)
     messages: list[tuple[SingleMessageMetadata | None, bytes]] = []
     for index, (payload, head) in enumerate(zip(payloads, heads, strict=True)):
         if index in indexes:
             own = SingleMessageMetadata()
-            own.CopyFrom(head)  # those that `decode_batch` gives are shared
+            own.CopyFrom(head)  # the heads returned by `decode_batch` are shared
             messages.append((own, payload))
         else:
             messages.append((SingleMessageMetadata(compacted_out=True), b""))

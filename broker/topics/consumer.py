@@ -1,6 +1,7 @@
-"""A consumer: permits, what it was given and has not acknowledged, and how entries become frames for it.
+"""A consumer: permits, unacknowledged entries, and the encoding of entries as frames.
 
-Permits count messages, entries are sent whole: the balance may go below zero, and later permits first pay the debt.
+Permits count messages, but entries are sent whole: the balance may become negative, and later permits first cover the
+deficit.
 
 Source: Pulsar binary protocol, sections FLOW permits and MESSAGE.
 """
@@ -35,9 +36,9 @@ SPREADING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
 """Subscription types that dispatch to many consumers at a time and request redelivery entry by entry."""
 
 HEAD_BYTES = 40
-"""About what precedes a payload in its frame; bounds what waits for the socket."""
+"""Approximate size of the frame head before a payload; bounds the bytes waiting for the socket."""
 IGNORANT_OF_THE_END = ("Pulsar-CPP-", "Pulsar-Go-")
-"""Beginnings of the versions of clients that take REACHED_END_OF_TOPIC for garbage; Python's is the one of C++."""
+"""Version prefixes of clients that do not understand REACHED_END_OF_TOPIC; Python's is the one of C++."""
 
 
 class Consumer:
@@ -95,11 +96,11 @@ class Consumer:
 
     @property
     def is_available(self) -> bool:
-        """Whether it may be given an entry now."""
+        """Whether it can receive an entry now."""
         return self.permits > 0 and not self.is_blocked and self.connection.is_writable
 
     def send(self, deliveries: Iterable[Delivery]) -> int:
-        """Put entries into the connection's next write and charge the permits; returns the messages charged."""
+        """Add entries to the connection's next write and charge the permits; returns the messages charged."""
         parts: list[bytes] = []
         size = 0
         charged = 0
@@ -134,13 +135,13 @@ class Consumer:
         return charged
 
     def raise_epoch(self, epoch: int) -> None:
-        """Stamp later messages with the epoch of a redelivery request, if that is newer."""
+        """Stamp later messages with the epoch of a redelivery request, if it is newer."""
         if self.epoch is None or epoch > self.epoch:
             self.epoch = epoch
             self._heads = MessageHeads(self.id, self.partition, epoch)
 
     def add_permits(self, permits: int) -> None:
-        """Take a FLOW; a consumer that holds too much gets the permits later."""
+        """Handle FLOW; a blocked consumer gets the permits later."""
         self.last_flow_ms = self.subscription.topic.broker.now_ms()
         if self.is_blocked:
             self.banked_permits += permits
@@ -148,12 +149,12 @@ class Consumer:
             self.permits += permits
 
     def hold(self, position: Position, messages: int) -> None:
-        """Note that it has an entry that it has not acknowledged."""
+        """Record an unacknowledged entry."""
         self.pending[position] = messages
         self.unacked_messages += messages
 
     def release(self, position: Position) -> int | None:
-        """Note that an entry is acknowledged or goes elsewhere; returns its messages, None if it did not hold it."""
+        """Record that an entry was acknowledged or reassigned; returns its messages, or None if it was not held."""
         messages = self.pending.pop(position, None)
         if messages is not None:
             self.unacked_messages -= messages
@@ -167,30 +168,30 @@ class Consumer:
             self.unblock()
 
     def unblock(self) -> None:
-        """Give it the permits that it asked for meanwhile."""
+        """Add the permits that it requested while blocked."""
         self.is_blocked = False
         self.permits += self.banked_permits
         self.banked_permits = 0
 
     def notify_active(self, is_active: bool) -> None:
-        """Tell a failover consumer whether it is the active one."""
+        """Notify a failover consumer whether it is the active one."""
         if self.connection.protocol_version >= 12:
             self.connection.reply(CommandActiveConsumerChange(consumer_id=self.id, is_active=is_active))
 
     def notify_end(self) -> None:
-        """Tell that nothing more will come, unless its client would close the connection over it."""
+        """Notify the consumer that the topic has ended, unless its client would close the connection over it."""
         version = self.connection.client_version or ""
         if self.connection.protocol_version >= 9 and not version.startswith(IGNORANT_OF_THE_END):
             self.connection.reply(CommandReachedEndOfTopic(consumer_id=self.id))
 
     def close_by_broker(self) -> None:
-        """Tell the client that the broker closes this consumer, and leave the subscription."""
+        """Notify the client that the broker closes this consumer, and leave the subscription."""
         self.connection.consumers.remove(self)
         self.connection.tell_closed(CommandCloseConsumer(consumer_id=self.id, request_id=NO_REQUEST))
         self.detach()
 
     def detach(self) -> None:
-        """Leave the subscription, because the client, its connection or the subscription went away."""
+        """Leave the subscription, because the client, its connection or the subscription is gone."""
         if not self.is_detached:
             self.is_detached = True
             self.subscription.remove_consumer(self)

@@ -1,12 +1,12 @@
-"""Deduplication of one topic: switched on and off while it is loaded, and kept over restarts.
+"""Deduplication of one topic: switched on and off while it is loaded, and preserved over restarts.
 
-Design: what is known of the producers is the numbers of a hidden cursor plus the entries behind it. Every so many
-entries the cursor moves on and takes what changed with it, in one journal record; when the topic is loaded, the entries
-behind it are read again. The cursor also keeps storage from deleting what has not been counted.
+Design: the state of the producers is the numbers of a hidden cursor plus the entries after it. After a number of
+entries the cursor advances and stores the changed numbers, in one journal record; when the topic is loaded, the entries
+after it are read again. The cursor also keeps storage from deleting entries that have not been counted.
 
-Entries are confirmed in the order of the journal, and a record that is confirmed after them proves that they all were.
-So both, loading and switching on, first put a record into the journal and wait for it: what was under way is then
-stored or has failed, and reading up to the last entry misses nothing.
+Entries are confirmed in journal order, and a record that is confirmed after them proves that they all were. So both
+loading and switching on first write a journal record and wait for it: entries in flight have then been stored or have
+failed, and reading up to the last entry misses nothing.
 
 Source: Pulsar binary protocol, section Deduplication.
 """
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEDUPLICATION_CURSOR = "pulsar.dedup"
-"""The hidden durable cursor; no subscription may have its name."""
+"""The hidden durable cursor; subscriptions may not use its name."""
 PIECE_ENTRIES = 1000
 PIECE_BYTES = 1024 * 1024
 
 
 class Status(Enum):
-    """As the topic's statistics name it."""
+    """Status, with the names of the topic statistics."""
 
     DISABLED = "Disabled"
     RECOVERING = "Recovering"
@@ -52,8 +52,8 @@ class Deduplication:
 
     Attributes:
         status: for statistics.
-        failure: why it is not what it should be, if so.
-        sequences: the names it knows; None while it is off.
+        failure: why it is in the wrong state, or None.
+        sequences: the known producer names; None while it is off.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -76,28 +76,28 @@ class Deduplication:
     # Producers
 
     def connect(self, producer: Producer) -> None:
-        """Take note of a producer that may send from now on."""
+        """Register a producer that may send from now on."""
         if self.sequences is not None:
             producer.sequence = self.sequences.connect(producer.name)
 
     def disconnect(self, producer: Producer) -> None:
-        """Take note that a producer is gone."""
+        """Unregister a producer."""
         if producer.sequence is not None:
             producer.sequence = None
             if self.sequences is not None:
                 self.sequences.disconnect(producer.name, self._now_ms())
 
     def check(self) -> None:
-        """Raise if nothing can be promised about repeated entries.
+        """Raise if duplicates cannot be detected.
 
         Raises:
-            PersistenceError: what was stored before could not be read; it is tried again soon.
+            PersistenceError: stored entries could not be read; this is retried soon.
         """
         if self.status is Status.FAILED:
             raise PersistenceError(f"deduplication of {self._log.name} is out of order and tried again: {self.failure}")
 
     async def settled(self, name: str) -> None:
-        """Wait until nothing is under way that an earlier producer of that name has sent.
+        """Wait until no entry of an earlier producer of that name is in flight.
 
         Cancellation: safe.
         """
@@ -108,10 +108,10 @@ class Deduplication:
             await done
 
     def ended(self, sequence: Sequence, last: int, position: Position, *, is_stored: bool) -> None:
-        """Note how an entry that was new ended."""
+        """Record the outcome of a new entry."""
         sequences = self.sequences
         if sequences is None or sequences.by_name.get(sequence.name) is not sequence:
-            sequence.ended(last, is_stored=is_stored)  # switched off meanwhile, or on again
+            sequence.ended(last, is_stored=is_stored)  # switched off meanwhile, or off and on again
             return
         sequences.ended(sequence, last, is_stored=is_stored)
         if is_stored:
@@ -124,7 +124,7 @@ class Deduplication:
                 self._snapshot(position)
 
     def barrier(self, done: Done) -> None:
-        """Call back once everything that was appended before is stored or has failed."""
+        """Call ``done`` once everything appended before is stored or has failed."""
         self._log.core.record(done)
 
     # Switching
@@ -142,7 +142,7 @@ class Deduplication:
         return self.status is Status.DISABLED and DEDUPLICATION_CURSOR not in self._log.cursors
 
     async def adjust(self) -> None:
-        """Become what the policies say; where the disk refuses, `status` is failed and `failure` tells why.
+        """Switch to the state set by the policies; a disk failure is reported in `status` and `failure`.
 
         Cancellation: call again.
         """
@@ -174,9 +174,9 @@ class Deduplication:
                 self._log.cursors.pop(DEDUPLICATION_CURSOR, None)
             raise
         self._cursor = self._log.cursors[DEDUPLICATION_CURSOR]
-        # What was under way when the topic was unloaded may have moved it meanwhile.
+        # An entry in flight when the topic was unloaded may have moved it meanwhile.
         self.sequences.restore(self._cursor.numbers, self._now_ms())
-        # A number only grows, so entries that a snapshot has counted already do no harm.
+        # The numbers only grow, so entries that a snapshot has counted already do no harm.
         await self._replay(self._cursor.mark_delete)
         self.status = Status.ENABLED
 
@@ -213,13 +213,13 @@ class Deduplication:
             producer.sequence = None
 
     def close(self) -> None:
-        """Change nothing any more, as the topic is unloaded: once it is loaded again, the cursor is that one's."""
+        """Make no more changes, as the topic is unloaded: its next incarnation owns the cursor."""
         self._is_closed = True
 
     # Snapshots
 
     def tick(self) -> None:
-        """Forget who is gone for long, and take a snapshot if one is due; called every so often."""
+        """Forget long inactive producers, and take a snapshot if one is due; called periodically."""
         if self.status is not Status.ENABLED or self.sequences is None or self._cursor is None or self._is_closed:
             return
         now_ms = self._now_ms()

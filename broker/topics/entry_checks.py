@@ -1,9 +1,9 @@
-"""Refusal of entries because of the numbers in their metadata.
+"""Validation of the numbers in the metadata of entries.
 
-How many messages a batch has decides what its consumers are charged and how much memory is set aside for it, so it
-must be possible: each message takes `MIN_MESSAGE_BYTES` of the body at least. Where the body is compressed, what counts
-is the size that it announces; clients take no more than the largest message of the broker. Encryption makes a body
-longer, never shorter.
+The number of messages in a batch decides what consumers are charged and how much memory is reserved for it, so it must
+be plausible: each message takes at least `MIN_MESSAGE_BYTES` of the body. For a compressed body, the announced size
+counts, up to the broker's largest message, which is also the limit of clients. Encryption makes a body longer, never
+shorter.
 
 Pulsar itself stores any number.
 """
@@ -17,11 +17,11 @@ MAX_TIME_MS = (1 << 63) - 1
 
 
 def unacceptable(metadata: MessageMetadata, body_bytes: int, max_message_bytes: int) -> str | None:
-    """Return why an entry is refused, None if it is not.
+    """Return why an entry is refused, or None.
 
     Args:
         metadata: of the entry.
-        body_bytes: what follows the metadata.
+        body_bytes: size of the body after the metadata.
         max_message_bytes: the largest message of the broker.
     """
     if metadata.publish_time > MAX_TIME_MS:

@@ -1,6 +1,6 @@
-"""What entries have to pass on their way into a topic that limits them: a largest size, a publish rate, encryption.
+"""Limits on entries published to a topic: maximum size, publish rate, encryption.
 
-Topics without such limits have no gate, and nothing is asked there.
+Topics without such limits have no gate, so no check is made.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Gate:
     """The limits of one topic.
 
     Attributes:
-        max_bytes: of an entry with its metadata; None where the limit of frames is enough.
-        limit: of what is published to the topic; None if that is not limited.
+        max_bytes: maximum size of an entry with its metadata; None if the frame limit is enough.
+        limit: publish rate of the topic; None if unlimited.
         shared: limits that the topic shares with others.
         takes_encrypted_only: whether entries must be encrypted.
     """
@@ -36,18 +36,18 @@ class Gate:
         self.takes_encrypted_only = takes_encrypted_only
 
     def refusal(self, bytes_: int) -> str | None:
-        """Return why an entry is too large, None if it is not."""
+        """Return the error for an entry that is too large, or None."""
         return "Exceed maximum message size" if self.max_bytes is not None and bytes_ > self.max_bytes else None
 
     def wait_s(self) -> float:
-        """Return how long nothing may be published; 0 if something may."""
+        """Return how long publishing is blocked, in seconds; 0 if it is not."""
         wait_s = 0.0 if self.limit is None else self.limit.wait_s()
         for limit in self.shared:
             wait_s = max(wait_s, limit.wait_s())
         return wait_s
 
     def take(self, messages: int, bytes_: int) -> None:
-        """Note what is published."""
+        """Charge published messages to the limits."""
         if self.limit is not None:
             self.limit.take(messages, bytes_)
         for limit in self.shared:
@@ -62,19 +62,19 @@ def gate_for(
     clock: Callable[[], float],
     shared: tuple[RateLimit, ...] = (),
 ) -> Gate | None:
-    """Return the gate of a topic; None if nothing is limited below what the broker takes.
+    """Return the gate of a topic; None if it has no limits beyond the broker's.
 
     Args:
         name: of the topic.
         policies: of the topic.
-        max_message_bytes: what the broker takes.
-        gate: the one there was; its publish rate goes on where it is the same.
-        clock: seconds, never going back.
+        max_message_bytes: the broker's limit.
+        gate: the previous gate; its publish rate continues if unchanged.
+        clock: monotonic seconds.
         shared: limits that the topic shares with others.
     """
     limit = follow(gate.limit if gate is not None else None, policies.publish_rate, clock)
     takes_encrypted_only = must_be_encrypted(name, policies)
-    # A message of the broker's largest size has its metadata beside it; only a smaller limit counts both, as in Pulsar.
+    # The broker's largest message excludes the metadata; only a smaller limit includes it, as in Pulsar.
     max_bytes = policies.max_message_bytes if policies.max_message_bytes < max_message_bytes else None
     if limit is None and not shared and max_bytes is None and not takes_encrypted_only:
         return None
@@ -82,5 +82,5 @@ def gate_for(
 
 
 def must_be_encrypted(name: TopicName, policies: EffectivePolicies) -> bool:
-    """Return whether messages of a topic must be encrypted; those of system topics never."""
+    """Return whether messages of a topic must be encrypted; never for system topics."""
     return policies.encryption_required and not name.local.startswith("__")

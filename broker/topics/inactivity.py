@@ -38,17 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class Idleness:
-    """Since when things have looked the same."""
+    """Tracks since when objects have been in the same state."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, tuple[object, int]] = {}
 
     def since(self, key: Hashable, state: object, now_ms: int) -> int:
-        """Return when a thing was first seen in the state in which it is, in milliseconds.
+        """Return since when an object has been in its current state, in milliseconds.
 
         Args:
-            key: which thing.
-            state: all that a use of it changes; None while it is in use.
+            key: identifies the object.
+            state: everything that a use of it changes; None while it is in use.
             now_ms: the time.
         """
         last, since_ms = self._seen.get(key, (None, now_ms))
@@ -58,12 +58,12 @@ class Idleness:
         return since_ms
 
     def keep_only(self, keys: Iterable[Hashable]) -> None:
-        """Forget all other things."""
+        """Forget all other objects."""
         self._seen = {key: self._seen[key] for key in keys if key in self._seen}
 
 
 def is_past(idle_ms: int, wait_s: float, retention: Retention) -> bool:
-    """Return whether a topic that was idle for so long may go: retention by time holds it, too."""
+    """Return whether a topic with this idle time may be deleted, also considering retention by time."""
     return retention.time_ms >= 0 and idle_ms >= max(wait_s * 1000, retention.time_ms)
 
 
@@ -78,18 +78,18 @@ def is_unused(topic: Topic, mode: str) -> bool:
 
 
 async def loaded_topics(broker: BrokerPort) -> AsyncIterator[Topic]:
-    """Yield all loaded topics of a broker, with rests, as long as its storage takes changes."""
+    """Yield all loaded topics of a broker, with pauses, while its storage accepts changes."""
     for number, topic in enumerate(list(broker.topics.values())):
         if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
         if broker.storage.failure is not None:
-            return  # it says so itself
+            return  # the storage logs its failure itself
         if not topic.is_closed:
             yield topic
 
 
 class Inactivity:
-    """Looks through the topics of a broker."""
+    """Periodic checks of all topics of a broker."""
 
     def __init__(self, broker: BrokerPort, incarnations: TopicIncarnations) -> None:
         self._broker = broker
@@ -98,9 +98,9 @@ class Inactivity:
         self._subscriptions = Idleness()
 
     async def delete_topics(self) -> None:
-        """Delete the topics that have been inactive for long enough: those that store nothing in any case.
+        """Delete the topics that have been inactive for long enough; non-persistent ones under any policy.
 
-        Cancellation: safe; a deletion that was begun ends.
+        Cancellation: safe; a deletion in progress is completed.
         """
         names = []
         async for topic in self._loaded():
@@ -145,7 +145,7 @@ class Inactivity:
                     continue
                 key = (str(topic.name), subscription.name)
                 keys.append(key)
-                # Neither a producer that joins nor the expiry of its messages is a use of the subscription.
+                # A producer that joins, or expired messages, are not a use of the subscription.
                 state = (subscription, subscription.joins, subscription.resets)
                 now_ms = self._broker.now_ms()
                 since_ms = self._subscriptions.since(key, None if subscription.consumers else state, now_ms)
@@ -160,7 +160,7 @@ class Inactivity:
         log.info("subscription %s of %s had no consumer and is deleted", subscription.name, subscription.topic.name)
 
     async def expire_messages(self) -> None:
-        """Acknowledge, for all durable subscriptions, what was published longer ago than the topic's TTL.
+        """Acknowledge messages older than the topic's TTL, for all durable subscriptions.
 
         Cancellation: safe.
         """
@@ -179,12 +179,12 @@ class Inactivity:
                 yield topic
 
     async def _alone(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something with one topic; no other one is concerned if it fails, and it is tried again the next time."""
+        """Run work for one topic; a failure does not affect other topics, and is retried the next time."""
         try:
             await work()
         except (NotAllowed, TopicNotFound, ConsumerBusy):
             pass  # in use again, or deleted meanwhile
         except MagnetarError as error:
             log.warning("%s failed and is tried again: %s", what, error)
-        except Exception:  # whatever it is, the other topics have to go on
+        except Exception:  # other topics must not be affected
             log.exception("%s failed and is tried again", what)

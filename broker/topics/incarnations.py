@@ -36,8 +36,8 @@ class TopicIncarnations:
     """Opens and closes the topics of a broker.
 
     Attributes:
-        creating: full names of those that are on their way in.
-        deleting: full names of the topics that are on their way out.
+        creating: full names of topics that are being created.
+        deleting: full names of topics that are being deleted.
     """
 
     def __init__(self, broker: BrokerPort) -> None:
@@ -53,7 +53,7 @@ class TopicIncarnations:
         return f"TopicIncarnations(loading={sorted(self._loading)}, deleting={sorted(self.deleting)})"
 
     def creating_count(self, namespace: str) -> int:
-        """Return how many persistent topics of ``tenant/namespace`` are being created, without the system's."""
+        """Return the number of persistent topics of ``tenant/namespace`` being created, without system topics."""
         prefix = f"persistent://{namespace}/"
         return sum(name.startswith(prefix) and not name.startswith(f"{prefix}__") for name in self.creating)
 
@@ -62,7 +62,7 @@ class TopicIncarnations:
         return self._locks.setdefault(text, asyncio.Lock())
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
-        """Return a topic that is not loaded; ``create`` makes it if need be.
+        """Return a topic that is not loaded; ``create`` creates it if needed.
 
         Raises:
             TopicNotFound: it does not exist.
@@ -79,7 +79,7 @@ class TopicIncarnations:
             try:
                 return await asyncio.shield(loading)
             except TopicNotFound:
-                if not (create and is_others):  # who began that load may not create the topic
+                if not (create and is_others):  # the other load may not have been allowed to create the topic
                     raise
 
     def _start_load(self, name: TopicName, *, create: bool) -> asyncio.Task[Topic]:
@@ -95,10 +95,10 @@ class TopicIncarnations:
         return loading
 
     async def _loaded(self, name: TopicName, *, create: bool) -> Topic:
-        """Load a topic, or create it, once a deletion under way has ended."""
+        """Load or create a topic, after a running deletion has ended."""
         text = str(name)
         async with self._lock(text):
-            # All asked again under the lock: the name may have got, or lost, its topic while this waited for it.
+            # Check everything again under the lock: the topic may have been created or deleted while this waited.
             if (topic := self._topics.get(text)) is not None:
                 return topic
             self._broker.check_name(name)
@@ -115,7 +115,7 @@ class TopicIncarnations:
                 raise
             finally:
                 self.creating.discard(text)
-            if is_new and not self._broker.namespaces.has_namespace(name.namespace_name):  # it was deleted meanwhile
+            if is_new and not self._broker.namespaces.has_namespace(name.namespace_name):  # deleted meanwhile
                 topic.close()
                 await self._delete_log(name)
                 self._broker.check_name(name)
@@ -145,7 +145,7 @@ class TopicIncarnations:
         if is_new:
             await topic_log.core.wait(topic_log.create)
         else:
-            # Entries and new subscriptions under way when it was unloaded are stored first, or have failed.
+            # Entries and new subscriptions in flight when it was unloaded are stored first, or have failed.
             with contextlib.suppress(StorageError):
                 await topic_log.core.wait(topic_log.core.record)
         topic = Topic(self._broker, name, topic_log, await read_epoch(self._broker.namespaces.store, name))
@@ -153,7 +153,7 @@ class TopicIncarnations:
         return topic
 
     async def set_properties(self, topic: Topic, properties: Mapping[str, str]) -> None:
-        """Set the properties of a topic, unless it was closed meanwhile: else they would be another topic's."""
+        """Set the properties of a topic, unless it was closed meanwhile: they would apply to its successor."""
         async with self._lock(str(topic.name)):
             if not topic.is_closed:
                 await self._broker.namespaces.set_properties(topic.name, properties)
@@ -213,16 +213,16 @@ class TopicIncarnations:
                 subscription.close()
             topic.close()
             self._tell_watchers(name)
-        # Before the topic: a second attempt, after a failure, would not find the topic any more.
+        # Before the log: a retry after a failure would not find the topic any more.
         if name.partition < 0:
             await self._broker.namespaces.forget_topic(name)
             await self.forget_schemas(name)
-        else:  # policies and schemas under the name without the index are another topic's
+        else:  # policies and schemas under the name without the index belong to another topic
             await self._broker.namespaces.forget_partition(name)
         await self._delete_log(name)
         if not name.is_persistent:
             return
-        # After the log: if deleting that fails, the topic keeps the epoch by which it refuses former owners.
+        # After the log: if its deletion fails, the topic keeps the epoch that fences former owners.
         try:
             await self._broker.namespaces.store.delete(epoch_path(name))
         except StorageError as error:
@@ -231,7 +231,7 @@ class TopicIncarnations:
             )
 
     async def forget_schemas(self, name: TopicName) -> None:
-        """Forget the schemas of a deleted topic, unless the topic of that name in the other domain shares them.
+        """Delete the schemas of a deleted topic, unless the topic of that name in the other domain shares them.
 
         Cancellation: some may be left; call again.
         """
@@ -247,7 +247,7 @@ class TopicIncarnations:
             if producers or consumers:
                 raise NotAllowed(f"Topic {name} has {producers} producers and {consumers} consumers connected")
         if not name.is_persistent:
-            return  # its subscriptions last as long as their consumers
+            return  # its subscriptions end with their consumers
         cursors = self._storage.open_log(str(name)).cursors
         kept = [each for each in cursors if each not in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR)]
         if kept and not with_subscriptions:

@@ -25,12 +25,12 @@ TOO_MANY_CONNECTIONS = "Reached the maximum number of connections"
 
 
 def is_limited(name: TopicName) -> bool:
-    """Return whether limits hold for a topic."""
+    """Return whether limits apply to a topic."""
     return not name.local.startswith("__")
 
 
 def check_producers(policies: EffectivePolicies, name: TopicName, present: int) -> None:
-    """Raise ProducerBusy if a topic with so many producers takes no other one (`maxProducersPerTopic`)."""
+    """Raise ProducerBusy if a topic with ``present`` producers is full (`maxProducersPerTopic`)."""
     if 0 < policies.max_producers <= present and is_limited(name):
         raise ProducerBusy(f"Topic '{name}' reached max producers limit")
 
@@ -40,8 +40,8 @@ def check_consumers(
 ) -> None:
     """Raise ConsumerBusy by `maxConsumersPerTopic` and `maxConsumersPerSubscription`.
 
-    A topic may have thousands of subscriptions, as that of the instances' locks has: its consumers are counted only
-    where their number is limited.
+    A topic may have thousands of subscriptions, such as the one of the instances' locks: its consumers are only counted
+    if their number is limited.
     """
     if not is_limited(name):
         return
@@ -52,20 +52,20 @@ def check_consumers(
 
 
 def check_subscriptions(policies: EffectivePolicies, name: TopicName, present: int) -> None:
-    """Raise NotAllowed if a topic with so many subscriptions gets no other one (`maxSubscriptionsPerTopic`)."""
+    """Raise NotAllowed if a topic with ``present`` subscriptions is full (`maxSubscriptionsPerTopic`)."""
     if 0 < policies.max_subscriptions <= present and is_limited(name):
         raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {name}")
 
 
 def check_type(policies: EffectivePolicies, name: TopicName, kind: int) -> None:
-    """Raise NotAllowed if there are no subscriptions of a type (`subscriptionTypesEnabled`)."""
+    """Raise NotAllowed if a subscription type is disabled (`subscriptionTypesEnabled`)."""
     word = CommandSubscribe.SubType.Name(kind)
     if word not in policies.subscription_types and is_limited(name):
         raise NotAllowed(f"Topic[{{{name}}}] doesn't support {word} sub type!")
 
 
 def connection_refusal(config: BrokerConfig, present: int, from_there: int, address: str) -> str | None:
-    """Return why a connection is refused, itself counted in both, or None (`brokerMaxConnections`, `…PerIp`)."""
+    """Return why a connection is refused, or None; both counts include it (`brokerMaxConnections`, `…PerIp`)."""
     if 0 < config.max_connections < present:
         return TOO_MANY_CONNECTIONS
     if 0 < config.max_connections_per_ip < from_there:

@@ -1,8 +1,8 @@
-"""Topics that are due for periodic work: those that changed, and those whose time has come. Idle ones never are.
+"""Topics that are due for periodic work: changed topics, and those with a due time. Idle topics are never due.
 
-Design: storage knows which logs changed. Each kind of work has a list of its own, which a change puts the topic on and
-`take` empties; work that is not done with a topic puts it back, for the next time or for a time. A change of policies
-puts every topic on every list, for it may concern any.
+Design: storage tracks which logs changed. Each kind of work has its own list: a change adds the topic, `take` empties
+it, and unfinished work adds the topic again, for the next round or for a later time. A policy change adds every topic
+to every list, since it may affect any.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPICS_PER_TURN = 100
-"""Topics that are looked at before others get their turn of the loop."""
+"""Topics processed before yielding to the event loop."""
 
 
 class Work(Enum):
-    """The kinds of periodic work, in the words of a log line about a topic."""
+    """The kinds of periodic work; the values are used in log lines about a topic."""
 
     RATES = "counting its rates"
     TRIM = "trimming it"
@@ -41,9 +41,9 @@ class Maintenance:
     """The lists of one broker.
 
     Args:
-        topics: the loaded topics by full name; looked at, never changed.
-        storage: where they are stored.
-        namespaces: says when policies changed.
+        topics: the loaded topics by full name; read only.
+        storage: the storage of the topics.
+        namespaces: counts policy changes.
     """
 
     def __init__(self, topics: Mapping[str, Topic], storage: Storage, namespaces: Namespaces):
@@ -52,11 +52,11 @@ class Maintenance:
         self._namespaces = namespaces
         self._due: dict[Work, set[str]] = {work: set() for work in Work}
         self._later: list[tuple[int, str, str]] = []
-        self._planned: dict[tuple[str, str], int] = {}  # the earliest time that ``_later`` has
+        self._planned: dict[tuple[str, str], int] = {}  # the earliest time in ``_later``
         self._policies_seen = namespaces.policy_changes
 
     def again(self, work: Work, topic: Topic) -> None:
-        """Keep a topic due for the next time, too."""
+        """Keep a topic due for the next round."""
         self._due[work].add(str(topic.name))
 
     def at(self, work: Work, topic: Topic, time_ms: int) -> None:
@@ -67,15 +67,15 @@ class Maintenance:
             heapq.heappush(self._later, (time_ms, name, work.value))
 
     def trimmed(self, topic: Topic, retention_ms: int) -> None:
-        """Note that a topic was trimmed: without a change it is looked at again when its next ledger is old enough."""
+        """Note that a topic was trimmed: without a change it is due again when its next ledger is old enough."""
         time_ms = topic.log.next_trim_ms(retention_ms)
         if time_ms is not None:
             self.at(Work.TRIM, topic, time_ms)
 
     async def take(self, work: Work, now_ms: int) -> AsyncIterator[Topic]:
-        """Yield the loaded topics that this work has to look at, with rests, and take them off its list.
+        """Yield the loaded topics that are due for this work, with pauses, and remove them from its list.
 
-        Cancellation: those that were not yielded are looked at the next time.
+        Cancellation: topics that were not yielded stay due.
         """
         self._look(now_ms)
         names = list(self._due[work])
@@ -101,10 +101,10 @@ class Maintenance:
 
     @contextlib.contextmanager
     def failing_alone(self, work: Work, topic: Topic) -> Iterator[None]:
-        """Log the failure of one topic and try it again the next time; other topics are not concerned."""
+        """Log the failure of one topic and retry it in the next round; other topics are not affected."""
         try:
             yield
-        except Exception as error:  # whatever it is, no other topic is concerned
+        except Exception as error:  # other topics must not be affected
             self.again(work, topic)
             unforeseen = None if isinstance(error, MagnetarError) else error
             log.error("%s: %s failed and is tried again: %s", topic.name, work.value, error, exc_info=unforeseen)

@@ -1,12 +1,12 @@
-"""Non-persistent topics: entries go to the consumers that take them at this moment, and are stored nowhere.
+"""Non-persistent topics: entries go to the consumers that can take them right now, and are not stored.
 
-Design: such a topic is a `Topic` over a log that stays empty (`VolatileLog`), with an `append` that gives the entry to
-each subscription and confirms it at once, at position (0, 0). Everything that reads logs and cursors finds nothing. An
-entry that no consumer of a subscription takes, because none has permits or a socket that takes more, is dropped there
-and counted; where a subscription has had no consumer yet, it is not even counted, as in Pulsar.
+Design: such a topic is a `Topic` over a log that stays empty (`VolatileLog`), with an `append` that passes the entry to
+each subscription and confirms it at once, at position (0, 0). Readers of logs and cursors find nothing. An entry that
+no consumer of a subscription can take, for lack of permits or a writable socket, is dropped there and counted; if the
+subscription has not had a consumer yet, it is not even counted, as in Pulsar.
 
-Publishing ends within the turn in which an entry was read, so no producer ever has so many in progress that its next
-one is dropped (`maxConcurrentNonPersistentMessagePerConnection`): the drops of publishers are always 0.
+Publishing completes in the turn in which an entry was read, so a producer never has so many entries in progress that
+the next one is dropped (`maxConcurrentNonPersistentMessagePerConnection`): publisher drops are always 0.
 
 Source: Pulsar binary protocol, section Non-persistent topics; `NonPersistentTopic` and its parts of Pulsar 4.0.
 """
@@ -67,7 +67,7 @@ class NonPersistentSubscription(Subscription):
         return DirectSingleActive(self, kind, topic.name, topic.log, broker.config, broker.tasks)
 
     def give(self, entry: StoredEntry) -> None:
-        """Send an entry to the consumer whose turn it is, or drop it."""
+        """Send an entry to the next consumer, or drop it."""
         dispatcher = self.dispatcher
         if dispatcher is None:
             return
@@ -79,13 +79,13 @@ class NonPersistentSubscription(Subscription):
             consumer.send([(entry, 0, None)])
 
     def acknowledge(self, consumer: Consumer, acks: Sequence[Ack], done: AckDone | None) -> None:
-        """Count acknowledgements; nothing waits for them."""
+        """Count acknowledgements, which have no other effect."""
         self._count_acks(consumer, len(acks), done)
 
     def acknowledge_up_to(
         self, consumer: Consumer, position: Position, words: Sequence[int] | None, done: AckDone | None
     ) -> None:
-        """Count an acknowledgement; nothing waits for it."""
+        """Count an acknowledgement, which has no other effect."""
         self._count_acks(consumer, 1, done)
 
     def _count_acks(self, consumer: Consumer, acks: int, done: AckDone | None) -> None:
@@ -95,7 +95,7 @@ class NonPersistentSubscription(Subscription):
             done(None)
 
     async def seek(self, position: Position, words: Sequence[int] | None = None) -> None:
-        """Move nothing, and close no consumer: there is nothing to go back to.
+        """Do nothing, and close no consumer: there are no earlier entries.
 
         Cancellation: safe.
         """
@@ -103,7 +103,7 @@ class NonPersistentSubscription(Subscription):
 
 
 class NonPersistentTopic(Topic):
-    """One non-persistent topic; it is there as long as it is loaded.
+    """One non-persistent topic; it exists as long as it is loaded.
 
     Attributes:
         drop_meter: the rate of `messages_dropped`.
@@ -118,21 +118,21 @@ class NonPersistentTopic(Topic):
 
     @property
     def messages_dropped(self) -> int:
-        """Messages that a subscription dropped, counted for each, since the topic was loaded."""
+        """Messages dropped since the topic was loaded, counted per subscription."""
         return self._departed_drops + sum(one.messages_dropped for one in self.direct_subscriptions())
 
     def direct_subscriptions(self) -> list[NonPersistentSubscription]:
-        """Return its subscriptions, as what they are."""
+        """Return its subscriptions, with their concrete type."""
         return [one for one in self.subscriptions.values() if isinstance(one, NonPersistentSubscription)]
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """Take a subscription off the topic; what it sent and dropped still counts."""
+        """Remove a subscription from the topic; its sent and dropped messages still count."""
         if isinstance(subscription, NonPersistentSubscription) and subscription in self.direct_subscriptions():
             self._departed_drops += subscription.messages_dropped
         super().forget_subscription(subscription)
 
     def tick_drops(self, period_s: float) -> None:
-        """Take the counters of drops at the end of a statistics period."""
+        """Update the drop rates at the end of a statistics period."""
         self.drop_meter.tick((self.messages_dropped,), period_s)
         for subscription in self.direct_subscriptions():
             subscription.drop_meter.tick((subscription.messages_dropped,), period_s)
@@ -146,7 +146,7 @@ class NonPersistentTopic(Topic):
         return nonpersistent_internal_stats(self)
 
     def _give(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
-        """Give an entry to every subscription, and confirm it."""
+        """Pass an entry to every subscription, and confirm it."""
         entry = StoredEntry(HERE, payload, messages)
         if not 0 < messages * MIN_MESSAGE_BYTES <= len(payload):
             entry = limit_message_count(entry, self.broker.config.max_message_bytes)
@@ -159,11 +159,11 @@ class NonPersistentTopic(Topic):
         done(HERE, None)
 
     def grew(self) -> None:
-        """Do nothing: an entry is given out when it comes."""
+        """Do nothing: entries are dispatched as they arrive."""
 
     @property
     def entries_in(self) -> int:
-        """Entries that came since the topic was loaded."""
+        """Entries received since the topic was loaded."""
         return self._entries_in
 
     async def create_subscription(
@@ -174,12 +174,12 @@ class NonPersistentTopic(Topic):
         *,
         compacted: bool = False,
     ) -> Subscription:
-        """Return a subscription, which begins with the next entry whatever ``position`` says.
+        """Return a subscription, which always begins with the next entry, whatever ``position`` says.
 
         Cancellation: safe.
 
         Raises:
-            NotAllowed: the compacted view is asked for, or there are too many subscriptions or properties.
+            NotAllowed: the compacted view is requested, or there are too many subscriptions or properties.
         """
         self.check_loaded()
         if compacted:
@@ -192,7 +192,7 @@ class NonPersistentTopic(Topic):
         return subscription
 
     async def terminate(self) -> Position:
-        """Refuse to end a topic that has no last entry.
+        """Refuse to terminate a topic without a last entry.
 
         Raises:
             NotAllowed: always.
@@ -200,7 +200,7 @@ class NonPersistentTopic(Topic):
         raise NotAllowed(f"{self.name} is non-persistent; only a persistent topic can be terminated")
 
     def begin_compaction(self) -> None:
-        """Refuse to compact nothing.
+        """Refuse to compact a topic without stored entries.
 
         Raises:
             NotAllowed: always.

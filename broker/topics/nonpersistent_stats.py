@@ -1,4 +1,4 @@
-"""What `topics stats` and `topics stats-internal` show of a non-persistent topic, key by key as Pulsar names them.
+"""Statistics of non-persistent topics, as `topics stats` and `topics stats-internal` show them, with Pulsar's keys.
 
 Source: broker admin reference, section Non-persistent differences; answers of an Apache Pulsar 4.0.7.
 """
@@ -25,7 +25,7 @@ _CURSOR = {
 def nonpersistent_stats(topic: NonPersistentTopic, **options: Any) -> dict[str, Any]:
     """Return the statistics of a topic; ``options`` are those of `topic_stats`.
 
-    Rates of drops are averages over the last statistics period, in messages a second.
+    Drop rates are averages over the last statistics period, in messages per second.
     """
     stats = topic_stats(topic, **options)
     for key in _STORED_ONLY:
@@ -43,7 +43,7 @@ def nonpersistent_stats(topic: NonPersistentTopic, **options: Any) -> dict[str, 
 
 
 def nonpersistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
-    """Return the counters of a topic; what is stored is nothing."""
+    """Return the counters of a topic, which stores nothing."""
     return {
         "entriesAddedCounter": topic.entries_in,
         "numberOfEntries": 0,

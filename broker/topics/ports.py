@@ -1,4 +1,4 @@
-"""What topics need of the broker that has them, and producers and consumers of their client's connection."""
+"""Interfaces that topics need from their broker, and producers and consumers from their client's connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BrokerPort(Protocol):
-    """The broker, as its topics see it; see `broker.service.BrokerService`."""
+    """The broker as seen by its topics; see `broker.service.BrokerService`."""
 
     config: BrokerConfig
 
@@ -41,7 +41,7 @@ class BrokerPort(Protocol):
     shared_rates: SharedRates
     delivery_memory: DeliveryMemory
     tasks: TaskSet
-    """What ends with the broker."""
+    """Tasks that end with the broker."""
 
     def now_ms(self) -> int:
         """Return the wall clock in milliseconds."""
@@ -50,14 +50,14 @@ class BrokerPort(Protocol):
         """Raise if a topic of that name cannot exist."""
 
     def check_room(self, name: TopicName, more: int = 1) -> None:
-        """Raise if a namespace takes no more topics."""
+        """Raise if a namespace has reached its topic limit."""
 
     def has_topic(self, name: TopicName) -> bool:
-        """Return whether a topic that is not partitioned, or a partition, exists."""
+        """Return whether a non-partitioned topic or a partition exists."""
 
 
 class ConnectionPort(Protocol):
-    """The connection of a client, as its producers and consumers see it; see `broker.session.connection.Connection`."""
+    """A client's connection as seen by its producers and consumers; see `broker.session.connection.Connection`."""
 
     config: BrokerConfig
     """The broker's settings."""
@@ -66,37 +66,37 @@ class ConnectionPort(Protocol):
     """The peer's address."""
 
     client_version: str | None
-    """What CONNECT said of the client."""
+    """Version of the client, from CONNECT."""
 
     protocol_version: int
-    """The highest version of the protocol that the client knows."""
+    """The highest protocol version that the client supports."""
 
     is_closed: bool
-    """Whether nothing can be sent any more."""
+    """Whether the connection is closed for sending."""
 
     is_writable: bool
-    """Whether the peer takes what is written."""
+    """Whether the peer keeps up with writes."""
 
     producers: Registry[Producer]
-    """Those that may send; what comes for another id breaks the protocol."""
+    """The producers that may send; commands for another id violate the protocol."""
 
     consumers: Registry[Consumer]
-    """Those that may receive; what comes for another id is ignored."""
+    """The consumers that may receive; commands for another id are ignored."""
 
     closed_producers: ClosedProducers
     """The ids that the broker closed."""
 
     async def is_alive(self) -> bool:
-        """Return whether the peer answers; if not, it is cut off."""
+        """Return whether the peer answers; if not, it is disconnected."""
 
     def reply(self, command: Message) -> None:
         """Send one command."""
 
     def fail(self, request_id: int, error: Exception) -> None:
-        """Answer a request with the error that it met."""
+        """Send an error response to a request."""
 
     def tell_closed(self, command: Message) -> None:
-        """Send CLOSE_PRODUCER or CLOSE_CONSUMER, in whichever way the peer understands it."""
+        """Send CLOSE_PRODUCER or CLOSE_CONSUMER, in the form that the peer understands."""
 
     def write_many(self, parts: list[bytes], size: int) -> None:
         """Send the parts of many frames, ``size`` bytes in all."""
@@ -105,10 +105,10 @@ class ConnectionPort(Protocol):
         """Send a producer's receipts (`Producer.take_receipts`) at the end of this turn of the loop."""
 
     def throttle(self, wait_s: float) -> None:
-        """Take nothing more for so long, as a topic's publish rate is used up."""
+        """Stop reading for that time, as a topic's publish rate is used up."""
 
     def publishes_answered(self, entries: int) -> None:
-        """Note that entries got another answer than a receipt; receipts count when they are taken."""
+        """Note that entries were answered other than by receipts, which count when they are taken."""
 
     def remove_producer(self, producer: Producer, *, ignores: bool = False) -> None:
-        """Forget a producer; ``ignores`` what still comes for its id for a while, else that ends the connection."""
+        """Remove a producer; with ``ignores``, later commands for its id are ignored for a while."""

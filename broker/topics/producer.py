@@ -1,9 +1,9 @@
-"""A producer: checks what arrives, hands it to the topic's log, answers in order.
+"""A producer: checks entries, appends them to the topic's log, and responds in order.
 
-Design: an entry is stored exactly as it came; of its metadata only the number of messages and the time are read. The
-log confirms in the order of appending, so the answers of one producer are a queue: its head is what is confirmed next.
-What is refused stands in that queue too: clients fail a message only if it is the oldest that they wait for. All checks
-come before anything changes.
+Design: an entry is stored exactly as received; of its metadata only the number of messages and the time are used. The
+log confirms in append order, so the pending responses of a producer are a queue: its head is confirmed next. Refused
+entries are in that queue too: clients fail a message only if it is the oldest pending one. All checks come before any
+change.
 
 Source: Pulsar binary protocol, section Producer.
 """
@@ -59,21 +59,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOWHERE = Position((1 << 64) - 1, (1 << 64) - 1)
-"""Position in the receipt of a repeated entry: (-1, -1), in the unsigned numbers of the wire."""
+"""Position in the receipt of a duplicate entry: (-1, -1) as unsigned wire numbers."""
 
 _HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _checksum = google_crc32c.value
 
 _REFUSED = -1
-"""Stands for the number of messages of an entry that was refused, while it waits for its answer."""
+"""Replaces the number of messages of a refused entry while its response is pending."""
 
 
 _CPP, _GO = "Pulsar-CPP-", "Pulsar-Go-"
-"""Beginnings of the versions of clients that take refusals in their own way; Python's is the one of C++."""
+"""Version prefixes of clients that handle refusals in their own way; Python's is the one of C++."""
 
 
 def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
-    """Return a payload section's metadata, its body length, and an error if one of its strings is not UTF-8."""
+    """Return a payload section's metadata, its body length, and an error if a string in it is not UTF-8."""
     try:
         metadata, body = open_payload(payload)
     except (StructError, DecodeError) as error:
@@ -87,12 +87,12 @@ class Producer:
     """One producer of one connection on one topic.
 
     Attributes:
-        schema_version: of its schema, as the wire has it; empty for one without.
+        schema_version: version of its schema, in wire format; empty without a schema.
         is_encrypted: whether its client says that it encrypts.
-        is_ready: False while it waits for exclusive access; what it sends then breaks the protocol.
+        is_ready: False while it waits for exclusive access; sending then violates the protocol.
         messages_in: messages stored so far.
         bytes_in: bytes stored so far.
-        sequence: the ids of its name; None where the topic does not look for repetitions.
+        sequence: the sequence ids of its name; None without deduplication.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Producer:
 
     @property
     def pending_entries(self) -> int:
-        """Entries that storage has not confirmed."""
+        """Number of entries that storage has not confirmed."""
         return len(self._pending)
 
     def publish(self, send: CommandSend, payload: bytes) -> bool:
@@ -194,14 +194,14 @@ class Producer:
         return True
 
     def _delay_refusal(self, metadata: MessageMetadata) -> str | None:
-        """Return why an entry may not be delayed for so long, None if it may."""
+        """Return why an entry may not be delayed that long, or None."""
         limit_ms = self.topic.broker.namespaces.delayed_delivery(self.topic.name).max_delay_ms
         if limit_ms and metadata.deliver_at_time - metadata.publish_time > limit_ms:
             return f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
         return None
 
     def publish_all(self, rows: list[SendRow]) -> int:
-        """Store entries that came together, in order, as `publish` does one; nothing is wrong with any of them.
+        """Store a run of valid entries in order, each as `publish` does.
 
         Returns:
             How many count as pending.
@@ -228,21 +228,21 @@ class Producer:
             append(payload, messages, publish_time_ms, done)
             self._is_appending = False
             if self._failure is not None:
-                break  # it is off the connection: what it sent behind is ignored
+                break  # it was removed from the connection: its later entries are ignored
         return count
 
     def is_throttled(self) -> bool:
-        """Return whether the topic's publish rate is used up; the connection goes on by itself when it is not."""
+        """Return whether the topic's publish rate is used up; the connection then resumes by itself."""
         wait_s = self.topic.gate.wait_s() if self.topic.gate is not None else 0.0
         if wait_s > 0:
             self.connection.throttle(wait_s)
         return wait_s > 0
 
     def publish_some(self, rows: list[SendRow]) -> tuple[int, list[SendRow]]:
-        """Store entries as `publish_all` does, on a topic that limits them, as far as its publish rate goes.
+        """Store entries as `publish_all` does, on a topic with limits, as far as its publish rate allows.
 
         Returns:
-            How many count as pending, and those that have to wait.
+            How many count as pending, and the entries that have to wait.
 
         Raises:
             ProtocolError: the producer may not send yet.
@@ -266,14 +266,14 @@ class Producer:
         return count, []
 
     def _unless_repeated(self, sequence: Sequence, send: CommandSend, metadata: MessageMetadata) -> EntryDone | bool:
-        """Return whom to tell when an entry is stored; if it is not to be stored, whether its answer is pending."""
+        """Return the callback for a stored entry; if it must not be stored, whether its response is pending."""
         if not is_counted(metadata):
             return self._stored
         first, last = ids_of(send)
         return self._judged(sequence, first, last, (send.sequence_id, send.highest_sequence_id, 0, 0))
 
     def _judged(self, sequence: Sequence, first: int, last: int, answer: tuple[int, int, int, int]) -> EntryDone | bool:
-        """Return what `_unless_repeated` does, by an entry's ids; ``answer`` stands for one that is repeated."""
+        """Return the same as `_unless_repeated`, by an entry's ids; ``answer`` is queued for a duplicate."""
         verdict = sequence.judge(first, last)
         if verdict is Verdict.NEW:
             return partial(self._stored_once, sequence, last)
@@ -281,7 +281,7 @@ class Producer:
             text = f"[{self.topic.name}][{self.name}]Cannot determine whether the message is a duplicate at this time"
             self._send_error(max(answer[0], answer[1]), ServerError.PersistenceError, text)
             return False
-        # The receipt must not overtake those of the entries that were sent before.
+        # The receipt must not overtake those of earlier entries.
         self._pending.append(answer)
         if len(self._pending) == 1:
             self._stored(NOWHERE, None)
@@ -312,21 +312,21 @@ class Producer:
             self._became_idle()
 
     def take_receipts(self) -> tuple[bytes, int]:
-        """Return the frames of the receipts that have not been written, and how many entries they answer."""
+        """Return the frames of the unwritten receipts, and how many entries they confirm."""
         frames = receipt_frames(self.id, self._receipts)
         entries = len(self._receipts)
         self._receipts.clear()
         return frames, entries
 
     def _damaged(self, send: CommandSend) -> bool:
-        """Refuse an entry with a wrong checksum; returns whether its answer is pending.
+        """Refuse an entry with a wrong checksum; returns whether its response is pending.
 
-        Where repetitions are looked for, those behind it must not be taken first: its own repetition would seem old.
+        With deduplication, later entries must not be accepted first: the resent entry would look like a duplicate.
         """
         return self._refuse_repeatable(send, ChecksumError("Checksum failed on the broker"))
 
     def _unencrypted(self, send: CommandSend) -> bool:
-        """Refuse an entry that is not encrypted on a topic where all must be; returns and does as `_damaged`."""
+        """Refuse an unencrypted entry on a topic that requires encryption; returns as `_damaged`."""
         return self._refuse_repeatable(send, MetadataError("Messages must be encrypted"))
 
     def _refuse_repeatable(self, send: CommandSend, error: BrokerError) -> bool:
@@ -339,12 +339,12 @@ class Producer:
         return True
 
     def _not_stored(self, error: Exception) -> None:
-        """Take no more entries after one that was not stored: a later one must not come before it.
+        """Accept no more entries after one that was not stored: a later one must not come before it.
 
-        The client gets the answers in order, the error after the receipts of what was stored before, then the end of
-        the producer; it creates it again and repeats what was not confirmed.
+        The client gets the responses in order: the receipts of stored entries, the error, then the end of the producer;
+        it creates the producer again and resends the unconfirmed entries.
         """
-        # A refusal comes at once, while the entries before it still wait for the disk.
+        # A refusal comes at once, while earlier entries still wait for the disk.
         sequence_id, highest_sequence_id, _, _ = self._pending.pop() if self._is_appending else self._pending.popleft()
         self.connection.publishes_answered(1)
         if self._failure is None:
@@ -397,7 +397,7 @@ class Producer:
         return False
 
     def _refuse_in_order(self, send: CommandSend, code: ServerError, text: str) -> bool:
-        """Refuse an entry once those before it are answered; returns whether it has to wait for that."""
+        """Refuse an entry once earlier ones are answered; returns whether it has to wait for them."""
         if not self._pending:
             self._refuse(send, code, text)
             return False
@@ -406,7 +406,7 @@ class Producer:
         return True
 
     def _answer_refused(self) -> None:
-        """Answer the refused entries at the head of the queue; after one that was not stored nothing is answered."""
+        """Answer the refused entries at the head of the queue; after a failed entry no more answers are sent."""
         answered = 0
         while self._pending and self._pending[0][2] == _REFUSED:
             sequence_id, highest_sequence_id, _, _ = self._pending.popleft()
@@ -434,7 +434,7 @@ class Producer:
             await asyncio.shield(self._idle)
 
     def succeed(self, topic_epoch: int | None) -> None:
-        """Send PRODUCER_SUCCESS; the client of a producer that is not ready waits for a second one."""
+        """Send PRODUCER_SUCCESS; a producer that is not ready gets a second one later."""
         self.connection.reply(
             CommandProducerSuccess(
                 request_id=self.request_id,
@@ -447,10 +447,10 @@ class Producer:
         )
 
     def fence(self, error: Exception | None) -> None:
-        """Take the producer off the connection: what it sends afterwards ends the connection.
+        """Remove the producer from the connection: sending afterwards ends the connection.
 
         Args:
-            error: the answer to the creation, for one that was still waiting; None for one that was ready.
+            error: response to the creation, for a waiting producer; None for a ready one.
         """
         self.connection.remove_producer(self)
         self.is_detached = True
@@ -458,7 +458,7 @@ class Producer:
             self.connection.fail(self.request_id, error)
 
     def close_by_broker(self) -> None:
-        """Tell the client that the broker closes this producer; what is still on its way is ignored for a while."""
+        """Notify the client that the broker closes this producer; entries in flight are ignored for a while."""
         self.connection.remove_producer(self, ignores=True)
         self._tell_closed()
         self.detach()
@@ -467,7 +467,7 @@ class Producer:
         self.connection.tell_closed(CommandCloseProducer(producer_id=self.id, request_id=NO_REQUEST))
 
     def detach(self) -> None:
-        """Leave the topic, because the client or its connection went away."""
+        """Leave the topic, because the client or its connection is gone."""
         if not self.is_detached:
             self.is_detached = True
             self.topic.producers.remove(self)

@@ -16,12 +16,12 @@ from ...wire.pulsar_api_pb2 import ProducerAccessMode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producers:
-    """The producers that a topic has.
+    """The producers of a topic.
 
     Attributes:
         exclusive: name of the owner, None if the topic is shared.
-        connected: how many may send.
-        waiting: how many wait to become the owner.
+        connected: number of producers that may send.
+        waiting: number of producers that wait to become the owner.
         epoch: the topic's epoch, None if it never had an owner.
     """
 
@@ -43,7 +43,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Admit as the owner, after ``epoch`` is durable; ``fences`` the producers that are there, waiting ones too."""
+    """Admit as the owner, once ``epoch`` is durable; ``fences`` present producers, including waiting ones."""
 
     epoch: int
     fences: bool
@@ -52,14 +52,14 @@ class Own:
 Decision = Share | Wait | Own
 
 MAX_EPOCH_ASKED = 1 << 62
-"""Highest epoch that a producer may bring to a topic that is not there yet; counting does not reach it."""
+"""Highest epoch that a producer may bring to a new topic; counting never reaches it."""
 
 
 def admit(mode: int, requested_epoch: int | None, producers: Producers) -> Decision:
     """Return how a new producer is admitted.
 
     Raises:
-        BrokerError: it is not; says why.
+        BrokerError: it is not admitted; gives the reason.
     """
     if mode == ProducerAccessMode.Shared:
         if producers.exclusive is not None or producers.waiting:

@@ -1,4 +1,4 @@
-"""Rates for statistics: what counters gained over the last period."""
+"""Rates for statistics: counter increments over the last period."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Meter:
     """The rates of a few counters.
 
     Attributes:
-        rates: per second, over the last full period; zeros before it.
+        rates: per second, over the last full period; zeros before the first.
     """
 
     __slots__ = ("_last", "rates")
@@ -29,29 +29,29 @@ class Meter:
         self.rates: tuple[float, ...] = (0.0,) * counters
 
     def tick(self, counters: tuple[int, ...], period_s: float) -> None:
-        """Take the counters at the end of a period."""
+        """Compute the rates at the end of a period."""
         self.rates = tuple((new - old) / period_s for new, old in zip(counters, self._last, strict=True))
         self._last = counters
 
 
 class Rates:
-    """Keeps the meters of everything that has one. Topics where nothing moves are not looked at."""
+    """Updates all meters. Topics without traffic are skipped."""
 
     def __init__(self) -> None:
         self._moving: set[Topic] = set()
 
     async def update(self, topics: Iterable[Topic], period_s: float, alone: Alone = nullcontext) -> None:
-        """Take all counters at the end of a period.
+        """Update all meters at the end of a period.
 
         Args:
-            topics: those of which a counter may have moved.
+            topics: those whose counters may have changed.
             period_s: its length.
-            alone: what a topic is looked at within, so that its failure is not that of the others.
+            alone: context manager for each topic, which isolates failures.
 
-        Cancellation: some are not taken.
+        Cancellation: some are not updated.
         """
         moving = set(topics)
-        due, self._moving = moving | self._moving, moving  # what does not move any more has a last look, and rate 0
+        due, self._moving = moving | self._moving, moving  # an idle topic is updated once more, to rate 0
         for number, topic in enumerate(due):
             if number % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)

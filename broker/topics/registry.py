@@ -1,4 +1,4 @@
-"""The producers, or the consumers, of one connection, by the ids that its client chose."""
+"""The producers or consumers of one connection, by the ids that its client chose."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class ClosedProducers:
-    """Producer ids whose SENDs are ignored, and those whose next creation is refused; times are those of the loop."""
+    """Producer ids whose SENDs are ignored, or whose next creation is refused; times are those of the loop."""
 
     def __init__(self) -> None:
         self._ignored_until: dict[int, float] = {}
         self._refusals: dict[int, MagnetarError] = {}
 
     def ignore(self, producer_id: int, until: float) -> None:
-        """Ignore until a time what comes for an id."""
+        """Ignore SENDs for an id until a time."""
         self._ignored_until[producer_id] = until
 
     def is_ignored(self, producer_id: int, now: float) -> bool:
-        """Return whether what comes for an id is to be ignored."""
+        """Return whether SENDs for an id are to be ignored."""
         return self._ignored_until.get(producer_id, -1.0) >= now
 
     def refuse(self, producer_id: int, error: MagnetarError) -> None:
@@ -32,11 +32,11 @@ class ClosedProducers:
         self._refusals[producer_id] = error
 
     def take_refusal(self, producer_id: int) -> MagnetarError | None:
-        """Return the error that the creation under an id is to be answered with, once."""
+        """Return and remove the error for the next creation under an id, or None."""
         return self._refusals.pop(producer_id, None)
 
     def expire(self, now: float) -> None:
-        """Forget the ids whose time is over."""
+        """Remove expired ids."""
         self._ignored_until = {id_: end for id_, end in self._ignored_until.items() if end >= now}
         self._refusals = {id_: error for id_, error in self._refusals.items() if id_ in self._ignored_until}
 
@@ -45,12 +45,12 @@ M = TypeVar("M", bound="Producer | Consumer")
 
 
 class Registry(dict[int, M]):
-    """Those that may send or receive, and the creations under way; changed by the methods here only.
+    """The active members and the pending creations; changed only by the methods here.
 
     A dictionary itself, because each SEND, FLOW and ACK looks its id up.
 
     Attributes:
-        opening: ids whose creation is under way, with the task that does it.
+        opening: ids of pending creations, with their tasks.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Registry(dict[int, M]):
         self.opening: dict[int, asyncio.Task[None]] = {}
 
     def begin(self, id_: int, creation: asyncio.Task[None]) -> None:
-        """Note a creation; it is known by its id as long as it lasts."""
+        """Register a creation under its id until it ends."""
         self.opening[id_] = creation
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -68,16 +68,16 @@ class Registry(dict[int, M]):
         creation.add_done_callback(ended)
 
     def add(self, member: M) -> None:
-        """Take up who may send or receive from now on."""
+        """Add a member that may send or receive from now on."""
         self[member.id] = member
 
     def remove(self, member: M) -> None:
-        """Forget a member, unless another one has its id by now."""
+        """Remove a member, unless another one has its id by now."""
         if self.get(member.id) is member:
             del self[member.id]
 
     def close(self, id_: int) -> M | None:
-        """End the creation under an id, and forget and return the member that has it."""
+        """Cancel the creation under an id, and remove and return its member."""
         creation = self.opening.pop(id_, None)
         if creation is not None:
             creation.cancel()

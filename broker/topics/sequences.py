@@ -1,12 +1,12 @@
-"""Sequence ids of a topic's producers: the rules of deduplication, without any input or output.
+"""Sequence ids of a topic's producers: the rules of deduplication, without I/O.
 
-Design: a name has two numbers. ``pushed`` is the highest id that was accepted, ``stored`` the highest that is on the
-disk. An id above ``pushed`` is new. One up to ``stored`` is a repetition. What lies between is under way: whether it
-will be stored is not known, so the client has to ask again. Once nothing of a name is under way, what was accepted and
-never stored failed, and ``pushed`` falls back to ``stored``.
+Design: a name has two numbers. ``pushed`` is the highest accepted id, ``stored`` the highest id on disk. An id above
+``pushed`` is new. An id up to ``stored`` is a duplicate. Ids in between are in flight: it is unknown whether they will
+be stored, so the client has to retry. Once no entry of a name is in flight, accepted entries that were never stored
+have failed, and ``pushed`` falls back to ``stored``.
 
-Names whose producer is gone are kept for a while, so that it may come back and repeat what was not confirmed; those of
-connected producers, and with entries under way, are never forgotten.
+Names of disconnected producers are kept for a while, so that the producers may return and resend unconfirmed entries;
+names with a connected producer or entries in flight are never forgotten.
 
 Source: Pulsar binary protocol, section Deduplication.
 """
@@ -45,8 +45,8 @@ class Sequence:
         name: of the producer.
         pushed: highest id accepted; `NEVER` before the first.
         stored: highest id on the disk; `NEVER` before the first.
-        under_way: entries accepted and not stored yet.
-        is_connected: whether a producer of that name is there.
+        under_way: accepted entries that are not stored yet.
+        is_connected: whether a producer of that name is connected.
     """
 
     __slots__ = ("is_connected", "name", "pushed", "settled", "stored", "under_way")
@@ -68,8 +68,8 @@ class Sequence:
         return self.pushed if self.pushed != NEVER else -1
 
     def judge(self, first: int, last: int) -> Verdict:
-        """Return what an entry with these ids is; the whole of it is judged by its first one."""
-        # By `pushed`, not by `stored`: of two entries with the same id under way only the first is new.
+        """Classify an entry with these ids; the first id decides for the whole entry."""
+        # By `pushed`, not by `stored`: of two in-flight entries with the same id only the first is new.
         if first > self.pushed:
             self.pushed = last
             self.under_way += 1
@@ -77,11 +77,11 @@ class Sequence:
         return Verdict.REPEATED if first <= self.stored else Verdict.UNDECIDED
 
     def ended(self, last: int, *, is_stored: bool) -> None:
-        """Note how an entry that was new ended."""
+        """Record the outcome of a new entry."""
         if is_stored and last > self.stored:
             self.stored = last
         self.under_way -= 1
-        # Not earlier: while another entry is under way, an id between the two may still come to be stored.
+        # Not earlier: while another entry is in flight, an id in between may still be stored.
         if not self.under_way:
             self.pushed = self.stored
             if self.settled:
@@ -90,7 +90,7 @@ class Sequence:
                     tell()
 
     def raise_to(self, last: int) -> None:
-        """Note an id that was found stored."""
+        """Record an id that was found stored."""
         self.stored = max(self.stored, last)
         self.pushed = max(self.pushed, last)
 
@@ -99,16 +99,16 @@ class Sequences:
     """The names of one topic.
 
     Attributes:
-        by_name: the names that it knows.
-        max_names: how many, beside those in use; the ones that are gone longest are forgotten first.
-        inactive_ms: how long a name is kept after its producer is gone.
+        by_name: the known names.
+        max_names: limit of names without a producer; the longest inactive are forgotten first.
+        inactive_ms: how long a name is kept after its producer disconnects.
     """
 
     def __init__(self, max_names: int, inactive_ms: int) -> None:
         self.by_name: dict[str, Sequence] = {}
         self.max_names = max_names
         self.inactive_ms = inactive_ms
-        self._inactive: dict[str, int] = {}  # name -> since when, the longest inactive first
+        self._inactive: dict[str, int] = {}  # name -> since when, longest inactive first
         self._changed: set[str] = set()
         self._forgotten: set[str] = set()
         self._has_warned = False
@@ -122,12 +122,12 @@ class Sequences:
         return bool(self._changed or self._forgotten)
 
     def restore(self, numbers: Mapping[str, int], now_ms: int) -> None:
-        """Take over what a snapshot says."""
+        """Restore the numbers of a snapshot."""
         for name, last in numbers.items():
             self._named(name, now_ms).raise_to(last)
 
     def replay(self, payload: bytes, now_ms: int) -> None:
-        """Take over what an entry of the log says."""
+        """Count an entry of the log."""
         try:
             metadata, _ = open_payload(payload)
         except (ProtocolError, DecodeError) as error:
@@ -140,7 +140,7 @@ class Sequences:
             self._forgotten.discard(metadata.producer_name)
 
     def connect(self, name: str) -> Sequence:
-        """Return the ids of a producer that is there from now on."""
+        """Return the ids of a producer that connects."""
         sequence = self.by_name.get(name)
         if sequence is None:
             sequence = self.by_name[name] = Sequence(name)
@@ -149,7 +149,7 @@ class Sequences:
         return sequence
 
     def disconnect(self, name: str, now_ms: int) -> None:
-        """Note that a producer is gone."""
+        """Record that a producer has disconnected."""
         sequence = self.by_name.get(name)
         if sequence is None or not sequence.is_connected:
             return
@@ -161,14 +161,14 @@ class Sequences:
         self._make_room()
 
     def ended(self, sequence: Sequence, last: int, *, is_stored: bool) -> None:
-        """Note how an entry that was new ended."""
+        """Record the outcome of a new entry."""
         sequence.ended(last, is_stored=is_stored)
         if is_stored:
             self._changed.add(sequence.name)
             self._forgotten.discard(sequence.name)
 
     def purge(self, now_ms: int) -> None:
-        """Forget names whose producers have been gone for too long."""
+        """Forget names whose producers have been disconnected for too long."""
         for name, since_ms in list(self._inactive.items()):
             if now_ms - since_ms < self.inactive_ms:
                 return
@@ -176,7 +176,7 @@ class Sequences:
                 self._forget(name)
 
     def take_changes(self) -> tuple[dict[str, int], list[str]]:
-        """Return what the last snapshot does not say: names with their highest stored id, and forgotten names."""
+        """Return the changes since the last snapshot: names with their highest stored id, and forgotten names."""
         numbers = {name: self.by_name[name].stored for name in self._changed}
         forgotten = list(self._forgotten)
         self._changed.clear()
@@ -213,9 +213,9 @@ class Sequences:
 
 
 def is_counted(metadata: MessageMetadata) -> bool:
-    """Return whether an entry is judged and recorded; of the chunks of a message only the last one is.
+    """Return whether an entry is deduplicated; for a chunked message only the last chunk is.
 
-    The chunks share a sequence id, so the first would make the others repetitions.
+    The chunks share a sequence id, so the others would look like duplicates of the first.
     """
     if metadata.HasField("marker_type"):
         return False
@@ -223,7 +223,7 @@ def is_counted(metadata: MessageMetadata) -> bool:
 
 
 def ids_of(command: CommandSend | MessageMetadata) -> tuple[int, int]:
-    """Return the first and the last sequence id of an entry; like Pulsar's they are signed."""
+    """Return the first and the last sequence id of an entry, signed as in Pulsar."""
     first = command.sequence_id
     if first >= 1 << 63:
         first = signed_64(first)

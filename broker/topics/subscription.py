@@ -1,4 +1,4 @@
-"""A subscription: a cursor over the topic's log, the consumers that share it, and who of them gets what.
+"""A subscription: a cursor over the topic's log, and the consumers that share it.
 
 Source: Pulsar binary protocol, sections Consumer, ACK, SEEK and UNSUBSCRIBE.
 """
@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 Dispatcher = SingleActiveDispatcher["Consumer"] | SharedDispatcher["Consumer"] | KeySharedDispatcher["Consumer"]
 
 ENTRIES_PER_TURN = 1000
-"""Entries that a long search over a cursor looks at before others get their turn of the loop."""
+"""Entries that a long cursor walk visits before yielding to the event loop."""
 REPLICATED = "pulsar.replicated.subscription"
-"""Number of a cursor that is 1 if its position is wanted in other clusters, too; the name is Pulsar's."""
+"""Cursor number that is 1 if the subscription is replicated to other clusters; the name is Pulsar's."""
 THROTTLED = tuple(
     f"dispatchThrottled{what}EventsBy{level}Limit"
     for level in ("Subscription", "Topic", "Broker")
     for what in ("Msg", "Bytes")
 )
-"""How often dispatch was limited at each level, by number of messages or bytes. A resource group's count as Broker."""
+"""Counters of dispatch limits at each level, by messages or bytes. Resource groups count as Broker."""
 ABANDONED_AFTER_S = 30.0
-"""How long a non-durable subscription waits for its consumer to come back after a seek."""
+"""How long a non-durable subscription waits for its consumer to return after a seek."""
 
 
 def kind_name(kind: int | None) -> str:
@@ -61,16 +61,16 @@ class Subscription:
     """One subscription of one topic.
 
     Attributes:
-        cursor: what is acknowledged.
+        cursor: its acknowledgements.
         is_durable: whether it outlives its consumers.
-        delays: what waits for its time; None unless consumers share it.
-        dispatcher: gives entries to consumers; None until the first consumer says of which type it is.
-        creation: ends when the cursor is on the disk; None once it is.
-        joins: how many consumers it has had since the topic was loaded.
-        resets: how often its position was moved by a seek.
-        dispatch_limits: those of its topic and its own, as far as there are any.
-        memory: what its deliveries share with those of all other subscriptions.
-        throttled: how often one of them made it wait, by Pulsar's names of these statistics.
+        delays: delayed entries; None unless consumers share the subscription.
+        dispatcher: dispatches entries to consumers; None until the first consumer sets the type.
+        creation: ends when the cursor is on disk; None once it is.
+        joins: number of consumers since the topic was loaded.
+        resets: number of seeks.
+        dispatch_limits: its own rate limits and its topic's, if any.
+        memory: the delivery memory shared by all subscriptions.
+        throttled: how often a limit delayed dispatch, by Pulsar's names of these statistics.
     """
 
     def __init__(self, topic: Topic, cursor: Cursor | MemoryCursor, *, is_durable: bool):
@@ -106,12 +106,12 @@ class Subscription:
 
     @property
     def policies(self) -> EffectivePolicies:
-        """What holds for its topic now."""
+        """The effective policies of its topic."""
         return self.topic.policies
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """Those that are connected."""
+        """The connected consumers."""
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     @property
@@ -121,7 +121,7 @@ class Subscription:
 
     @property
     def kind(self) -> int | None:
-        """The type (SubType) of the present or last consumers."""
+        """The type (SubType) of the current or last consumers."""
         if self.name == COMPACTION_CURSOR:
             return CommandSubscribe.Exclusive
         return self.dispatcher.kind if self.dispatcher is not None else None
@@ -143,28 +143,28 @@ class Subscription:
 
     @property
     def replay_entries(self) -> int:
-        """Entries that wait to be given out again."""
+        """Number of entries queued for redelivery."""
         return self.dispatcher.replay_entries if isinstance(self.dispatcher, SharedDispatcher) else 0
 
     @property
     def delayed_entries(self) -> int:
-        """Entries that wait for their time, as far as consumers have read."""
+        """Number of delayed entries, as far as the subscription has been read."""
         return 0 if self.delays is None else len(self.delays)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its consumers hold too much for it to read on."""
+        """Whether dispatch is blocked by too many unacknowledged messages."""
         return isinstance(self.dispatcher, SharedDispatcher) and self.dispatcher.is_blocked
 
     @property
     def is_replicated(self) -> bool:
-        """Whether a consumer asked for its position to be kept in other clusters, too; nothing does so yet."""
+        """Whether a consumer asked for replication of the subscription; this is stored, but has no effect yet."""
         return isinstance(self.cursor, Cursor) and self.cursor.numbers.get(REPLICATED) == 1
 
     async def set_replicated(self, is_replicated: bool) -> None:
-        """Keep that its position is wanted in other clusters, or no more; of one that is not durable nothing is kept.
+        """Store whether the subscription is to be replicated; does nothing for a non-durable one.
 
-        Cancellation: it is kept all the same.
+        Cancellation: it is stored all the same.
         """
         cursor = self.cursor
         if not isinstance(cursor, Cursor) or is_replicated == self.is_replicated:
@@ -176,8 +176,8 @@ class Subscription:
         """Replace the properties.
 
         Raises:
-            NotAllowed: a name or a value is not UTF-8, or they are too many or too long.
-            StorageError: the disk refused.
+            NotAllowed: a name or a value is not UTF-8, or there are too many or too long ones.
+            StorageError: the disk failed.
 
         Cancellation: they are replaced all the same.
         """
@@ -193,7 +193,7 @@ class Subscription:
         if not self.topic.log.core.refuses(done):
             cursor.note(cursor.mark_delete, {}, (), done, properties)
 
-    # Consumers come and go
+    # Consumers
 
     def holder(self, command: CommandSubscribe) -> Consumer | None:
         """Return the consumer that prevents another one from joining, or None if it may join.
@@ -220,7 +220,7 @@ class Subscription:
         return self.consumers[0] if kind == CommandSubscribe.Exclusive else None
 
     def add_consumer(self, consumer: Consumer, command: CommandSubscribe) -> None:
-        """Add a consumer; no other one excludes it (`holder`)."""
+        """Add a consumer that no other one excludes (see `holder`)."""
         self.check_open()
         if not self._is_served(command):
             if self.dispatcher is not None:
@@ -235,7 +235,7 @@ class Subscription:
         self.dispatcher.add(consumer)
 
     def _dispatcher(self, command: CommandSubscribe) -> Dispatcher:
-        """Return a dispatcher for consumers of such a type."""
+        """Return a dispatcher for consumers of that type."""
         kind, topic, broker = command.subType, self.topic, self.topic.broker
         if kind == CommandSubscribe.Shared:
             return SharedDispatcher(self, topic.log, broker.config, broker.tasks)
@@ -244,7 +244,7 @@ class Subscription:
         return SingleActiveDispatcher(self, kind, topic.name, topic.log, broker.config, broker.tasks)
 
     def _is_served(self, command: CommandSubscribe) -> bool:
-        """Return whether the dispatcher that is there serves consumers of such a type."""
+        """Return whether the current dispatcher serves consumers of that type."""
         dispatcher = self.dispatcher
         if dispatcher is None or dispatcher.kind != command.subType:
             return False
@@ -256,17 +256,17 @@ class Subscription:
             self.delays = None
 
     def check_open(self) -> None:
-        """Raise if it was closed, by itself or with its topic.
+        """Raise if the subscription was closed, by itself or with its topic.
 
         Raises:
-            ServiceNotReady: looking the topic up again helps.
+            ServiceNotReady: the client should look the topic up again.
         """
         if self.is_closed:
             raise ServiceNotReady(f"Subscription {self.name} was closed meanwhile; look its topic up again")
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """Keep the subscription for a consumer that is about to join; one that is not durable ends if it does not."""
+        """Keep the subscription for a consumer that is about to join; a non-durable one ends if it does not."""
         self._joining += 1
         try:
             yield
@@ -298,20 +298,20 @@ class Subscription:
             self.topic.forget_subscription(self)
 
     def fail(self, error: Exception) -> None:
-        """Close the consumers because of a mistake of ours in giving out entries; their clients come back."""
+        """Close the consumers after an unexpected error in dispatch; their clients reconnect."""
         log.error("%r failed, its consumers are closed: %r", self, error, exc_info=error)
         for consumer in list(self.consumers):
             consumer.close_by_broker()
 
-    # Entries go out and are acknowledged
+    # Dispatch and acknowledgements
 
     def run(self) -> None:
-        """Give out what there is."""
+        """Dispatch available entries."""
         if self.dispatcher is not None:
             self.dispatcher.run()
 
     def follow_policies(self) -> None:
-        """Obey what the policies say now."""
+        """Apply the current policies."""
         self._follow_rates()
         if self.dispatcher is not None:
             self.dispatcher.follow_policies()
@@ -319,7 +319,7 @@ class Subscription:
     def _follow_rates(self) -> None:
         topic, policies = self.topic, self.topic.policies
         if self.name == COMPACTION_CURSOR:
-            return  # the broker's own reading is not limited
+            return  # the broker's own reads are not limited
         rate = policies.subscription_rates.get(self.name, policies.subscription_rate)
         clock = asyncio.get_running_loop().time
         self._rate_limit = follow(self._rate_limit, rate, clock, topic.publish_rates)
@@ -327,13 +327,13 @@ class Subscription:
         self.dispatch_limits = (*own, *topic.shared_dispatch_limits)
 
     def note_throttled(self, limit: RateLimit) -> None:
-        """Count that one of its rates made it wait."""
+        """Count that a rate limit delayed dispatch."""
         level = "Broker" if limit in self.topic.shared_dispatch_limits else "Subscription"
         level = "Topic" if limit is self.topic.dispatch_limit else level
         self.throttled[f"dispatchThrottled{limit.stopped_by}EventsBy{level}Limit"] += 1
 
     def wake(self) -> None:
-        """Give out what there is, in the next turn of the loop."""
+        """Dispatch available entries in the next turn of the loop."""
         if self.dispatcher is not None:
             self.dispatcher.wake()
 
@@ -361,7 +361,7 @@ class Subscription:
         words: Sequence[int] | None,
         done: Done | None,
     ) -> None:
-        """Acknowledge everything up to an entry; only under Exclusive and Failover, elsewhere it has no effect."""
+        """Acknowledge everything up to an entry; ignored except under Exclusive and Failover."""
         if self.kind in SPREADING:
             log.warning("%r: a cumulative acknowledgement is ignored on a shared subscription", self)
             if done is not None:
@@ -375,7 +375,7 @@ class Subscription:
         self._note_ack(consumer, before)
 
     def tell_end(self) -> None:
-        """Tell the consumers, if they have acknowledged all that a terminated topic will ever hold."""
+        """Notify the consumers once they have acknowledged everything of a terminated topic."""
         if self.topic.log.is_terminated and not self.cursor.backlog_entries:
             for consumer in self.consumers:
                 consumer.notify_end()
@@ -388,16 +388,16 @@ class Subscription:
             if self.topic.log.is_terminated:
                 self.tell_end()
 
-    # The cursor is moved
+    # Cursor moves
 
     async def seek(self, position: Position, words: Sequence[int] | None = None) -> None:
-        """Make ``position`` the next entry to be delivered; the consumers concerned are closed and come back.
+        """Make ``position`` the next entry to be delivered; the affected consumers are closed and reconnect.
 
         Raises:
-            UnknownBrokerError: another reset is under way.
+            UnknownBrokerError: another reset is in progress.
             ServiceNotReady: it was closed meanwhile.
             NotAllowed: the cursor is the broker's own.
-            StorageError: the disk refused.
+            StorageError: the disk failed.
 
         Cancellation: the position is moved all the same.
         """
@@ -425,30 +425,30 @@ class Subscription:
             self._reset = None
 
     async def reset_to_time(self, time_ms: int) -> None:
-        """Make the first entry published at or after a time the next one to be delivered; see `seek`."""
+        """Seek to the first entry published at or after a time; see `seek`."""
         log = self.topic.log
         await self.seek(log.next_position(await log.position_before_time(time_ms)))
 
     async def skip_all(self) -> None:
-        """Acknowledge everything that is there.
+        """Acknowledge all entries.
 
         Raises:
             NotAllowed: the cursor is the broker's own.
 
-        Cancellation: it is acknowledged all the same.
+        Cancellation: they are acknowledged all the same.
         """
         refuse_internal(self.name)
         await self._skip_to(self.topic.log.last_confirmed)
 
     async def truncate(self) -> None:
-        """Acknowledge everything that is there, because it is to be deleted; the broker's own cursors go along.
+        """Acknowledge all entries because they are to be deleted; also allowed for the broker's own cursors.
 
-        Cancellation: it is acknowledged all the same.
+        Cancellation: they are acknowledged all the same.
         """
         await self._skip_to(self.topic.log.last_confirmed)
 
     async def skip(self, entries: int) -> None:
-        """Acknowledge the first so many entries that are not acknowledged.
+        """Acknowledge the first ``entries`` unacknowledged entries.
 
         Raises:
             NotAllowed: the cursor is the broker's own.
@@ -474,7 +474,7 @@ class Subscription:
         await self._skip_to(position)
 
     async def expire_up_to(self, position: Position) -> None:
-        """Acknowledge everything up to a position; what is acknowledged behind it and the consumers stay as they are.
+        """Acknowledge everything up to a position; later acknowledgements and the consumers are not affected.
 
         Raises:
             NotAllowed: the cursor is the broker's own.
@@ -485,12 +485,12 @@ class Subscription:
         await self._expire_up_to(position)
 
     async def expire(self, age_s: float) -> None:
-        """Acknowledge what was published longer ago than that.
+        """Acknowledge entries older than that.
 
-        Cancellation: it is acknowledged all the same.
+        Cancellation: they are acknowledged all the same.
         """
         if self.name == COMPACTION_CURSOR:
-            return  # what is not compacted yet may hold the last message of a key, however old
+            return  # uncompacted entries may be the last ones of their keys, however old
         now_ms = self.topic.broker.now_ms()
         position = await self.topic.log.position_before_age(now_ms - int(age_s * 1000), self.cursor.mark_delete)
         await self._expire_up_to(position)
@@ -516,14 +516,14 @@ class Subscription:
         await self.topic.log.core.wait(skip)
 
     async def ready(self) -> None:
-        """Wait for a reset that is under way: a client subscribes again without waiting for the end of its seek.
+        """Wait for a running reset: a client subscribes again without waiting for the end of its seek.
 
         Cancellation: safe.
         """
         while self._reset is not None:
             await asyncio.shield(self._reset)
 
-    # The end
+    # Deletion
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription for its only consumer, or by force.
@@ -557,7 +557,7 @@ class Subscription:
             await self.topic.log.delete_cursor(self.name)
 
     def close(self) -> None:
-        """Close the consumers from our side and stop."""
+        """Close the consumers and stop dispatching."""
         self.is_closed = True
         for consumer in list(self.consumers):
             consumer.close_by_broker()

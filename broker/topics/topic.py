@@ -1,4 +1,4 @@
-"""A topic: a log, the producers that fill it, the subscriptions that read it.
+"""A topic: a log, the producers that write to it, and the subscriptions that read it.
 
 Source: Pulsar binary protocol, sections Producer and Consumer.
 """
@@ -40,18 +40,18 @@ class Topic:
 
     Attributes:
         name: its full name.
-        log: where its entries lie.
+        log: stores its entries.
         subscriptions: by name.
-        producers: those that may send, by name, and those that wait for exclusive access.
+        producers: active producers by name, and those that wait for exclusive access.
         compaction: its compactions since it was loaded.
-        deduplication: what it does about entries that a producer repeats.
-        joins: how many producers and consumers it has had since it was loaded.
-        policies: what holds for it now.
-        gate: what entries have to pass; None if nothing limits them.
-        dispatch_limit: of all subscriptions together; None if nothing limits them.
-        shared_dispatch_limits: of what its subscriptions and those of other topics give out together.
-        subscribe_limit: how often each consumer may subscribe; None for as often as it likes.
-        oldest_message: of all backlogs, as the last look at the backlog quotas found it; None if there was none.
+        deduplication: detects duplicate entries of producers.
+        joins: number of producers and consumers since it was loaded.
+        policies: its effective policies.
+        gate: limits on published entries; None without limits.
+        dispatch_limit: dispatch rate of all subscriptions together; None if unlimited.
+        shared_dispatch_limits: dispatch rates shared with other topics.
+        subscribe_limit: how often each consumer may subscribe; None if unlimited.
+        oldest_message: of all backlogs, as of the last quota check; None without a backlog.
     """
 
     def __init__(self, broker: BrokerPort, name: TopicName, log: TopicLog, epoch: int | None):
@@ -90,7 +90,7 @@ class Topic:
     # Entries
 
     def grew(self) -> None:
-        """Tell the subscriptions, once for all entries of this turn, that there is more to read."""
+        """Notify the subscriptions of new entries, once per turn of the loop."""
         if not self._is_announcing:
             self._is_announcing = True
             self._loop.call_soon(self._announce)
@@ -118,10 +118,10 @@ class Topic:
         return await stored
 
     def check_open(self) -> None:
-        """Raise if the topic takes no entries.
+        """Raise if the topic accepts no entries.
 
         Raises:
-            ServiceNotReady: it was unloaded or deleted; looking it up again helps.
+            ServiceNotReady: it was unloaded or deleted; the client should look it up again.
             TopicTerminated: it was terminated.
         """
         self.check_loaded()
@@ -144,7 +144,7 @@ class Topic:
         return self._departed_out[1] + sum(s.counters[1] for s in self.subscriptions.values())
 
     def forget_subscription(self, subscription: Subscription) -> None:
-        """Take a subscription off the topic; what it sent still counts."""
+        """Remove a subscription from the topic; its sent messages still count."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
             messages, bytes_, _, _ = subscription.counters
@@ -152,11 +152,11 @@ class Topic:
             self._departed_out[1] += bytes_
 
     def begin_compaction(self) -> None:
-        """Start a compaction; the progress is in `compaction`.
+        """Start a compaction; its progress is in `compaction`.
 
         Raises:
-            NotAllowed: it is being compacted already.
-            ServiceNotReady: it was unloaded.
+            NotAllowed: one is running already.
+            ServiceNotReady: the topic was unloaded.
         """
         self.check_loaded()
         self.compaction.begin()
@@ -164,19 +164,19 @@ class Topic:
 
     async def _compact(self) -> None:
         await self.compaction.run()
-        # The topic may have been unloaded meanwhile, and loaded again.
+        # The topic may have been unloaded and loaded again meanwhile.
         loaded = self.broker.topics.get(str(self.name))
         if loaded is not None and loaded.log is self.log:
             loaded.show_compaction()
 
     def show_compaction(self) -> None:
-        """Show the cursor of the first compaction among the subscriptions."""
+        """Add the compaction cursor to the subscriptions after the first compaction."""
         cursor = self.log.cursors.get(COMPACTION_CURSOR)
         if cursor is not None and cursor.name not in self.subscriptions:
             self.subscriptions[cursor.name] = Subscription(self, cursor, is_durable=True)
 
     def follow_policies(self) -> None:
-        """Obey what the policies say now; consumers that were stopped by a lower limit go on."""
+        """Apply the current policies; consumers blocked by a lower limit resume."""
         policies = self.broker.namespaces.effective(self.name)
         if policies == self.policies or self.is_closed:
             return
@@ -200,17 +200,17 @@ class Topic:
             self.subscribe_limit = SubscribeLimit(policies.subscribe_rate, clock)
 
     def publish_rates(self) -> tuple[float, float]:
-        """Return messages and bytes that came in a second, over the last period of statistics."""
+        """Return messages and bytes received per second, over the last statistics period."""
         return self.meter.rates[0], self.meter.rates[1]
 
     # Subscriptions
 
     def start_of(self, position: Literal["earliest", "latest"] | Position, *, compacted: bool = False) -> Position:
-        """Return the mark-delete position with which reading begins at ``position``, itself included.
+        """Return the mark-delete position for a reader that begins at ``position``, inclusive.
 
         Args:
             position: where reading begins.
-            compacted: whether the compacted view is read, which may begin before what the log holds.
+            compacted: whether the compacted view is read, which may begin before the log's first entry.
         """
         if position == "latest":
             return self.log.last_confirmed
@@ -230,7 +230,7 @@ class Topic:
         *,
         compacted: bool = False,
     ) -> Subscription:
-        """Return a durable subscription; an existing one is returned as it is.
+        """Return a durable subscription, creating it if needed; an existing one is not changed.
 
         Cancellation: it may exist.
         """
@@ -269,17 +269,17 @@ class Topic:
         return subscription
 
     def _drop_subscription(self, subscription: Subscription, creation: asyncio.Future[None]) -> None:
-        """Take off the subscription of that creation, which the disk refused."""
+        """Remove the subscription of a creation that failed."""
         if subscription.creation is creation:
             self.forget_subscription(subscription)
             if self.log.cursors.get(subscription.name) is subscription.cursor:
                 self.log.remove_cursor(subscription.name)
 
     def check_has(self, subscription: Subscription) -> None:
-        """Raise if a subscription is not one of the topic's any more, or the topic was unloaded.
+        """Raise if a subscription no longer belongs to the topic, or the topic was unloaded.
 
         Raises:
-            ServiceNotReady: subscribing again helps.
+            ServiceNotReady: the client should subscribe again.
         """
         self.check_loaded()
         if self.subscriptions.get(subscription.name) is not subscription or subscription.is_closed:
@@ -291,7 +291,7 @@ class Topic:
         """Raise if the topic was unloaded or deleted.
 
         Raises:
-            ServiceNotReady: looking it up again helps.
+            ServiceNotReady: the client should look it up again.
         """
         if self.is_closed:
             raise ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again")
@@ -310,10 +310,10 @@ class Topic:
             raise SubscriptionNotFound(f"Subscription {name} not found on topic {self.name}")
         await subscription.delete(force=force)
 
-    # The end
+    # Closing
 
     async def terminate(self) -> Position:
-        """Take no more entries, for good; returns the position of the last one.
+        """Accept no more entries, permanently; returns the position of the last one.
 
         Raises:
             ServiceNotReady: the topic was unloaded.
@@ -327,20 +327,20 @@ class Topic:
         return last
 
     def close(self) -> None:
-        """Close every producer and consumer from our side; their clients look the topic up again."""
+        """Close all producers and consumers; their clients look the topic up again."""
         self.is_closed = True
         self.append = self._refuse_entry
         self.deduplication.close()
         for producer in [*self.producers.values(), *self.producers.waiting]:
             producer.close_by_broker()
-        for subscription in list(self.subscriptions.values()):  # one that is not durable goes with its consumer
+        for subscription in list(self.subscriptions.values()):  # a non-durable one is removed with its consumer
             subscription.close()
 
     def _refuse_entry(self, payload: bytes, messages: int, publish_time_ms: int, done: Done) -> None:
         done(EARLIEST, ServiceNotReady(f"Topic {self.name} was closed meanwhile; look it up again"))
 
     def tick_drops(self, period_s: float) -> None:
-        """Take the counters of dropped messages at the end of a statistics period: a stored topic drops none."""
+        """Update drop rates at the end of a statistics period: a persistent topic drops nothing."""
 
     def stats(self, **options: Any) -> dict[str, Any]:
         """Return the statistics that `topics stats` shows."""

@@ -1,8 +1,8 @@
-"""The names of all topics by namespace, so that a list costs no walk over the topics of other namespaces.
+"""The names of all topics by namespace, so that listing one namespace does not scan the topics of others.
 
-Design: the names are read from storage once, when a list is first wanted; from then on whatever creates, loads, unloads
-or deletes a topic says so, within the same turn of the loop. The lists that clients ask for are kept with their hashes,
-`MAX_KEPT_LISTS` of them for each namespace, and follow the changes, so that polling many topics is cheap.
+Design: the names are read from storage once, on first use; from then on, code that creates, loads, unloads or deletes a
+topic updates the index in the same turn of the loop. The lists that clients request are cached with their hashes,
+`MAX_KEPT_LISTS` per namespace, and updated with the changes, so that polling many topics is cheap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NamespaceTopics:
 
     Attributes:
         names: full names by domain, sorted.
-        system_count: how many persistent ones have a local name that begins with two underscores.
+        system_count: number of persistent topics whose local name begins with two underscores.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class TopicIndex:
 
         Args:
             namespace: the namespace; one without topics has an empty list.
-            key: identifies what ``takes`` does: the same key returns the same list again.
+            key: identifies ``takes``: the same key returns the cached list.
             takes: is called with full names.
         """
         return (self._read().get(namespace) or NamespaceTopics()).kept_list(key, takes)
@@ -116,6 +116,6 @@ class TopicIndex:
     def _read(self) -> dict[str, NamespaceTopics]:
         if self._namespaces is None:
             self._namespaces = {}
-            for name in sorted(set(self._existing())):  # in order, so that each is added at the end
+            for name in sorted(set(self._existing())):  # in order, so that each is appended
                 self.set_present(name, True)
         return self._namespaces

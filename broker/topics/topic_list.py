@@ -23,13 +23,13 @@ _SYSTEM = re.compile(
 
 
 def topics_hash(topics: Iterable[str]) -> str:
-    """Return the hash by which a client tells that a list is still the same; ``topics`` are sorted."""
+    """Return the hash by which a client detects an unchanged list; ``topics`` are sorted."""
     value = int(google_crc32c.value(",".join(topics).encode()))
     return value.to_bytes(4, "little").hex()
 
 
 def is_system(name: str) -> bool:
-    """Return whether a topic is one of Pulsar's own, which lists leave out."""
+    """Return whether a topic is a Pulsar system topic, which lists omit."""
     return _SYSTEM.search(name) is not None
 
 
@@ -52,10 +52,10 @@ def topic_filter(pattern: str) -> Callable[[str], bool]:
 
 
 class TopicList:
-    """The topics that a pattern takes, sorted.
+    """The topics that match a pattern, sorted.
 
     Attributes:
-        names: full names, partitions by their own; changed by `set_present` only.
+        names: full names, each partition separately; changed only by `set_present`.
     """
 
     def __init__(self, takes: Callable[[str], bool], names: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class TopicList:
         return self._digest
 
     def set_present(self, name: str, is_present: bool) -> bool:
-        """Note that a topic is there, or that it is not; return whether that changed the list."""
+        """Add or remove a topic; return whether that changed the list."""
         index = bisect_left(self.names, name)
         was_present = index < len(self.names) and self.names[index] == name
         if was_present == is_present or (is_present and not self._is_listed(name)):

@@ -1,8 +1,8 @@
-"""The producers of one topic: who is admitted, who waits for exclusive access, and who departed.
+"""The producers of one topic: admission, waiting for exclusive access, and departure.
 
-Design: admissions are made one at a time, under a lock, for they wait in between: for a peer that may be gone, for the
-epoch to be durable, for what earlier producers sent to be stored. After each wait it is asked again whether the
-producer may join, as connection and topic may have ended meanwhile.
+Design: admissions run one at a time, under a lock, because they wait in between: for a peer that may be dead, for the
+epoch to be durable, for entries of earlier producers to be stored. After each wait the checks are repeated, as
+connection and topic may have ended meanwhile.
 
 Invariant: while there is an exclusive producer, it is the only one that may send.
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 EPOCHS = "/admin/topic-epochs"
-"""Where the metadata store has the epochs of topics, which fence earlier exclusive producers."""
+"""Metadata path of topic epochs, which fence earlier exclusive producers."""
 
 
 async def read_epoch(store: MetadataStore, name: TopicName) -> int | None:
@@ -54,10 +54,10 @@ def epoch_path(name: TopicName) -> str:
 
 
 class TopicProducers(dict[str, "Producer"]):
-    """Those that may send, by name; changed by the methods here only.
+    """The active producers by name; changed only by the methods here.
 
     Attributes:
-        waiting: those that wait for exclusive access, first come first served.
+        waiting: producers that wait for exclusive access, in order.
         exclusive: the owner, None if the topic is shared.
         epoch: how often the topic had a new owner; None if it never had one.
     """
@@ -70,7 +70,7 @@ class TopicProducers(dict[str, "Producer"]):
         self._topic = topic
         self._departed_messages = 0
         self._departed_bytes = 0
-        self._parting: list[Producer] = []  # departed, with entries that storage has not confirmed
+        self._parting: list[Producer] = []  # departed producers with unconfirmed entries
         self._claim = asyncio.Lock()
         self._promoting: asyncio.Task[None] | None = None
 
@@ -85,17 +85,17 @@ class TopicProducers(dict[str, "Producer"]):
         return self._departed_bytes + sum(producer.bytes_in for producer in self.values())
 
     def count(self, messages: int, bytes_: int) -> None:
-        """Count an entry that no producer of the topic sent."""
+        """Count an entry that did not come from a producer of the topic."""
         self._departed_messages += messages
         self._departed_bytes += bytes_
 
     async def add(self, producer: Producer) -> None:
-        """Admit a producer, or queue it, and tell its client.
+        """Admit or queue a producer, and send the response to its client.
 
         Raises:
             BrokerError: it is not admitted.
 
-        Cancellation: the producer is not there, or detaching it removes it.
+        Cancellation: the producer is not added, or detaching it removes it.
         """
         # First without the lock: many producers that return after a crash each wait for a dead peer.
         await self._evict_stale(producer)
@@ -131,14 +131,14 @@ class TopicProducers(dict[str, "Producer"]):
                     if fences:
                         self._fence_all()
                     await self._parted()
-                    self._check_joins(producer)  # nothing is awaited from here on
+                    self._check_joins(producer)  # no await from here on
                     self.exclusive = producer
                     self._install(producer)
 
     def _check_joins(self, producer: Producer) -> None:
-        """Raise if a producer must not join any more; asked after the last wait, as anything may end meanwhile."""
+        """Raise if a producer must not join any more; checked after each wait, as anything may end meanwhile."""
         if producer.connection.is_closed:
-            # Released already: a producer that joined now would never be removed.
+            # Its producers are already released: one that joined now would never be removed.
             raise ConnectionResetError(f"{producer.connection} ended while it created a producer on {self._topic.name}")
         self._topic.check_open()
 
@@ -151,9 +151,10 @@ class TopicProducers(dict[str, "Producer"]):
         producer.succeed(self.epoch)
 
     async def _evict_stale(self, producer: Producer) -> None:
-        """Evict a stale producer of this name, or refuse.
+        """Evict a stale producer of this name, or refuse the new one.
 
-        Stale is one that the same connection has replaced (a higher epoch), and one whose peer does not answer.
+        A producer is stale if the same connection has replaced it (with a higher epoch), or if its peer does not
+        answer.
 
         Source: Pulsar binary protocol, section Same name, two producers.
         """
@@ -191,13 +192,13 @@ class TopicProducers(dict[str, "Producer"]):
         self.exclusive = None
 
     def close_unencrypted(self) -> None:
-        """Close the producers that do not encrypt: their topic does not take what they send any more."""
+        """Close the producers that do not encrypt, as their topic now requires encryption."""
         for producer in (*self.values(), *self.waiting):
             if not producer.is_encrypted:
                 producer.close_by_broker()
 
     def remove(self, producer: Producer) -> None:
-        """Remove a producer; the first that waits for the topic gets it."""
+        """Remove a producer; if the topic is free, the first waiting producer gets it."""
         if self.get(producer.name) is producer:
             del self[producer.name]
             self._depart(producer)
@@ -206,7 +207,7 @@ class TopicProducers(dict[str, "Producer"]):
         if self.exclusive is producer:
             self.exclusive = None
         if not self and self.waiting and not self._topic.is_closed and (not self._promoting or self._promoting.done()):
-            # Kept: where the epoch cannot be written now, those that wait must not wait for ever.
+            # Retried: if the epoch cannot be written now, the waiting producers must not wait forever.
             self._promoting = self._topic.broker.tasks.keep(
                 self._promote, f"giving {self._topic.name} to a waiting producer"
             )
@@ -218,7 +219,7 @@ class TopicProducers(dict[str, "Producer"]):
         self._topic.deduplication.disconnect(producer)
 
     async def _parted(self) -> None:
-        """Wait until what earlier producers sent is stored: an owner that looks at its topic sees all of it."""
+        """Wait until all entries of earlier producers are stored, so that an owner that reads its topic sees them."""
         while self._parting:
             await self._parting[-1].idle()
             self._parting = [one for one in self._parting if one.pending_entries]
@@ -229,7 +230,7 @@ class TopicProducers(dict[str, "Producer"]):
                 producer = self.waiting[0]
                 await self._raise_epoch(next_epoch(None, self.epoch))
                 await self._parted()
-                # One whose topic was closed or terminated, or whose connection ended, waits no more.
+                # A producer whose topic or connection was closed meanwhile is no longer waiting.
                 if self.waiting and self.waiting[0] is producer:
                     self.waiting.popleft()
                     self.exclusive = producer

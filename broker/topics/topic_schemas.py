@@ -1,8 +1,8 @@
-"""What a topic answers to the schemas of its producers and consumers.
+"""Schema checks for the producers and consumers of a topic.
 
-Design: who comes with a schema waits for the registry, and what was checked before is asked again in the turn in which
-a version is written: a topic that was deleted meanwhile gets none, and neither does one that began to hold data without
-a schema.
+Design: a client with a schema waits for the registry, and checks are repeated in the turn in which a version is
+written: a topic that was deleted meanwhile gets none, and neither does one that received data without a schema
+meanwhile.
 
 Source: Pulsar 4.0, AbstractTopic.addSchema and PersistentTopic.addSchemaIfIdleOrCheckCompatible; texts are theirs.
 """
@@ -29,12 +29,12 @@ _NO_SCHEMA = (
 
 
 async def producer_version(topic: Topic, schema: Schema | None) -> bytes:
-    """Return the version under which a producer sends, on the wire; empty for one without a schema.
+    """Return the schema version of a producer in wire format; empty without a schema.
 
     Raises:
-        IncompatibleSchema: the producer's schema, or that it has none, does not fit the topic.
+        IncompatibleSchema: the producer's schema, or the lack of one, does not fit the topic.
 
-    Cancellation: the version may be there.
+    Cancellation: the version may have been added.
     """
     if schema is not None:
         return version_bytes(await added(topic, schema))
@@ -70,12 +70,12 @@ async def admit_consumer(topic: Topic, schema: Schema | None) -> None:
 
 
 async def added(topic: Topic, schema: Schema, may_write: Callable[[], None] = lambda: None) -> int:
-    """Return the version of a schema, added to those of the topic if they have not got it.
+    """Return the version of a schema, adding it to the topic if it is new.
 
     Args:
-        topic: whose.
-        schema: that it shall have.
-        may_write: asked right before it is added.
+        topic: the topic.
+        schema: the schema to find or add.
+        may_write: called right before it is added; raises to prevent that.
 
     Raises:
         IncompatibleSchema: it does not fit, or may not be added.
@@ -117,7 +117,7 @@ def _active(schema: Schema) -> Incompatible:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Make the wire's error of what the rules of schemas raise."""
+    """Translate errors of the schema rules to the wire's error."""
     try:
         yield
     except (InvalidDefinition, Incompatible) as error:

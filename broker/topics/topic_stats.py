@@ -113,7 +113,7 @@ def topic_stats(
 
 
 def _oldest_message(topic: Topic) -> Json:
-    """Return the age of the oldest message of all backlogs, -1 if none was found, and whose backlog it is in."""
+    """Return the age of the oldest message of all backlogs, -1 without one, and the subscription of that backlog."""
     oldest = topic.oldest_message
     if oldest is None:
         return {"oldestBacklogMessageAgeSeconds": -1}
@@ -225,7 +225,7 @@ def _draining(slots: Iterable[Draining], cleared: int) -> Json:
 
 
 def _key_shared(subscription: Subscription) -> Json:
-    """Return how the consumers of a subscription share keys, as far as they do."""
+    """Return how the consumers of a subscription share keys; zeros if they do not."""
     dispatcher = subscription.dispatcher
     if not isinstance(dispatcher, KeySharedDispatcher):
         return {"allowOutOfOrderDelivery": False, **_draining((), 0)}
@@ -269,7 +269,7 @@ def consumer_stats(consumer: Consumer) -> Json:
 
 
 def printable(text: str) -> str:
-    """Return a name as valid JSON text, with invalid characters escaped, so that one bad name hides no statistics."""
+    """Return a name as valid JSON text with invalid characters escaped, so that one name hides no statistics."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -278,7 +278,7 @@ def _printable_map(texts: Mapping[str, str]) -> Json:
 
 
 def about_backlog_bytes(subscription: Subscription) -> int:
-    """Return about how many bytes a subscription has before it; `TopicLog.bytes_behind` reads the exact number."""
+    """Return the estimated backlog size of a subscription; `TopicLog.bytes_behind` reads the exact one."""
     log = subscription.topic.log
     return log.about_bytes_behind(subscription.cursor.mark_delete) if subscription.cursor.backlog_entries else 0
 
@@ -302,7 +302,7 @@ def internal_stats(topic: Topic) -> Json:
         "lastConfirmedEntry": text_of(log.last_confirmed),
         "state": "Terminated" if log.is_terminated else "LedgerOpened",
         "ledgers": shown or [_ledger(max(log.last_confirmed.ledger_id, 0), 0, 0)],
-        # Cursors are shown by their encoded names, which subscriptions elsewhere are not.
+        # Cursors are listed by their encoded names, unlike subscriptions elsewhere.
         "cursors": {
             quote_plus(printable(name)): cursor_stats(each) for name, each in sorted(topic.subscriptions.items())
         }
@@ -323,7 +323,7 @@ def _compacted_ledger(view: CompactedView | None) -> Json:
 
 
 def _is_waiting(subscription: Subscription) -> bool:
-    """Return whether it has given out everything and has permits for more."""
+    """Return whether everything has been dispatched and there are permits for more."""
     has_given_all = subscription.read_position > subscription.topic.log.last_confirmed
     return has_given_all and not subscription.replay_entries and any(c.permits > 0 for c in subscription.consumers)
 

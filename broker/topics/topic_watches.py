@@ -11,15 +11,15 @@ from collections.abc import Callable
 from .topic_list import TopicList, topic_filter
 
 Listener = Callable[[str, bool], None]
-"""Is called with the full name of a topic and whether it came (True) or went."""
+"""Called with a full topic name and whether the topic was added (True) or removed."""
 
 
 class WatchedList:
-    """A list with those who watch it.
+    """A list with its watchers.
 
     Attributes:
-        topics: the list as it is now.
-        listeners: whom to call about each change.
+        topics: the current list.
+        listeners: called on each change.
     """
 
     def __init__(self, topics: TopicList) -> None:
@@ -28,7 +28,7 @@ class WatchedList:
 
 
 class TopicWatches:
-    """Every list of persistent topics that is watched."""
+    """All watched lists of persistent topics."""
 
     def __init__(self, topic_names: Callable[[str], list[str]]) -> None:
         self._topic_names = topic_names
@@ -53,7 +53,7 @@ class TopicWatches:
         return watched.topics
 
     def unwatch(self, namespace: str, pattern: str, listener: Listener) -> None:
-        """Tell a listener nothing more; forget the list with the last of them."""
+        """Remove a listener; the list is dropped with its last listener."""
         lists = self._lists.get(namespace, {})
         watched = lists.get(pattern)
         if watched is None:
@@ -65,7 +65,7 @@ class TopicWatches:
                 del self._lists[namespace]
 
     def set_present(self, namespace: str, name: str, is_present: bool) -> None:
-        """Tell everybody whom it concerns that a topic is there, or is not any more; again is fine."""
+        """Notify the listeners concerned that a topic was added or removed; repeating it has no effect."""
         for watched in list(self._lists.get(namespace, {}).values()):
             if watched.topics.set_present(name, is_present):
                 for listener in list(watched.listeners):

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOKS = 4
-"""How often a topic is looked at before it counts as idle: it is unloaded later than it could be by a quarter."""
+"""Checks before a topic counts as idle: it is unloaded late by up to a quarter of the idle time."""
 FEWEST_COLLECTED = 1000
 COLLECTED_SHARE = 0.25
-"""Of the topics in use, how many may have been unloaded before the garbage collector looks through all of them."""
+"""Unloaded topics, relative to the topics in use, at which a garbage collection is run."""
 
 
 def works_by_time(policies: EffectivePolicies) -> bool:
@@ -54,12 +54,12 @@ def works_by_time(policies: EffectivePolicies) -> bool:
 
 
 class Unloading:
-    """Looks through the topics of a broker.
+    """Periodic checks of all topics of a broker.
 
     Args:
-        broker: whose topics.
+        broker: the broker whose topics are checked.
         incarnations: loads and unloads them.
-        retention_ms: returns how long a topic keeps what everybody is past; -1 for ever.
+        retention_ms: returns how long a topic keeps acknowledged entries; -1 is forever.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Unloading:
         self._retention_ms = retention_ms
         self._idle = Idleness()
         self._garbage = 0
-        self._seen: dict[str, EffectivePolicies] = {}  # by namespace: what its topics were last loaded for
-        self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after the start
+        self._seen: dict[str, EffectivePolicies] = {}  # by namespace: the policies of the last load of its topics
+        self._changed: dict[tuple[str, str], None] = {("", ""): None}  # all topics, after startup
         self._has_changed = asyncio.Event()
         self._has_changed.set()
 
     async def unload_idle(self) -> None:
-        """Unload the topics that were idle for long enough.
+        """Unload the topics that have been idle for long enough.
 
         Cancellation: safe.
         """
@@ -84,7 +84,7 @@ class Unloading:
         names = []
         async for topic in loaded_topics(self._broker):
             if not topic.name.is_persistent:
-                continue  # it goes as an inactive one
+                continue  # deleted as inactive instead
             name = str(topic.name)
             names.append(name)
             state = (topic, topic.joins, topic.log.last_confirmed, tuple(topic.subscriptions))
@@ -108,12 +108,12 @@ class Unloading:
             gc.collect()
 
     def note_policies(self, namespace: str, topic: str) -> None:
-        """Have the topics loaded that changed policies concern; names as in `Namespaces.on_policies`."""
+        """Queue the topics affected by changed policies for loading; names as in `Namespaces.on_policies`."""
         self._changed[namespace, topic] = None
         self._has_changed.set()
 
     async def keep_loading_due(self) -> None:
-        """Do `load_due` after the start and after each change of policies, as long as it runs.
+        """Run `load_due` after startup and after each policy change, until cancelled.
 
         Cancellation: safe.
         """
@@ -151,16 +151,16 @@ class Unloading:
                     self._unload(topic)
             except MagnetarError as error:
                 log.warning("%s could not be loaded, which its policies wait for: %s", name, error)
-            except Exception:  # whatever it is, the other topics have to go on
+            except Exception:  # other topics must not be affected
                 log.exception("%s could not be loaded, which its policies wait for", name)
 
     def _names(self, namespaces: set[str]) -> list[str]:
-        """Return the persistent topics of some namespaces without a walk over those of all others."""
+        """Return the persistent topics of some namespaces without scanning all others."""
         index = self._broker.topic_index
         return [name for namespace in namespaces for name in index.names(namespace, DOMAINS[0])]
 
     def _is_new(self, namespace: str) -> bool:
-        """Return whether topics of a namespace have other policies than when they were last loaded."""
+        """Return whether the policies of a namespace have changed since its topics were last loaded."""
         if not namespace:
             return True
         tenant, _, local = namespace.partition("/")
@@ -183,7 +183,7 @@ class Unloading:
         )
 
     def _is_at_rest(self, topic: Topic) -> bool:
-        """Return whether an idle topic stays as it is however much time passes; closes its ledger, which may be old."""
+        """Return whether an idle topic will not change over time; closes its ledger, which may be old."""
         policies = topic.policies
         own = [one for one in topic.subscriptions.values() if not is_internal(one.name)]
         if policies.inactivity.is_deleted and is_unused(topic, policies.inactivity.mode):
