@@ -1,7 +1,7 @@
-"""Paths of Pulsar 4.0 for what a single broker without bookies does not have.
+"""Paths of Pulsar 4.0 for features that a single broker without bookies does not have.
 
-Reading answers as Pulsar does where nothing is set; setting is refused with the reason. With these, every path that
-Pulsar's broker answers is answered here.
+Reads return what Pulsar returns when nothing is set; writes are refused with the reason. With these routes, every path
+of Pulsar's broker is answered.
 """
 
 from __future__ import annotations

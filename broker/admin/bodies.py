@@ -1,7 +1,7 @@
-"""Request bodies, read as leniently as Pulsar reads them.
+"""Request bodies, parsed as leniently as in Pulsar.
 
-Clients in four languages send numbers as text, nothing at all, or the word ``null``; all of that means something
-definite. Each reader returns what the body says, None where it says nothing.
+Clients in four languages send numbers as text, empty bodies, or the word ``null``; all of these have a definite
+meaning. Each reader returns the value, or None for an empty one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...web.answers import Refused
 from ...wire.strict_json import NotJson, read_json
 
 MAX_BODY_BYTES = 1024 * 1024
-"""Largest body of an admin request; packages of functions go another way and are not limited here."""
+"""Maximum body of an admin request; function packages are forwarded and not limited here."""
 _MAX_INT = {32: (1 << 31) - 1, 64: (1 << 63) - 1}
 
 
@@ -40,7 +40,7 @@ def as_object(value: Any, what: str) -> dict[str, Any] | None:
 
 
 def as_text_map(value: Any, what: str) -> dict[str, str] | None:
-    """Return a JSON object of texts, or None for null; numbers and booleans become text."""
+    """Return a JSON object of strings, or None for null; numbers and booleans are converted to text."""
     fields = as_object(value, what)
     if fields is None:
         return None
@@ -48,12 +48,12 @@ def as_text_map(value: Any, what: str) -> dict[str, str] | None:
 
 
 def as_string(value: Any, what: str) -> str | None:
-    """Return a JSON string, or None for null; numbers and booleans become text."""
+    """Return a JSON string, or None for null; numbers and booleans are converted to text."""
     return None if value is None else _as_text(value, what)
 
 
 def as_text_list(value: Any, what: str) -> list[str] | None:
-    """Return a JSON array of texts, or None for null."""
+    """Return a JSON array of strings, or None for null."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -62,7 +62,7 @@ def as_text_list(value: Any, what: str) -> list[str] | None:
 
 
 def as_int(value: Any, what: str, bits: int = 32) -> int | None:
-    """Return an integer; quoted numbers count, fractions are cut, empty text is nothing."""
+    """Return an integer, also from quoted text; fractions are truncated, and empty text is None."""
     if isinstance(value, str):
         value = value.strip()
         if not value:
@@ -82,7 +82,7 @@ def as_int(value: Any, what: str, bits: int = 32) -> int | None:
 
 
 def as_bool(value: Any, what: str) -> bool | None:
-    """Return a boolean; quoted ones and numbers count."""
+    """Return a boolean, also from quoted text or a number."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -93,7 +93,7 @@ def as_bool(value: Any, what: str) -> bool | None:
 
 
 def with_field(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return a JSON object with one field set; without that field where the value is None."""
+    """Return a JSON object with one field set, or removed if the value is None."""
     others = {field: held for field, held in fields.items() if field != name}
     return others if value is None else others | {name: value}
 

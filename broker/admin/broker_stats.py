@@ -116,7 +116,7 @@ def _allocator(call: Call) -> Response:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process, its peak where only that is known."""
+    """Return the resident memory of the process, or its peak if only that is available."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -124,7 +124,7 @@ def _memory_bytes() -> int:
 
 
 def _open_files() -> int:
-    """Return how many files the process has open, -1 where that is not known."""
+    """Return the number of open files of the process, or -1 if unknown."""
     try:
         return sum(1 for _ in _FILES.iterdir())
     except OSError:

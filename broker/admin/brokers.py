@@ -1,4 +1,4 @@
-"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``, ``/lookup/v2``: the only broker of the cluster has all topics."""
+"""``/admin/v2/brokers``, ``/admin/v2/broker-stats``, ``/lookup/v2``: this broker is the cluster's only one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_METADATA_SERVICE = (
 HEALTH_TIMEOUT_S = 10.0
 PULSAR_VERSION = "4.0.7"
 VERSION = f"{PULSAR_VERSION}+magnetar.{__version__}"
-"""The version of Pulsar that is spoken, and ours as what semantic versions call build metadata."""
+"""The supported Pulsar version, with ours as build metadata in the sense of semantic versioning."""
 
 
 async def _check_backlogs(call: Call) -> None:
@@ -49,7 +49,7 @@ def _ready(call: Call) -> Response:
 
 
 async def _health(call: Call) -> Response:
-    """Answer ok once an entry has gone to disk and come back."""
+    """Answer ok after an entry was written to disk and read back."""
     call.option("topicVersion", ("V1", "V2"), "V2")
     try:
         async with asyncio.timeout(HEALTH_TIMEOUT_S):
@@ -79,10 +79,10 @@ def _owned_namespaces(call: Call) -> Response:
 
 
 def _internal_configuration(call: Call) -> Response:
-    """Answer where metadata is kept, as far as another process can reach it.
+    """Answer with the address of the metadata store, if other processes can reach it.
 
-    Apache Pulsar's functions worker takes whatever is named here for a ZooKeeper ensemble and tries to connect without
-    end. It reads `bookkeeperMetadataServiceUri` first, and logs a value that is not a URI as the reason why it stops.
+    Apache Pulsar's functions worker treats any value here as a ZooKeeper ensemble and tries to connect forever. It
+    reads `bookkeeperMetadataServiceUri` first, and if the value is not a URI it stops and logs the value as the reason.
     """
     url = call.broker.config.metadata_store_url
     found: dict[str, object] = {"ledgersRootPath": "/ledgers"}
@@ -94,7 +94,7 @@ def _internal_configuration(call: Call) -> Response:
     if call.broker.state_store_url is not None:
         if (state_url := call.state_store_url) is None:
             raise Refused(503, "the state store is starting: try again in a moment")
-        # Pulsar answers without the broker's address; `localrun` compares it with the one that it was given.
+        # Pulsar omits the broker's address; `localrun` compares it with the address that it was given.
         found |= {"stateStorageServiceUrl": state_url, "brokerServiceUrl": call.broker_url}
         if call.broker_tls_url:
             found["brokerServiceUrlTls"] = call.broker_tls_url
@@ -102,7 +102,7 @@ def _internal_configuration(call: Call) -> Response:
 
 
 def _runtime_configuration(call: Call) -> Response:
-    """Answer with the settings in force, those that can be changed among them."""
+    """Answer with the effective settings, including the dynamic ones."""
     config = call.namespaces.config
     return as_json(
         dynamic.shown(config)
@@ -143,7 +143,7 @@ async def _reset_setting(call: Call) -> Response:
 
 
 async def _topics(call: Call) -> Response:
-    """Answer the statistics of loaded topics by namespace, bundle and domain."""
+    """Answer with the statistics of loaded topics by namespace, bundle and domain."""
     found: dict[tuple[str, str], list[bytes]] = {}
     async with call.broker.reports.turn(caller_of(call.request.scope)):
         slices = Slices()

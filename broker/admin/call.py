@@ -1,4 +1,4 @@
-"""One admin request: its path parameters as names, its query, its body, and what the broker offers to answer it."""
+"""One admin request: path parameters as names, query, body, and access to the broker."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from ..service import BrokerService
 
 NAME = re.compile(r"[-=:.\w]+", re.ASCII)
-"""A tenant, namespace or cluster."""
+"""A tenant, namespace or cluster name."""
 LISTENER = "magnetar.listener"
-"""Key in a request's scope: the advertised listener to which the socket belongs."""
+"""Key in a request's scope: the advertised listener of the socket."""
 _DOTS = (".", "..")
-"""Two names that no metadata store takes."""
+"""Two names that no metadata store accepts."""
 _LONG = re.compile(r"-?[0-9]{1,19}")
 _INT64 = range(-(1 << 63), 1 << 63)
 MAX_NAME_BYTES = 128
-"""Of a tenant, namespace or cluster: they are folders, process titles and parts of longer names."""
+"""Maximum tenant, namespace or cluster name: they become folders, process titles and parts of longer names."""
 MAX_SUBSCRIPTION_BYTES = 1024
 
 
 class Call(web_call.Call):
-    """A request under way; made by the router.
+    """A request in progress; made by the router.
 
     Attributes:
         broker: topics and subscriptions.
@@ -54,12 +54,12 @@ class Call(web_call.Call):
 
     @property
     def host(self) -> str:
-        """The broker's id, host:port: as advertised, else where this request came in, so that the client reaches it."""
+        """The broker's id, host:port: the advertised address, else the host of this request."""
         return self.broker.broker_id if self.broker.advertised.host else self._own_host
 
     @property
     def _own_host(self) -> str:
-        """Where this request came in, as host:port."""
+        """The host of this request, as host:port."""
         host = self.request.headers.get("host")
         if host:
             return host
@@ -68,18 +68,18 @@ class Call(web_call.Call):
 
     @property
     def listener(self) -> str:
-        """The advertised listener that the client asks for, or by whose socket it came; empty for none."""
+        """The advertised listener that the client asks for or connected to; empty without one."""
         asked = self.request.query_params.get("listenerName") or self.request.headers.get("x-pulsar-listenername") or ""
         return asked.strip() or str(self.request.scope.get(LISTENER, ""))
 
     @property
     def broker_url(self) -> str:
-        """Where clients reach the binary protocol: this request's host if the broker listens on all addresses."""
+        """Address of the binary protocol: on this request's host if the broker listens on all addresses."""
         return self._lookup_urls[0]
 
     @property
     def broker_tls_url(self) -> str:
-        """Where they reach it with TLS; empty if they do not."""
+        """Address of the binary protocol with TLS; empty without TLS."""
         return self._lookup_urls[1]
 
     @property
@@ -96,12 +96,12 @@ class Call(web_call.Call):
 
     @property
     def web_url(self) -> str:
-        """Where this REST interface is reached without TLS, as far as it is known."""
+        """Address of this REST interface without TLS, as far as known."""
         return self._advertised_web("http", self.broker.web_port)
 
     @property
     def web_tls_url(self) -> str:
-        """Where it is reached with TLS; empty if it is not."""
+        """Address of this REST interface with TLS; empty without TLS."""
         return self._advertised_web("https", self.broker.web_tls_port) if self._has_web_tls else ""
 
     @property
@@ -110,7 +110,7 @@ class Call(web_call.Call):
         return self.broker.web_tls_port is not None or any("https" in one for one in urls)
 
     def _advertised_web(self, scheme: str, port: int | None) -> str:
-        """Return the advertised address of a scheme, of the listener if it has one; else where this request came in."""
+        """Return the advertised address of a scheme, preferring the listener's; else the host of this request."""
         advertised = self.broker.advertised
         listener = self.listener if self.listener in self.broker.config.advertised_listeners else ""
         found = (listener and advertised.url(scheme, port, listener)) or advertised.url(scheme, port)
@@ -118,15 +118,15 @@ class Call(web_call.Call):
 
     @property
     def state_store_url(self) -> str | None:
-        """Where the state store beside the broker is reached; None while it is starting."""
+        """Address of the state store beside the broker; None while it is starting."""
         assert self.broker.state_store_url is not None
         url = self.broker.state_store_url()
-        if url is None or self.broker.config.security.enabled:  # then it listens on loopback only
+        if url is None or self.broker.config.security.enabled:  # with security, it listens on loopback only
             return url
         return self._reachable(url, f"bk://{{}}:{url.rpartition(':')[2]}")
 
     def _web_url(self, scheme: str, port: int | None) -> str:
-        """Return the address by which this request came, or its host with the port of the other scheme."""
+        """Return the address of this request, or its host with the port of the other scheme."""
         if self.request.scope["scheme"] == scheme or port is None:
             return f"{scheme}://{self._own_host}"
         return f"{scheme}://{self._host_name}:{port}"
@@ -149,7 +149,7 @@ class Call(web_call.Call):
 
     @property
     def tenant(self) -> str:
-        """The tenant in the path, checked."""
+        """The tenant in the path, validated."""
         return self._name("tenant", "Tenant name is not valid")
 
     @property
@@ -159,28 +159,28 @@ class Call(web_call.Call):
 
     @property
     def new_cluster(self) -> str:
-        """The cluster in the path, for one that is to be created: checked."""
+        """The cluster in the path, validated for creation."""
         return _bounded(self._name("cluster", "Cluster name is not valid"), "cluster")
 
     @property
     def new_resource_group(self) -> str:
-        """The resource group in the path, for one that is to be created: checked."""
+        """The resource group in the path, validated for creation."""
         return _bounded(self._name("group", "ResourceGroup name is not valid"), "resource group")
 
     @property
     def new_tenant(self) -> str:
-        """The tenant in the path, for one that is to be created: its length checked too."""
+        """The tenant in the path, validated for creation, including its length."""
         return _bounded(self.tenant, "tenant")
 
     @property
     def new_namespace(self) -> str:
-        """``tenant/namespace`` of the path, for one that is to be created: its length checked too."""
+        """``tenant/namespace`` of the path, validated for creation, including its length."""
         _bounded(self.namespace.partition("/")[2], "namespace")
         return self.namespace
 
     @property
     def namespace(self) -> str:
-        """``tenant/namespace`` of the path, checked."""
+        """``tenant/namespace`` of the path, validated."""
         reason = "Namespace name is not valid"
         return f"{self._name('tenant', reason)}/{self._name('namespace', reason)}"
 
@@ -190,7 +190,7 @@ class Call(web_call.Call):
         return self.topic_of(self.raw("domain"))
 
     def topic_of(self, domain: str) -> TopicName:
-        """Return the topic in the path, of a domain. Local names are form-encoded: a plus sign is a space."""
+        """Return the topic in the path, with the given domain. Local names are form-encoded: a plus sign is a space."""
         local = decoded(self.raw("topic").replace("+", " "))
         try:
             return parse_topic_name(f"{domain}://{self.text('tenant')}/{self.text('namespace')}/{local}")
@@ -199,7 +199,7 @@ class Call(web_call.Call):
 
     @property
     def new_topic(self) -> TopicName:
-        """The topic in the path, for one that is to be created: a name that every store and log takes."""
+        """The topic in the path, validated for creation: the name must be valid in every store and log."""
         topic = self.topic
         if topic.local in _DOTS:
             raise Refused(412, f"Topic name is not valid: {topic.local} is no name in the metadata store")
@@ -208,7 +208,7 @@ class Call(web_call.Call):
 
     @property
     def subscription(self) -> str:
-        """The subscription in the path. Clients encode it twice; the second time as a form."""
+        """The subscription in the path. Clients encode it twice, the second time as a form."""
         return decoded(decoded(self.raw("subscription")).replace("+", " "))
 
     @property
@@ -226,7 +226,7 @@ class Call(web_call.Call):
 
     @property
     def new_subscription(self) -> str:
-        """The subscription in the path, for one that is to be created: bounded, and a name that is free to take."""
+        """The subscription in the path, validated for creation: length, and not reserved."""
         name = self.subscription
         _check_characters(name, "subscription")
         _bounded(name, "subscription", MAX_SUBSCRIPTION_BYTES)
@@ -237,7 +237,7 @@ class Call(web_call.Call):
         return name
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a boolean query parameter; like Java's, anything but ``true`` is false."""
+        """Return a boolean query parameter; as in Java, any value but ``true`` is false."""
         value = self.request.query_params.get(name)
         return default if value is None else value.lower() == "true"
 
@@ -249,7 +249,7 @@ class Call(web_call.Call):
         return value
 
     async def body(self, media_types: tuple[str, ...] = ("application/json",)) -> bytes:
-        """Return the raw body after checking its declared type; no declared type is fine.
+        """Return the raw body after checking its declared type, if any.
 
         Raises:
             Refused: 415 for another type, 413 above `bodies.MAX_BODY_BYTES`.

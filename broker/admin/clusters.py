@@ -13,7 +13,7 @@ from .call import Call
 from .routing import Routes
 
 _NO_URL = (None, "")
-"""The Go client sends each URL, empty ones as well."""
+"""The Go client sends each URL, even empty ones."""
 _SERVICE_URL = re.compile(r"https?://[^/\s]+(/\S*)?")
 _BROKER_URL = re.compile(r"pulsar(\+ssl)?://[^/\s]+(/\S*)?")
 _FLAGS = {

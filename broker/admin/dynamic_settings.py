@@ -1,4 +1,4 @@
-"""Settings that a running Pulsar 4.0 broker takes and this one does not, by name; those it takes are in `policies`."""
+"""Names of Pulsar 4.0's dynamic settings that this broker does not support; the supported ones are in `policies`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Functions requests on the broker's port: forwarded to a live worker, streamed both ways, unmodified.
 
-`forwarded_identity` says how the worker learns who asks.
+`forwarded_identity` passes the caller's identity to the worker.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NOT_ENABLED = "Pulsar Function Worker is not enabled, probably functionsWorkerEn
 NOT_READY = "Function worker service is not done initializing. Please try again in a little while."
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 200
-"""Requests under way to workers; more of them wait for `POOL_TIMEOUT_S`."""
+"""Maximum concurrent requests to workers; further ones wait for `POOL_TIMEOUT_S`."""
 CONNECTIONS_PER_CALLER = 50
-"""Of one role, or one address where no role is known: slow bodies and followed logs hold them as long as they last."""
+"""Limit per role, or per address without a role: slow bodies and followed logs hold connections for a long time."""
 POOL_TIMEOUT_S = 20.0
 _ONLY_TLS = "and by brokerClientTlsEnabled no other is asked; set tlsEnabled and workerPortTls there"
 BEGIN_BYTES = 64 * 1024
-"""So much of a body, or all of it, is here before a worker is asked: half a request takes no connection to it."""
+"""Bytes of a body to read before contacting a worker, so that a stalled request holds no connection to it."""
 _V2 = ("worker", "worker-stats", "functions")
 _V3 = ("functions", "function", "sources", "source", "sinks", "sink")
 _PREFIXES = (*(f"/admin/v2/{what}" for what in _V2), *(f"/admin/v3/{what}" for what in _V3))
@@ -44,13 +44,13 @@ NO_PACKAGES = (
     " none is running; start magnetar worker, or magnetar standalone without --no-functions-worker"
 )
 PACKAGES = "/admin/v3/packages/"
-"""Paths of packages; they belong to a worker where there is one."""
+"""Package paths; forwarded to a worker if there is one."""
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host".split()
 )
-"""Headers that belong to one connection, not to the request."""
+"""Headers of a connection, not of the request."""
 _JUDGED = frozenset((b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user"))
-"""Headers by which this server has judged who asks; to a worker they would name another site."""
+"""Headers by which this server has checked the origin; for a worker they would name another site."""
 
 
 def forwards(path: str) -> bool:
@@ -59,11 +59,11 @@ def forwards(path: str) -> bool:
 
 
 class WorkerTls(NamedTuple):
-    """How workers are asked that have TLS.
+    """TLS settings for requests to workers.
 
     Attributes:
-        trust_certs_file: authorities of their certificates; empty for those of the system.
-        is_required: workers without are not asked.
+        trust_certs_file: trusted CA certificates; empty for those of the system.
+        is_required: whether workers without TLS are not used.
     """
 
     trust_certs_file: str = ""
@@ -71,11 +71,11 @@ class WorkerTls(NamedTuple):
 
 
 class _ClientGone(Exception):
-    """The client closed its connection before the answer was complete."""
+    """The client disconnected before the response was complete."""
 
 
 class Forwarder:
-    """The application that passes requests on; `close` it with the broker."""
+    """The application that forwards requests; `close` it with the broker."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Forwarder:
             self._client = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request with what a worker answers."""
+        """Answer one request with a worker's response."""
         try:
             if not self._is_enabled:
                 raise Refused(409, NOT_ENABLED)
@@ -147,7 +147,7 @@ class Forwarder:
 
     async def _open_client(self) -> httpx.AsyncClient:
         if self._client is None:
-            # 3 MB that a broker without functions does not need, and a tenth of a second that its loop does not have.
+            # Loaded on first use: 3 MB, and a tenth of a second, which must not block the loop.
             await asyncio.to_thread(import_httpx)
         import httpx
 
@@ -156,7 +156,8 @@ class Forwarder:
             from ...security.credentials.client_security import ClientSecurity
             from ...web.async_client import pool
 
-            # No certificate of the broker's: a worker would take it for the caller's, and show it more than it may see.
+            # Without the broker's certificate: a worker would treat it as the caller's, and return more than the caller
+            # may see.
             credentials = ClientCredentials(ClientSecurity(tls_trust_certs_file=self._tls.trust_certs_file))
             timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT_S)
             self._client = pool(timeout, httpx.Limits(max_connections=MAX_CONNECTIONS), credentials)
@@ -166,7 +167,7 @@ class Forwarder:
         """Wait until a caller may have one more connection.
 
         Raises:
-            Refused: 429, its other requests take too long; 503, those of all callers do.
+            Refused: 429 if its other requests take too long; 503 if those of all callers do.
         """
         try:
             async with asyncio.timeout(POOL_TIMEOUT_S):
@@ -182,14 +183,14 @@ class Forwarder:
 async def _exchange(
     client: httpx.AsyncClient, request: httpx.Request, url: str, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Send a request to the worker at a url, and what it answers to the client."""
+    """Send a request to the worker at a url, and its response to the client."""
     import httpx
 
     from ...web.async_client import tls_reason
 
     try:
         response = await client.send(request, stream=True)
-    # OSError: httpx lets errors of TLS after the handshake pass as they are. MagnetarError: of the trust file.
+    # OSError: httpx does not wrap TLS errors after the handshake. MagnetarError: from the trust file.
     except (httpx.HTTPError, OSError, MagnetarError) as error:
         reason = tls_reason(url, error) or f"{type(error).__name__}: {error}"
         raise Refused(503, f"the functions worker at {url} does not answer ({reason}); try again shortly") from error
@@ -198,7 +199,7 @@ async def _exchange(
             raise Refused(503, NO_PACKAGES)
         await _stream_answer(response, receive, send)
     except httpx.HTTPError as error:
-        # The head is already out: a connection that ends early, as it does on return, is the only way to say so.
+        # The head was sent already: ending the connection early, as a return does, is the only way to signal the error.
         log.warning("the functions worker at %s broke off its answer: %s", url, error or type(error).__name__)
     finally:
         await response.aclose()
@@ -211,7 +212,7 @@ def _lacks_packages(scope: Scope, response: httpx.Response) -> bool:
 
 
 async def _stream_answer(response: httpx.Response, receive: Receive, send: Send) -> None:
-    """Send the answer on as it comes; stop as soon as the client leaves, however long the worker stays silent."""
+    """Stream the response; stop as soon as the client disconnects, however long the worker is silent."""
     headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP_BY_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     if not await race(_send_chunks(response, send), _until_disconnect(receive)):
@@ -219,7 +220,7 @@ async def _stream_answer(response: httpx.Response, receive: Receive, send: Send)
 
 
 async def _send_chunks(response: httpx.Response, send: Send) -> bool:
-    """Send the body on; return True when it is complete."""
+    """Forward the body; return True when it is complete."""
     async for chunk in response.aiter_raw():
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -227,7 +228,7 @@ async def _send_chunks(response: httpx.Response, send: Send) -> bool:
 
 
 async def _until_disconnect(receive: Receive) -> bool:
-    """Return False when the client has left."""
+    """Return False when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         continue
     return False

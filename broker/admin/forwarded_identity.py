@@ -1,9 +1,9 @@
-"""Which headers tell a functions worker who asks, when the broker passes a request on; pure.
+"""Headers that identify the caller to a functions worker, when the broker forwards a request. Pure logic.
 
-A caller that is known by what stands in its headers (a token, a password, nothing at all) is known by the worker in the
-same way: they go on unchanged, `X-Original-Principal` of a proxy among them. A caller that is known by its client
-certificate is not, for the connection to the worker is the broker's: for it the broker gives its word, which the worker
-that it supervises believes. A worker elsewhere does not, so such callers are refused.
+A caller identified by its headers (a token, a password, or anonymous) is identified by the worker in the same way: they
+are passed on unchanged, including a proxy's `X-Original-Principal`. A caller identified by its client certificate is
+not, because the connection to the worker is the broker's own: the broker asserts its role instead, which only the
+worker that it supervises trusts. With another worker, such callers are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...security.roles import Roles
 from ...web.answers import Refused
 
 HEADER = b"x-magnetar-forwarded"
-"""Of `security.authentication.forwarded`, which a broker without authentication does not import."""
+"""Defined in `security.authentication.forwarded`, which a broker without authentication does not import."""
 BY_CERTIFICATE = "tls"
 _HOW_KNOWN = frozenset((b"authorization", b"x-pulsar-auth-method-name", HEADER))
 _NOT_SEEN = (
@@ -24,7 +24,7 @@ _NOT_SEEN = (
 
 Headers = list[tuple[bytes, bytes]]
 Vouch = Callable[[str], str]
-"""Returns the broker's word for a role."""
+"""Returns the broker's assertion of a role."""
 
 
 def with_identity(

@@ -1,4 +1,4 @@
-"""Authorization of the admin REST: what a request is about, by the names in its path."""
+"""Authorization of the admin REST: derives the resource of a request from the names in its path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ON_NAMESPACES = frozenset((Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.PACKAGES, W
 
 
 class AdminGuard(Guard[Call]):
-    """Decides before the handlers of a broker."""
+    """Authorization check before the handlers of a broker."""
 
     def __init__(self, authorization: Authorization) -> None:
         super().__init__(authorization.settings, BROKER_RULES, authorization)
@@ -25,13 +25,13 @@ class AdminGuard(Guard[Call]):
         return super().rules_of(method, path_in_table(path))
 
     async def check(self, call: Call, rules: Rules) -> None:
-        """Let a request pass."""
+        """Let an authorized request pass."""
         if any(rule.if_not_persistent is not None for rule in rules) and not call.topic.is_persistent:
             rules = tuple(rule.if_not_persistent or rule for rule in rules)
         await super().check(call, rules)
 
     def resource_of(self, call: Call, rule: Rule) -> Resource | None:
-        """Return what a request is about."""
+        """Return the resource of a request."""
         parameters = call.request.path_params
         subscription = call.subscription if "subscription" in parameters else None
         if rule.who in _ON_TOPICS:
@@ -51,19 +51,19 @@ class AdminGuard(Guard[Call]):
 
 
 def _topic(call: Call) -> TopicName:
-    """Return the topic in the path; those of schemas name no domain, for both have the same."""
+    """Return the topic in the path; schema paths have no domain, as both domains share schemas."""
     if "domain" in call.request.path_params:
         return call.topic
     return call.topic_of("persistent")
 
 
 def guard_of(authorization: Authorization | None) -> AdminGuard | None:
-    """Return what decides before the handlers, None if everybody may do everything."""
+    """Return the check before the handlers, or None without authorization."""
     return None if authorization is None else AdminGuard(authorization)
 
 
 async def require(call: Call, rule: Rule, resource: Resource) -> None:
-    """Let a request pass whose body says what it is about.
+    """Authorize a request whose resource is in its body.
 
     Raises:
         Refused: it is not allowed.

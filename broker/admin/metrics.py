@@ -1,4 +1,4 @@
-"""``/metrics``: Prometheus text with Pulsar's names. Like Pulsar, every family is called a gauge, totals included."""
+"""``/metrics``: Prometheus text with Pulsar's names. As in Pulsar, every family is a gauge, including totals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .call import Call
 from .topics.stats import sliced_stats
 
 _SAMPLES_PER_STEP = 200
-"""Samples that are made text at once: about two milliseconds."""
+"""Samples rendered in one step: about two milliseconds."""
 _LABELS = ("cluster", "namespace", "topic", "subscription", "reason")
 _TOPIC = (
     ("pulsar_rate_in", "msgRateIn"),
@@ -72,14 +72,14 @@ _BROKER_SUMS = {
 
 
 class Gauges:
-    """Samples by family, in the order in which families first appeared."""
+    """Samples by family, in order of first use."""
 
     def __init__(self) -> None:
         self.families: dict[str, GaugeMetricFamily] = {}
         self._sums: dict[str, float] = {}
 
     def add(self, name: str, labels: tuple[str, ...], value: float, help_text: str) -> None:
-        """Add one sample; ``labels`` are the values of the first of `_LABELS`, as many for all of a family."""
+        """Add one sample; ``labels`` are values for the first `_LABELS`, the same number for a whole family."""
         family = self.families.get(name)
         if family is None:
             family = self.families[name] = GaugeMetricFamily(name, help_text, labels=_LABELS[: len(labels)])
@@ -92,7 +92,7 @@ class Gauges:
 
 
 async def metrics(call: Call) -> Response:
-    """Answer with the counts of namespaces, topics and subscriptions, and the broker's sums of them."""
+    """Answer with the metrics of namespaces, topics and subscriptions, and the broker's totals."""
     async with call.broker.reports.turn(caller_of(call.request.scope)):
         return Response(await _text(call, Slices()), media_type=CONTENT_TYPE)
 
@@ -129,7 +129,7 @@ async def _text(call: Call, slices: Slices) -> bytes:
 
 
 def _pieces(family: GaugeMetricFamily) -> Iterator[bytes]:
-    """Yield the text of a family in pieces; the first one has its comments."""
+    """Yield the text of a family in pieces; only the first has its comments."""
     samples = family.samples
     for start in range(0, max(len(samples), 1), _SAMPLES_PER_STEP):
         family.samples = samples[start : start + _SAMPLES_PER_STEP]
@@ -152,7 +152,7 @@ def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) ->
 
 
 def add_subscription(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:
-    """Add the samples of one subscription, which is the last of the labels."""
+    """Add the samples of one subscription, whose name is the last label."""
     out.add("pulsar_subscription_consumers_count", labels, len(stats["consumers"]), "Consumers of a subscription.")
     for name, field in _SUBSCRIPTION:
         out.add(name, labels, stats[field], field)

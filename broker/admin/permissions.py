@@ -1,8 +1,8 @@
-"""Permissions of roles on namespaces, topics and subscriptions: granted, revoked, shown.
+"""Permissions of roles on namespaces, topics and subscriptions: grant, revoke, list.
 
-They are those of Pulsar's policies object, `auth_policies`. They count while `authorizationEnabled` is on; they can be
-granted before. What is granted on a topic with partitions holds for all of them and is kept under its name alone; what
-is granted on one partition holds for that one.
+They are stored in Pulsar's policies object as `auth_policies`. They take effect while `authorizationEnabled` is on, and
+can be granted before. A permission on a partitioned topic applies to all its partitions and is stored once, under its
+name; a permission on a partition applies only to that.
 
 Source: Pulsar's NamespacesBase and PersistentTopicsBase.
 """
@@ -98,7 +98,7 @@ async def _revoke(call: Call) -> None:
 async def _grant_subscription(call: Call) -> None:
     roles, subscription = as_text_list(await call.json(), "roles") or [], call.subscription
     namespace = call.require_namespace(_MISSING)
-    # Pulsar takes the roles for all there are; none at all opens the subscription to everybody again.
+    # As in Pulsar, the roles replace the existing ones; an empty list opens the subscription to all roles again.
     wanted = {subscription: list(dict.fromkeys(roles))} if roles else {}
     await _change(call, namespace, _SUBSCRIPTIONS, lambda grants: _without(grants, subscription) | wanted)
 
@@ -114,7 +114,7 @@ async def _revoke_subscription(call: Call) -> None:
 
 
 def _of_topic(call: Call) -> Response:
-    """Answer with what holds on a topic: what is granted on its namespace, and on itself."""
+    """Answer with the effective permissions on a topic: those of its namespace and its own."""
     name = require_known(call)
     grants = call.namespaces.policies(name.namespace_name).get("auth_policies") or {}
     together: Grants = {role: list(actions) for role, actions in (grants.get(_NAMESPACE) or {}).items()}
@@ -133,11 +133,11 @@ async def _revoke_topic(call: Call) -> None:
 
 
 async def _keep_topic(call: Call, name: TopicName, role: str, actions: list[str] | None) -> None:
-    """Keep what a role may do with a topic."""
+    """Store the permissions of a role on a topic, or remove them."""
     topic = str(name)
 
     def change(grants: Grants) -> Grants:
-        require_known(call)  # asked again: others may have deleted it while this waited, and it would be another's
+        require_known(call)  # again: if the topic was deleted meanwhile, the grant would apply to its successor
         roles = _without(grants.get(topic) or {}, role) | ({} if actions is None else {role: actions})
         return grants | {topic: roles} if roles else _without(grants, topic)
 
@@ -153,7 +153,7 @@ async def _revoke_on_topics(call: Call) -> None:
 
 
 async def _change_topics(call: Call, *, grants: bool) -> None:
-    """Change the permissions of many topics of one namespace at once."""
+    """Change the permissions on many topics of one namespace at once."""
     body = await call.json()
     if not isinstance(body, list):
         raise Refused(400, "the request body must be an array of objects with topic, role and actions")

@@ -1,7 +1,7 @@
-"""The values of policies as requests send them: read leniently, refused in Pulsar's words, complete as it stores them.
+"""Policy values in request bodies: parsed leniently, rejected with Pulsar's messages, complete as Pulsar stores them.
 
-Each reader takes what the JSON of a body says and returns what is stored; None for a body that says nothing, which
-unsets the policy. Namespaces and topics have the same ones.
+Each reader takes the JSON value of a body and returns the value to store; None for an empty body, which unsets the
+policy. Namespaces and topics share the readers.
 
 Source: Pulsar 4.0, the classes in `org.apache.pulsar.common.policies.data`, and its recorded answers.
 """
@@ -20,12 +20,12 @@ _MOST_BOOKIES = 5
 
 
 def at_least_zero(name: str, refusal: str = "", bits: int = 32) -> Reader:
-    """Return the reader of a number that is 0 or more.
+    """Return a reader for a number that must not be negative.
 
     Args:
         name: of the policy.
-        refusal: of a negative one, where Pulsar does not say ``<name> must be 0 or more``.
-        bits: of the number.
+        refusal: error text for a negative number; by default ``<name> must be 0 or more``.
+        bits: width of the number.
     """
 
     def read(body: Any) -> int | None:
@@ -77,7 +77,7 @@ def read_inactive_topics(body: Any) -> dict[str, Any] | None:
 
 
 def read_subscription_types(body: Any) -> list[str] | None:
-    """Return the types of subscriptions that may be used, in order of their names."""
+    """Return the enabled subscription types, sorted."""
     kinds = as_text_list(body, "subscriptionTypesEnabled")
     if kinds is None:
         return None
@@ -88,7 +88,7 @@ def read_subscription_types(body: Any) -> list[str] | None:
 
 
 def read_auto_subscription(body: Any) -> dict[str, Any] | None:
-    """Return whether subscriptions come into being when first used."""
+    """Return whether subscriptions are created on first use."""
     override = as_object(body, "automatic creation of subscriptions")
     if override is None:
         return None
@@ -97,9 +97,9 @@ def read_auto_subscription(body: Any) -> dict[str, Any] | None:
 
 
 def read_persistence(body: Any) -> dict[str, Any] | None:
-    """Return how often entries are kept: once, here. How often acknowledgements are written may be anything.
+    """Return the replication settings of entries, which must be 1. The rate of acknowledgement writes may be any.
 
-    Pulsar writes them at that rate at most; here all go with the journal, so that none is ever lost by a limit.
+    Pulsar writes acknowledgements at most at that rate; here all are in the journal, so that none is lost by a limit.
     """
     policy = as_object(body, "persistence")
     if policy is None:

@@ -1,7 +1,7 @@
 """``/admin/v2/resourcegroups``: limits that the topics of several namespaces share.
 
-All topics of the namespaces in a group publish together at most at its publish rate, and are given out together at most
-at its dispatch rate. Pulsar divides these limits among its brokers; here one broker has them all.
+All topics of the namespaces in a group together are limited to its publish rate and its dispatch rate. Pulsar divides
+these limits among its brokers; here they apply to the one broker.
 
 Source: Pulsar's ResourceGroupsBase.
 """
@@ -35,7 +35,7 @@ def _require(call: Call) -> dict[str, Any]:
 
 
 async def _put(call: Call) -> None:
-    """Create a group, or change those of its limits that are sent."""
+    """Create a group, or change the limits that were sent."""
     limits = _read(as_object(await call.json(), "resource group"))
     name = call.new_resource_group
     if call.namespaces.resource_group(name) is None:

@@ -1,6 +1,6 @@
-"""Resource quotas of bundles: a load manager's, which is not here; in force is always the default.
+"""Resource quotas of bundles: used by Pulsar's load manager, which does not exist here, so the default always applies.
 
-They are shown, and accepted as they are. Others are refused: nothing would act on them.
+The default can be read and set. Other values are refused, since they would have no effect.
 
 Source: Pulsar's ResourceQuotasBase.
 """

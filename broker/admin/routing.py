@@ -1,4 +1,4 @@
-"""Router of the admin REST interface, with Pulsar's domains of topics, Accept rule and statuses of errors."""
+"""Router of the admin REST interface, with Pulsar's topic domains, Accept rule and error statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JSON_TYPES = ("application/json", "application/*", "*/*")
 
 
 class _Domain(StringConvertor):
-    """A path parameter that is the domain of a topic; a path with another word there is another path."""
+    """A path parameter that must be a topic domain; with another word the path does not match."""
 
     regex = "|".join(DOMAINS)
 
@@ -37,12 +37,12 @@ register_url_convertor("domain", _Domain())
 def make_router(
     make: Callable[[Request], Call], routes: Routes, guard: Guard[Call] | None = None
 ) -> router.RestRouter[Call]:
-    """Return the application that answers by a table of routes, in which ``{domain}`` is the domain of a topic.
+    """Return the application for a table of routes, in which ``{domain}`` is a topic domain.
 
     Args:
-        make: returns a request as handlers read it.
+        make: converts a request for the handlers.
         routes: the table.
-        guard: decides before each handler.
+        guard: authorization check before each handler.
     """
 
     def make_call(request: Request) -> Call:
@@ -54,12 +54,12 @@ def make_router(
 
 
 def path_in_table(path: str) -> str:
-    """Return how the path of a route stands in a table of routes."""
+    """Return a route's path as it is written in a table of routes."""
     return path.replace(_CHECKED_DOMAIN, DOMAIN)
 
 
 def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Response | None]) -> Handler:
-    """Return the handler that finds what a path names, or refuses, and then answers whatever was found."""
+    """Return a handler that finds the object in the path, or refuses, and then calls ``answer``."""
 
     async def handle(call: Call) -> Response | None:
         found = find(call)
@@ -71,7 +71,7 @@ def of_existing(find: Callable[[Call], object], answer: Callable[[Call], Respons
 
 
 def refuse(error: MagnetarError) -> Refused:
-    """Return how an error of the broker is answered."""
+    """Return the response for an error of the broker."""
     match error:
         case BadVersion():
             return Refused(409, "Concurrent modification")
@@ -79,13 +79,13 @@ def refuse(error: MagnetarError) -> Refused:
             return Refused(404, str(error))
         case NotAllowed():
             return Refused(412, str(error))
-        case ServiceNotReady() | MetadataUnavailable():  # a topic closed meanwhile; or a store that is away
+        case ServiceNotReady() | MetadataUnavailable():  # a topic closed meanwhile, or an unavailable store
             return Refused(503, str(error))
     return Refused(500, str(error))
 
 
 def _check_accept(request: Request) -> None:
-    """Refuse a client that takes no JSON: Pulsar labels every admin answer as JSON, whatever it is."""
+    """Refuse a client that does not accept JSON: Pulsar labels every admin response as JSON, whatever it is."""
     accept = request.headers.get("accept", "").lower()
     if accept and not any(kind.split(";")[0].strip() in _JSON_TYPES for kind in accept.split(",")):
         raise Refused(406, f"answers are application/json, but only {accept} is accepted")

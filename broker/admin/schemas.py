@@ -1,6 +1,6 @@
-"""The schemas of topics over REST: read, upload, delete, try; a topic needs not exist to have one.
+"""The schemas of topics over REST: read, upload, delete, test; also for topics that do not exist.
 
-Source: Pulsar 4.0, SchemasResource; where that fails inside, what was wrong is refused by name.
+Source: Pulsar 4.0, SchemasResource; requests that cause an internal error there are refused with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOPIC = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _FORGOTTEN = -1
 _UNKNOWN = -1
 _NO_LEDGER = -1
-"""Schemas lie in the metadata store here, not in ledgers."""
+"""Schemas are stored in the metadata store, not in ledgers."""
 
 
 def _name(call: Call) -> TopicName:
@@ -110,7 +110,7 @@ async def _delete(call: Call) -> Response:
 
 
 async def _compatibility(call: Call) -> Response:
-    """Tell whether a schema would be taken, and, what Pulsar fails to do, why not."""
+    """Answer whether a schema would be accepted, and, unlike Pulsar, the reason if not."""
     name = _name(call)
     schema = await _read(call)
     strategy = call.namespaces.schema_policy(name).strategy
@@ -135,10 +135,10 @@ async def _version(call: Call) -> Response:
 
 
 async def _read(call: Call) -> Schema:
-    """Return the schema that a body names.
+    """Return the schema in a body.
 
     Raises:
-        Refused: 400 without a schema, 422 for a type that there is not.
+        Refused: 400 without a schema, 422 for an unknown type.
     """
     body = as_object(await call.json(), "a schema: type, schema, properties")
     if body is None:

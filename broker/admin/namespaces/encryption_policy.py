@@ -1,4 +1,4 @@
-"""The policy of a namespace that messages must be encrypted; what it means is in `broker.topics.gate`."""
+"""The encryption policy of a namespace; enforced in `broker.topics.gate`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "encryptionRequired"
 
 
 def take(wanted: dict[str, Any], policies: Policies) -> None:
-    """Move what the body of a new namespace says of encryption into its policies; raises Refused for no boolean."""
+    """Move the encryption field of a new namespace into its policies; raises Refused if it is not a boolean."""
     policies[FIELD] = bool(as_bool(wanted.pop(FIELD, None), NAME))
 
 
@@ -32,7 +32,7 @@ async def _set(call: Call) -> None:
 
 
 _PATH = f"{NAMESPACE}/{NAME}"
-_NO_BUNDLE = refusing(Refused(412, f"Invalid bundle range: {NAME}"))  # Pulsar has no DELETE, and takes it for a bundle
+_NO_BUNDLE = refusing(Refused(412, f"Invalid bundle range: {NAME}"))  # Pulsar has no DELETE: the word is a bundle
 ROUTES: Routes = (
     ("GET", _PATH, _get),
     ("POST", _PATH, _set),

@@ -1,6 +1,6 @@
-"""Where a namespace is placed: its anti-affinity group, its groups of bookies, its resource group.
+"""Placement of a namespace: anti-affinity group, bookie affinity group, resource group.
 
-The first two are hints for clusters. They are kept and returned as in Pulsar, and have no effect: a single broker
+The first two are hints for clusters. They are stored and returned as in Pulsar, and have no effect: a single broker
 serves all namespaces and stores all of their data itself. A resource group limits the namespace, see `resource_groups`.
 
 Source: Pulsar's LocalPolicies and NamespacesBase.
@@ -31,7 +31,7 @@ def _get_anti_affinity(call: Call) -> Response | None:
 
 
 async def _set_anti_affinity(call: Call) -> None:
-    """Keep the group as it was sent: Java's client and curl send plain text, Go's a JSON string."""
+    """Store the group as it was sent: Java's client and curl send plain text, Go's a JSON string."""
     group = (await call.body(("application/json", "text/plain"))).decode(errors="replace").strip()
     if not call.namespaces.has_namespace(call.namespace):
         return  # Pulsar answers 204, too
@@ -47,7 +47,7 @@ async def _remove_anti_affinity(call: Call) -> None:
 
 def _in_anti_affinity_group(call: Call) -> Response:
     parameters, group = call.request.query_params, call.text("group")
-    # Authorization looks at `tenant`; the Java and Go clients send `property`, for which a role must be a super-user.
+    # Authorization uses `tenant`; the Java and Go clients send `property`, which requires a superuser role.
     tenant = parameters.get("tenant") or parameters.get("property")
     tenants = [tenant] if tenant else call.namespaces.tenants()
     found = []
@@ -59,7 +59,7 @@ def _in_anti_affinity_group(call: Call) -> Response:
 
 
 def _plain(group: str) -> str:
-    """Return the name of a group that may be quoted as a JSON string."""
+    """Return the name of a group, unquoting a JSON string."""
     try:
         value = json.loads(group)
     except ValueError:
@@ -112,7 +112,7 @@ ROUTES: Routes = (
     ("POST", f"{NAMESPACE}/antiAffinity", _set_anti_affinity),
     ("DELETE", f"{NAMESPACE}/antiAffinity", _remove_anti_affinity),
     ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", _in_anti_affinity_group),
-    ("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", _in_anti_affinity_group),  # as Java's client asks
+    ("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", _in_anti_affinity_group),  # path used by Java's client
     ("GET", f"{NAMESPACE}/persistence/bookieAffinity", _get_bookie_affinity),
     ("POST", f"{NAMESPACE}/persistence/bookieAffinity", _set_bookie_affinity),
     ("DELETE", f"{NAMESPACE}/persistence/bookieAffinity", _remove_bookie_affinity),

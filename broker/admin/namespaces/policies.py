@@ -1,6 +1,6 @@
-"""The policies of a namespace that this broker obeys, one endpoint each.
+"""The namespace policies that this broker supports, with one endpoint each.
 
-Nothing is accepted and then ignored: a namespace is not created with a policy that `refused_policies` names.
+No policy is accepted and then ignored: creating a namespace with a policy listed in `refused_policies` fails.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _BOUNDARY = re.compile(r"0x[0-9a-fA-F]{1,8}")
 
 
 def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, Any] | None) -> Policies:
-    """Return the policies of a namespace to be created, from the body of the request.
+    """Return the policies of a new namespace, from the body of the request.
 
     Raises:
-        Refused: a field is invalid, or asks for what this broker does not do.
+        Refused: a field is invalid or unsupported.
     """
     tenant = namespace.partition("/")[0]
     wanted = {field: value for field, value in (wanted or {}).items() if value is not None}
@@ -91,7 +91,7 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
 
 
 def _check_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bundles of a body with their boundaries in order, both ends among them, as Pulsar writes them."""
+    """Return the bundles of a body with sorted boundaries, including both ends, as Pulsar writes them."""
     count = as_int(wanted.get("numBundles"), "numBundles")
     boundaries = as_text_list(wanted.get("boundaries"), "bundle boundaries")
     if not boundaries:
@@ -116,7 +116,7 @@ def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
     override = {"allowAutoTopicCreation": is_allowed, "topicType": kind, "defaultNumPartitions": partitions}
     override = {field: value for field, value in override.items() if value is not None}
     if not is_allowed:
-        return override  # Pulsar checks the rest only where it counts: Go's client always sends a type, empty or not
+        return override  # the rest is only checked if used, as in Pulsar: Go's client always sends a type, even empty
     if (kind or "").lower() not in ("partitioned", "non-partitioned"):
         raise Refused(412, f"{invalid} Unknown topic type [{'null' if kind is None else kind}]")
     if (kind or "").lower() == "partitioned":
@@ -131,7 +131,7 @@ def _read_auto_topic_creation(value: Any) -> dict[str, Any] | None:
 
 
 def _refuse_absurd_creation(namespaces: Namespaces, override: Mapping[str, Any] | None) -> None:
-    """Refuse topics that would be created with more partitions than a topic may have."""
+    """Refuse automatic creation with more partitions than a topic may have."""
     refuse_too_many(namespaces, (override or {}).get("defaultNumPartitions", 0))
 
 
@@ -154,7 +154,7 @@ async def _set_replication(call: Call) -> Response:
         if call.namespaces.cluster(cluster) is None:
             raise Refused(412, f"Invalid replication cluster {cluster}")
     _check_clusters(call.namespaces, call.tenant, clusters)
-    return nothing()  # only our own cluster is left, and that is what the policy always says
+    return nothing()  # only our own cluster is left, which is always the value of the policy
 
 
 async def _set_allowed_clusters(call: Call) -> Response:
@@ -253,7 +253,7 @@ _POLICIES = (
 _RATES = (
     Rate("POST", "dispatchRate", "topicDispatchRate", read_dispatch_rate),
     Rate("POST", "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate),
-    # A limit of replicators, of which there are none: kept for clusters, and obeyed as it is.
+    # A limit of replicators, which do not exist here: stored for clusters, without effect.
     ReplicatorRate("POST", "replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate),
     Rate("POST", "publishRate", "publishMaxMessageRate", read_publish_rate),
     Rate("POST", "subscribeRate", "clusterSubscribeRate", read_subscribe_rate),

@@ -1,4 +1,4 @@
-"""One policy of namespaces: how it is shown, set and removed; what most have in common, and what some do otherwise."""
+"""Namespace policies: reading, setting and removing one, with the variants that some policies need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Policy:
         changed: applies the change to loaded topics, where they do not read the policy each time.
         missing: error text for setting it on a missing namespace.
         unset: response while it is not set; None is 200 without a body.
-        is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
+        is_removable: whether Pulsar has a DELETE for it; otherwise Pulsar takes the word for a bundle.
     """
 
     method: str
@@ -59,14 +59,14 @@ class Policy:
         await self._change(call, namespace, None)
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
-        value = self.unset if value is None and self.unset == [] else value  # an empty list is kept as such
+        value = self.unset if value is None and self.unset == [] else value  # an empty list is stored
         await call.namespaces.change_policies(namespace, lambda policies: with_field(policies, self.field, value))
         if self.changed is not None:
             await self.changed(call, namespace)
 
 
 class Number(Policy):
-    """A number that has to be sent; null is 0, as in the Java class that Pulsar reads it into."""
+    """A required number; null is 0, as in Pulsar's Java class."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -79,7 +79,7 @@ class Number(Policy):
 
 
 class Retention(Policy):
-    """Retention, which must keep what backlog quotas count."""
+    """Retention, which must cover the backlog quotas."""
 
     async def _change(self, call: Call, namespace: str, value: Any) -> None:
         def change(policies: Policies) -> Policies:
@@ -90,7 +90,7 @@ class Retention(Policy):
 
 
 class PauseOnAckState(Policy):
-    """Whether nothing is given out whose acknowledgement could not be kept; all are kept here, so it always is so."""
+    """Delivery only of messages whose acknowledgements can be persisted; always the case here, since all are."""
 
     def get(self, call: Call) -> Response:
         """Answer with the policy."""
@@ -107,7 +107,7 @@ class PauseOnAckState(Policy):
 
 
 class Rate(Policy):
-    """A rate, of which the policies hold one for each cluster; there is one cluster."""
+    """A rate; the policies have one per cluster, and there is only one cluster."""
 
     def get(self, call: Call) -> Response:
         """Answer with the rate."""
@@ -115,7 +115,7 @@ class Rate(Policy):
         return nothing() if value is None else as_json(value)
 
     def fields_of(self, cluster: str, value: Any) -> dict[str, Any]:
-        """Return the fields of the policies that hold a rate; the dispatch rate of topics has an older name, too."""
+        """Return the policy fields of a rate; the topic dispatch rate also has an older name."""
         by_cluster = {} if value is None else {cluster: value}
         older = {"clusterDispatchRate": by_cluster} if self.field == "topicDispatchRate" else {}
         return {self.field: by_cluster} | older
@@ -126,7 +126,7 @@ class Rate(Policy):
 
 
 class ReplicatorRate(Rate):
-    """The dispatch rate of replicators, which reads with its own words where the namespace is missing."""
+    """The dispatch rate of replicators, with its own error text for a missing namespace."""
 
     def get(self, call: Call) -> Response:
         """Answer with the rate."""

@@ -1,4 +1,4 @@
-"""What a namespace has more than one of: properties by name, backlog quotas by type."""
+"""Policies of a namespace that are maps: properties by name, backlog quotas by type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The policies of a namespace that this broker does not obey, refused by name.
+"""The namespace policies that this broker does not support, refused by name.
 
-Every policy that Pulsar has can be read: these read as not set. They may be set to what they mean anyway (off, none),
-and are refused otherwise: nothing is accepted and then ignored.
+Every policy of Pulsar can be read: these read as not set. Setting them to their neutral value (off, none) is accepted,
+any other value is refused: no policy is accepted and then ignored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Unsupported:
         name: last part of its path.
         unset: response to a read; None is 200 without a body.
         verb: HTTP method that sets it.
-        is_removable: whether Pulsar has a DELETE for it; without, the word is taken for a bundle there.
-        field: name in the policies object, "" if it is kept elsewhere.
-        setter: of setting it, where the value says more than that it is another one.
+        is_removable: whether Pulsar has a DELETE for it; otherwise Pulsar takes the word for a bundle.
+        field: name in the policies object, "" if stored elsewhere.
+        setter: handler for setting it, if the value needs more than a comparison.
         missing: error text for setting it on a missing namespace.
     """
 
@@ -45,9 +45,9 @@ class _Unsupported:
 
 
 def refuse_unsupported(policies: Policies, wanted: Mapping[str, Any]) -> None:
-    """Refuse what a request for a new namespace asks for beyond ``policies``, the defaults.
+    """Refuse unsupported policies of a new namespace, beyond the defaults in ``policies``.
 
-    What is empty, off or the default asks for nothing; clients send whole objects full of these.
+    Values that are empty, off or the default are accepted; clients send whole objects full of them.
 
     Raises:
         Refused: 501 for a policy of Pulsar's, 400 for an unknown field.

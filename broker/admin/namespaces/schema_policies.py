@@ -1,4 +1,4 @@
-"""The policies of a namespace about schemas; what they mean is in `broker.policies.namespaces`."""
+"""The schema policies of a namespace; applied in `broker.policies.namespaces`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def take(wanted: dict[str, Any], policies: Policies) -> None:
-    """Move what the body of a new namespace says of schemas into its policies.
+    """Move the schema fields of a new namespace into its policies.
 
     Raises:
-        Refused: it says what cannot be.
+        Refused: a value is invalid.
     """
     for field, read in _READERS.items():
         value = wanted.pop(field, None)
@@ -46,7 +46,7 @@ def take(wanted: dict[str, Any], policies: Policies) -> None:
 
 
 def shown(call: Call) -> Policies:
-    """Return the policies of the namespace in the path as Pulsar shows them."""
+    """Return the policies of the namespace in the path in Pulsar's format."""
     return {ALLOWS_UPDATES: call.broker.config.allow_auto_update_schema} | call.policies
 
 
@@ -73,7 +73,7 @@ def _set(field: str) -> Handler:
 
 
 def _no_bundle(name: str) -> Handler:
-    refused = refusing(Refused(412, f"Invalid bundle range: {name}"))  # Pulsar has no DELETE, and takes it for a bundle
+    refused = refusing(Refused(412, f"Invalid bundle range: {name}"))  # Pulsar has no DELETE: the word is a bundle
     return of_existing(lambda call: call.require_namespace(), refused)
 
 

@@ -1,6 +1,6 @@
-"""What is in force for a topic, wherever it is set, in the words of each policy; also how a topic obeys a change.
+"""Effective policies of a topic, at whatever level they are set, in the format of each policy.
 
-Topics show it with ``?applied=true``.
+Returned for topics with ``?applied=true``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 def applied_delayed_delivery(call: Call, name: TopicName) -> dict[str, Any]:
-    """Return the policy of delayed delivery."""
+    """Return the delayed-delivery policy."""
     policy = call.namespaces.delayed_delivery(name)
     return {
         "tickTime": policy.tick_ms,
@@ -26,12 +26,12 @@ def applied_delayed_delivery(call: Call, name: TopicName) -> dict[str, Any]:
 
 
 def first_set(field: str) -> Callable[[Call, TopicName], Any]:
-    """Return the reader of what is set for the namespace of a topic."""
+    """Return a reader for a policy of the topic's namespace."""
     return lambda call, name: call.namespaces.policies(name.namespace_name).get(field)
 
 
 def applied_retention(call: Call, name: TopicName) -> dict[str, int]:
-    """Return how long acknowledged messages stay."""
+    """Return the retention of acknowledged messages."""
     time_ms, size = call.namespaces.effective(name).retention
     return {
         "retentionTimeInMinutes": -1 if time_ms < 0 else time_ms // 60_000,
@@ -40,7 +40,7 @@ def applied_retention(call: Call, name: TopicName) -> dict[str, int]:
 
 
 def applied_inactivity(call: Call, name: TopicName) -> dict[str, Any]:
-    """Return when the topic is deleted."""
+    """Return when the topic is deleted as inactive."""
     policy = call.namespaces.effective(name).inactivity
     return {
         "inactiveTopicDeleteMode": policy.mode,
@@ -50,7 +50,7 @@ def applied_inactivity(call: Call, name: TopicName) -> dict[str, Any]:
 
 
 def applied_persistence(call: Call, name: TopicName) -> Any:
-    """Return how often entries are kept."""
+    """Return the replication settings of entries."""
     found = call.namespaces.policies(name.namespace_name).get("persistence")
     return found or {
         "bookkeeperEnsemble": 1,
@@ -61,7 +61,7 @@ def applied_persistence(call: Call, name: TopicName) -> Any:
 
 
 def shown_rate(rate: Rate) -> dict[str, Any]:
-    """Return a rate as Pulsar shows it."""
+    """Return a rate in Pulsar's format."""
     return {
         "dispatchThrottlingRateInMsg": rate.messages,
         "dispatchThrottlingRateInByte": rate.bytes,
@@ -71,7 +71,7 @@ def shown_rate(rate: Rate) -> dict[str, Any]:
 
 
 def rate_of_namespace(field: str) -> Callable[[Call, TopicName], Any]:
-    """Return the reader of a rate that is set for the namespace of a topic."""
+    """Return a reader for a rate of the topic's namespace."""
 
     def read(call: Call, name: TopicName) -> Any:
         rates = call.namespaces.policies(name.namespace_name).get(field) or {}
@@ -81,12 +81,12 @@ def rate_of_namespace(field: str) -> Callable[[Call, TopicName], Any]:
 
 
 def applied_replicator_rate(call: Call, name: TopicName) -> Any:
-    """Return the dispatch rate of replicators as it is set for the namespace, else no limit."""
+    """Return the replicator dispatch rate of the namespace, else an unlimited one."""
     return rate_of_namespace("replicatorDispatchRate")(call, name) or shown_rate(Rate())
 
 
 def applied_dispatch_rate(field: str, attribute: str) -> Callable[[Call, TopicName], Any]:
-    """Return the reader of a dispatch rate as it is set for the namespace, else for the broker."""
+    """Return a reader for a dispatch rate of the namespace, else of the broker."""
     of_namespace = rate_of_namespace(field)
     return lambda call, name: (
         of_namespace(call, name) or shown_rate(getattr(call.namespaces.effective(name), attribute))

@@ -1,4 +1,4 @@
-"""Finding the topics that a request is about, one or those of a namespace or bundle, or refusing in Pulsar's words."""
+"""Lookup of the topics that a request is about, of a path, namespace or bundle, with Pulsar's error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 
 
 def not_found(name: TopicName) -> Refused:
-    """Return the refusal for an absent topic."""
+    """Return the error for a missing topic."""
     return Refused(404, f"Topic {name} not found")
 
 
@@ -32,17 +32,17 @@ def is_known(call: Call, name: TopicName) -> bool:
 
 
 async def find(call: Call) -> None:
-    """Refuse a path that names no topic, partitioned or not; a partition comes into being by this.
+    """Refuse a path without an existing topic, partitioned or not; creates a missing partition.
 
     Raises:
         Refused: 404.
     """
     if not is_known(call, call.topic):
-        await load(call, call.topic)  # says what is missing
+        await load(call, call.topic)  # raises the error
 
 
 def persistent(call: Call, status: int = 406, reason: str = "Need to provide a persistent topic name") -> TopicName:
-    """Return the topic in the path, for what only a stored topic has."""
+    """Return the topic in the path, for requests that need a persistent topic."""
     if not call.topic.is_persistent:
         raise Refused(status, reason)
     return call.topic
@@ -61,7 +61,7 @@ def require_known(call: Call) -> TopicName:
 
 
 async def load(call: Call, name: TopicName) -> Topic:
-    """Return a plain topic or partition, loading it if needed; a partition comes into being by this.
+    """Return a plain topic or partition, loading it if needed; creates a missing partition.
 
     Raises:
         Refused: 404.
@@ -80,7 +80,7 @@ async def load(call: Call, name: TopicName) -> Topic:
 
 
 async def load_single(call: Call, reason: str) -> Topic:
-    """Return the plain topic or partition in the path as `load` does; refuse a partitioned one with 405."""
+    """Return the plain topic or partition in the path as `load` does; refuse a partitioned topic with 405."""
     if call.namespaces.partitions(call.topic):
         raise Refused(405, reason)
     return await load(call, call.topic)
@@ -100,7 +100,7 @@ def refuse_too_many(namespaces: Namespaces, partitions: int) -> None:
 
 
 def connections(call: Call, name: TopicName) -> int:
-    """Return how many producers and consumers a plain topic or partition has."""
+    """Return the number of producers and consumers of a plain topic or partition."""
     topic = call.broker.topics.get(str(name))
     if topic is None:
         return 0
@@ -120,25 +120,25 @@ def find_subscription(topic: Topic, subscription: str) -> Subscription:
 
 
 def is_system_topic(topic: TopicName) -> bool:
-    """Return whether a topic is one that Pulsar keeps for itself and hides from lists."""
+    """Return whether a topic is a Pulsar system topic, hidden from lists."""
     return topic.local.startswith("__")
 
 
 def topics_of(call: Call, namespace: str, domains: Sequence[str], include_system: bool) -> list[TopicName]:
-    """Return the topics of a namespace, partitions one by one; of those that are not persistent, the loaded ones."""
+    """Return the topics of a namespace, with partitions one by one; non-persistent topics only if loaded."""
     names = [*call.broker.topic_names(namespace), *call.broker.non_persistent_names(namespace)]
     topics = map(parse_topic_name, names)
     return [topic for topic in topics if topic.domain in domains and (include_system or not is_system_topic(topic))]
 
 
 def boundaries(call: Call, namespace: str) -> list[str]:
-    """Return where the bundles of a namespace begin and end."""
+    """Return the boundaries of the bundles of a namespace."""
     found: list[str] = call.namespaces.policies(namespace)["bundles"]["boundaries"]
     return found
 
 
 def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]:
-    """Return the topics of a namespace that fall into a bundle, which is checked as `check_bundle` does."""
+    """Return the topics of a namespace in a bundle, which is validated by `check_bundle`."""
     check_bundle(call, namespace, bundle)
     topics = topics_of(call, namespace, DOMAINS, include_system=False)
     limits = boundaries(call, namespace)
@@ -146,7 +146,7 @@ def topics_in_bundle(call: Call, namespace: str, bundle: str) -> list[TopicName]
 
 
 def check_bundle(call: Call, namespace: str, bundle: str) -> str:
-    """Return ``bundle`` if it is one of the namespace's, else refuse as Pulsar does."""
+    """Return ``bundle`` if it belongs to the namespace, else refuse with Pulsar's errors."""
     if not _BUNDLE.fullmatch(bundle):
         raise Refused(412, f"Invalid bundle range: {bundle}")
     low, high = bundle.split("_")

@@ -1,7 +1,7 @@
-"""Reading single entries over HTTP: peek, by id, examine, id at a time.
+"""Reading single entries over HTTP: peek, by id, examine, id by time.
 
-The body is the entry's payload after decompression; what is known about it is in ``X-Pulsar-…`` headers. A batch
-comes undivided: the count header tells the client to split it.
+The body is the decompressed payload of the entry; its metadata is in ``X-Pulsar-…`` headers. A batch is returned whole:
+the count header tells the client to split it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from ...topics.topic import Topic
 
 MAX_PEEK = 1_000_000
-"""Farthest position that a peek may ask for; each one is a step of the cursor."""
+"""Highest position that a peek may request; each one is a step of the cursor."""
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
-"""Largest message that is decompressed for an answer. Clients limit a message after compression, not before, so one may
-be larger than `maxMessageSize`; but its size is only what its producer claims, and that much memory is allocated."""
+"""Largest message that is decompressed for a response. Clients limit messages after compression, so one may be larger
+than `maxMessageSize`; but the size is only claimed by its producer, and that much memory is allocated.
+"""
 _LAST_MS = 253_402_300_799_000
-"""The last second of the year 9999, the end of dates; a producer may send any number."""
+"""The last second of the year 9999, the maximum date; a producer may send any number."""
 _TEXT_FIELDS = (
     "producer_name",
     "sequence_id",
@@ -59,7 +60,7 @@ async def _peek(call: Call) -> Response:
     if not 0 < place <= MAX_PEEK:
         raise Refused(400, f"position {place} is out of range: 1 to {MAX_PEEK}, counted from the first unacknowledged")
     if subscription is None:
-        # Pulsar creates the subscription, at the earliest message; here looking at a topic does not change it.
+        # Pulsar creates the subscription, at the earliest message; here a peek does not change the topic.
         position = None if place > topic.log.entry_count else _nth_position(topic, place)
     else:
         position = await nth_unacknowledged(topic, subscription, place)
@@ -104,7 +105,7 @@ async def _id_at_time(call: Call) -> Response:
 
 
 def _nth_position(topic: Topic, place: int) -> Position:
-    """Return the position of the ``place``-th entry (from 1) that the topic holds."""
+    """Return the position of the ``place``-th entry of the topic (from 1)."""
     for ledger in topic.log.ledgers():
         if place <= ledger.entries:
             return Position(ledger.id, place - 1)
@@ -120,7 +121,7 @@ async def _show(call: Call, entry: StoredEntry | None) -> Response:
         body = entry.payload[start:]
         if metadata.compression and not metadata.encryption_keys:
             limit = max(call.broker.config.max_message_bytes, MAX_UNCOMPRESSED_BYTES)
-            # In a thread: megabytes would hold up the event loop.
+            # In a thread: decompressing megabytes would block the event loop.
             body = await asyncio.to_thread(decompress, metadata.compression, body, metadata.uncompressed_size, limit)
     except ProtocolError as error:
         raise Refused(
@@ -164,7 +165,7 @@ def _header(field: str) -> str:
 
 
 def _ascii(value: str) -> str:
-    """Return a header value that HTTP can carry: control characters and what Latin-1 lacks become ``?``."""
+    """Return a valid HTTP header value: control characters and characters outside Latin-1 become ``?``."""
     return "".join(char if char.isprintable() and ord(char) < 256 else "?" for char in value)
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a partitioned topic: those of its partitions, put together as Pulsar does it."""
+"""Statistics of a partitioned topic, aggregated from its partitions as in Pulsar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 Stats = dict[str, Any]
 
 _LAST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime"})
-"""The last partition's value stands for all."""
+"""Fields with the last partition's value."""
 _LARGEST = frozenset(
     {
         "oldestBacklogMessageAgeSeconds",
@@ -26,9 +26,9 @@ _LARGEST = frozenset(
         "lastOffloadFailureTimeStamp",
     }
 )
-"""Times and ages: the greatest one."""
+"""Times and ages with the maximum."""
 _EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog", "topicCreationTimeStamp"})
-"""Times of beginnings: the first one that is set."""
+"""Start times with the earliest that is set."""
 _MEAN = frozenset({"averageMsgSize", "avgMessagesPerEntry"})
 _OLDEST = "oldestBacklogMessageSubscriptionName"
 _NOT_AGGREGATED = frozenset({"deduplicationStatus", "ownerBroker", "topicEpoch", _OLDEST})

@@ -147,7 +147,7 @@ async def _load_partitions(call: Call) -> list[Topic]:
 
 
 async def _read(call: Call) -> tuple[int, dict[str, str]]:
-    """Return the number of partitions and the properties that a create request names."""
+    """Return the number of partitions and the properties in a create request."""
     body = await call.body(("application/json", "text/plain", _WITH_PROPERTIES))
     value = bodies.parse(body)
     if isinstance(value, dict) and call.request.headers.get("content-type", "").startswith(_WITH_PROPERTIES):
@@ -157,7 +157,7 @@ async def _read(call: Call) -> tuple[int, dict[str, str]]:
 
 
 def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
-    """Refuse when a plain topic has the name of a partition to be made."""
+    """Refuse if a plain topic has the name of a new partition."""
     for index in indexes:
         if call.broker.has_topic(partition := name.partition_name(index)):
             raise Refused(412, f"Topic {partition} exists and is no partition; delete it first")

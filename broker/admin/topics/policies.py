@@ -1,7 +1,7 @@
-"""Policies of single topics; they hold for all partitions of a topic.
+"""Policies of single topics; they apply to all partitions of a topic.
 
-Those that this broker does not obey read as not set and are refused when set. A further one that it obeys needs a line
-in `_POLICIES`, its field in `broker/policies/effective.py`, and to be taken out of `_REFUSED`.
+Unsupported policies read as not set and are refused when set. Supporting another one takes a line in `_POLICIES`, a
+field in `broker/policies/effective.py`, and its removal from `_REFUSED`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MAX_TICK_MS = 3_600_000
 
 
 async def adjust_deduplication(call: Call, concerns: Callable[[TopicName], bool]) -> None:
-    """Have loaded topics obey at once.
+    """Apply a change of deduplication to loaded topics at once.
 
     Raises:
-        PersistenceError: the disk refuses; it is tried again.
+        PersistenceError: the disk failed; this is retried.
     """
     topics = [topic for topic in call.broker.topics.values() if concerns(topic.name)]
     await call.broker.adjust_deduplication(topics)
@@ -66,10 +66,10 @@ async def _adjust_deduplication(call: Call, name: TopicName) -> None:
 
 
 def as_strategy(body: Any) -> str | None:
-    """Return the strategy for schemas that a body names; None for a body that says nothing.
+    """Return the schema strategy in a body; None for an empty body.
 
     Raises:
-        Refused: Pulsar takes other words for nothing, and forgets what was set.
+        Refused: the strategy is unknown. Pulsar instead treats it as empty, and unsets the policy.
     """
     if body is not None and (not isinstance(body, str) or body not in Strategy.__members__):
         raise Refused(400, f"{body!a:.80} is no strategy for schemas; give one of {', '.join(Strategy.__members__)}")
@@ -77,10 +77,10 @@ def as_strategy(body: Any) -> str | None:
 
 
 def as_enforced(body: Any) -> bool:
-    """Return whether a body says true or false.
+    """Return whether a body is true or false.
 
     Raises:
-        Refused: it says neither.
+        Refused: it is neither.
     """
     is_on = as_bool(body, "true or false")
     if is_on is None:
@@ -115,13 +115,13 @@ def _threshold(body: Any) -> int | None:
 
 
 def _limit(name: str, field: str, attribute: str, refusal: str = "") -> Policy:
-    """Return the policy of a number that `EffectivePolicies` has, too."""
+    """Return a policy for a number that is also in `EffectivePolicies`."""
     read = at_least_zero(name, refusal)
     return Policy(name, field, read, lambda call, topic: getattr(call.namespaces.effective(topic), attribute))
 
 
 def _quiet_limit(name: str, field: str, refusal: str = "") -> Policy:
-    """Return the policy of a number of which Pulsar shows the topic's and the namespace's, not the broker's."""
+    """Return a policy for a number that Pulsar shows at topic and namespace level, but not at broker level."""
     return Policy(name, field, at_least_zero(name, refusal), first_set(field))
 
 
@@ -149,7 +149,7 @@ _POLICIES = (
         "subscriptionDispatchRate", "subscriptionDispatchRate", read_dispatch_rate,
         applied_dispatch_rate("subscriptionDispatchRate", "subscription_rate"),
     ),
-    # A limit of replicators, of which there are none: kept for clusters, and obeyed as it is.
+    # A limit of replicators, which do not exist here: stored for clusters, without effect.
     Policy("replicatorDispatchRate", "replicatorDispatchRate", read_dispatch_rate, applied_replicator_rate),
     Policy("publishRate", "publishMaxMessageRate", read_publish_rate, rate_of_namespace("publishMaxMessageRate")),
     Policy("subscribeRate", "clusterSubscribeRate", read_subscribe_rate, applied_subscribe_rate),
@@ -213,7 +213,7 @@ _POLICIES = (
 
 
 async def _find(call: Call) -> None:
-    """Refuse a path that names no topic, or one that has no policies of its own, as it is not persistent."""
+    """Refuse a path without an existing topic, or a non-persistent one, which has no policies of its own."""
     if not call.topic.is_persistent:
         raise not_found(call.topic)
     await find(call)
@@ -221,7 +221,7 @@ async def _find(call: Call) -> None:
 
 async def _remove_all(call: Call) -> None:
     if call.topic.partition < 0 and not is_known(call, call.require_topic_namespace()):
-        return  # nothing is set for it: there may be none left after a deletion
+        return  # nothing is set for it: it may have been deleted
     name = topic_of(call)
     await call.namespaces.change_topic_policies(name, lambda _: {})
     for policy in _POLICIES:

@@ -1,4 +1,4 @@
-"""One policy of topics: how it is shown, set and removed; what most have in common, and what some do otherwise."""
+"""Topic policies: reading, setting and removing one, with the variants that some policies need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_CONTENT = (
     "maxMessageSize",
     "subscriptionTypesEnabled",
 )
-"""Read as 204 when not set; the others as 200 without a body."""
+"""These read as 204 when not set; the others as 200 without a body."""
 _TOO_LARGE = (
     "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the broker-level"
 )
@@ -81,7 +81,7 @@ class Policy:
 
 
 def topic_of(call: Call) -> TopicName:
-    """Return the topic of the path, which must exist and be no single partition.
+    """Return the topic of the path, which must exist and not be a single partition.
 
     Raises:
         Refused: 404, 412.
@@ -97,7 +97,7 @@ def topic_of(call: Call) -> TopicName:
 
 
 class Retention(Policy):
-    """Retention, which must keep what backlog quotas count."""
+    """Retention, which must cover the backlog quotas."""
 
     async def _change(self, call: Call, value: Any) -> None:
         def change(policies: Policies) -> Policies:
@@ -115,7 +115,7 @@ def _read_max_message_size(call: Call, body: Any) -> int | None:
 
 
 class MaxMessageSize(Policy):
-    """The largest entry; bounded by the broker's."""
+    """The maximum entry size; at most the broker's."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -125,7 +125,7 @@ class MaxMessageSize(Policy):
 
 
 class MessageTtl(Policy):
-    """How long messages live; sent as a query parameter, by some as a body."""
+    """Message lifetime; sent as a query parameter, by some clients as a body."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""
@@ -143,7 +143,7 @@ class PauseOnAckState(Policy):
 
 
 class Replication(Policy):
-    """The clusters that have the topic: this one."""
+    """The clusters of the topic: only this one."""
 
     async def set(self, call: Call) -> None:
         """Set the policy."""

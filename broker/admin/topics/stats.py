@@ -1,4 +1,4 @@
-"""What requests ask of a topic: statistics, entries and their ids in JSON, ledgers as Pulsar shows them."""
+"""Statistics, entries, message ids and ledgers of a topic in Pulsar's JSON formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ONE_ENTRY_BYTES = 1
 ENTRIES_PER_TURN = 1000
-"""Entries that are stepped over before the loop may do something else."""
+"""Entries that a walk visits before yielding to the event loop."""
 
 
 async def sliced_stats(
@@ -36,7 +36,7 @@ async def sliced_stats(
     with_consumers: bool = True,
     with_backlog_bytes: bool = True,
 ) -> dict[str, Any]:
-    """Return the statistics of a topic as `Topic.stats` does, in slices: a topic may have thousands of peers."""
+    """Return the statistics of a topic as `Topic.stats` does, in slices: a topic may have thousands of clients."""
     if isinstance(topic, NonPersistentTopic):
         return topic.stats(
             with_publishers=with_publishers, with_consumers=with_consumers, with_backlog_bytes=with_backlog_bytes
@@ -75,7 +75,7 @@ async def _encoded(values: Iterable[Any], slices: Slices) -> AsyncIterator[bytes
 
 
 async def shown_stats(call: Call, topic: Topic, slices: Slices) -> dict[str, Any]:
-    """Return a topic's statistics with the parts that the query switches on or off."""
+    """Return a topic's statistics, with the parts selected by the query."""
     stats = await sliced_stats(
         topic,
         slices,
@@ -98,7 +98,7 @@ async def shown_stats(call: Call, topic: Topic, slices: Slices) -> dict[str, Any
 
 
 async def _measure_backlogs(topic: Topic, stats: dict[str, Any]) -> None:
-    """Replace the estimated bytes of the backlogs by exact ones."""
+    """Replace the estimated backlog sizes by exact ones."""
     measured: dict[Position, int] = {}
     for name, shown in stats["subscriptions"].items():
         subscription = topic.subscriptions.get(name)
@@ -112,7 +112,7 @@ async def _measure_backlogs(topic: Topic, stats: dict[str, Any]) -> None:
 
 
 async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
-    """Return the entry at or after a position, from memory or disk; None behind the end."""
+    """Return the entry at or after a position, from memory or disk; None after the end."""
     entries = topic.log.read(position, 1, _ONE_ENTRY_BYTES)
     if entries is None:
         entries = await topic.log.load(position, 1, _ONE_ENTRY_BYTES)
@@ -120,7 +120,7 @@ async def read_entry(topic: Topic, position: Position) -> StoredEntry | None:
 
 
 async def last_message(topic: Topic) -> Position | MessageId:
-    """Return the id of the last message; of an entry that is a batch, with the index in it."""
+    """Return the id of the last message; in a batch, with its batch index."""
     last = topic.log.last_confirmed
     entry = await read_entry(topic, last) if last.entry_id >= 0 else None
     if entry is None or entry.position != last:  # empty, or dropped by retention
@@ -132,11 +132,11 @@ async def last_message(topic: Topic) -> Position | MessageId:
 
 
 def as_message_id(place: Position | MessageId, partition: int = -1) -> dict[str, Any]:
-    """Return an id in Pulsar's two JSON forms: of an entry, or of a message inside a batch.
+    """Return an id in one of Pulsar's two JSON forms: of an entry, or of a message in a batch.
 
     Args:
         place: of the entry or message.
-        partition: index of the partition that holds it; -1 if its topic is not a partition.
+        partition: index of its partition; -1 for a topic that is not a partition.
     """
     answer: dict[str, Any] = {"ledgerId": place.ledger_id, "entryId": place.entry_id, "partitionIndex": partition}
     if isinstance(place, MessageId) and place.batch_index >= 0:
@@ -146,24 +146,24 @@ def as_message_id(place: Position | MessageId, partition: int = -1) -> dict[str,
 
 
 def position_of(body: Mapping[str, Any]) -> Position:
-    """Return the position that a message id in JSON names; absent numbers are 0, as in Java."""
+    """Return the position of a JSON message id; missing numbers are 0, as in Java."""
     return Position(
         as_int(body.get("ledgerId"), "ledgerId", bits=64) or 0, as_int(body.get("entryId"), "entryId", bits=64) or 0
     )
 
 
 def is_latest(position: Position) -> bool:
-    """Return whether a position stands for the end of a topic, whatever it holds."""
+    """Return whether a position means the end of a topic."""
     return position == LATEST[:2]
 
 
 def is_excluded(body: Mapping[str, Any]) -> bool:
-    """Return whether the named message itself is left out."""
+    """Return whether the message itself is excluded."""
     return as_bool(body.get("excluded"), "excluded") or False
 
 
 async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: int) -> Position | None:
-    """Return the position of the ``count``-th entry (from 1) that a subscription has not acknowledged."""
+    """Return the position of the ``count``-th unacknowledged entry of a subscription (from 1), or None."""
     cursor = subscription.cursor
     if count > cursor.backlog_entries:
         return None
@@ -178,7 +178,7 @@ async def nth_unacknowledged(topic: Topic, subscription: Subscription, count: in
 
 
 def internal_info(topic: Topic) -> dict[str, Any]:
-    """Return what Pulsar calls the stored metadata of a managed ledger."""
+    """Return the metadata that Pulsar stores for a managed ledger."""
     ledgers = topic.log.ledgers()
     created = iso(min((ledger.created_ms for ledger in ledgers), default=0))
     changed = iso(max((ledger.created_ms for ledger in ledgers), default=0))
@@ -196,7 +196,7 @@ def internal_info(topic: Topic) -> dict[str, Any]:
             "version": 0,
             "creationDate": created,
             "modificationDate": changed,
-            "cursorsLedgerId": -1,  # cursors lie in the journal, not in ledgers of their own
+            "cursorsLedgerId": -1,  # cursors are stored in the journal, not in ledgers
             "markDelete": {"ledgerId": cursor.mark_delete.ledger_id, "entryId": cursor.mark_delete.entry_id},
         }
         for name, cursor in topic.log.cursors.items()
@@ -205,7 +205,7 @@ def internal_info(topic: Topic) -> dict[str, Any]:
 
 
 def bytes_after(topic: Topic, position: Position) -> int:
-    """Return about how many bytes lie behind a position: inside its ledger in proportion to the entries."""
+    """Estimate the bytes after a position: within its ledger in proportion to the entries."""
     size = 0
     for ledger in topic.log.ledgers():
         if ledger.id > position.ledger_id:
@@ -236,5 +236,5 @@ def _ledger_info(ledger: LedgerInfo) -> dict[str, Any]:
 
 
 def iso(time_ms: int) -> str:
-    """Return a time with its milliseconds, and with the difference of its zone, 0."""
+    """Return a time in ISO format, with milliseconds and UTC offset."""
     return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""``T/subscription/…``: subscriptions and where they stand."""
+"""``T/subscription/…``: subscriptions and their positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _S = f"{TOPIC}/subscription/{{subscription}}"
 _NOT_STORED = "Expire messages on a non-persistent topic is not allowed"
 ANALYZED_PER_TURN = 100
 MAX_ANALYZED_ENTRIES = 10_000
-"""`subscriptionBacklogScanMaxEntries`: the analysis of a backlog stops there and says so."""
+"""`subscriptionBacklogScanMaxEntries`: limit of a backlog analysis, which reports that it was reached."""
 
 
 async def _list(call: Call) -> Response:
@@ -35,7 +35,7 @@ async def _list(call: Call) -> Response:
 
 async def _create(call: Call) -> None:
     raw = bodies.parse(await call.body())
-    body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # a text means latest to Pulsar
+    body = bodies.as_object(None if isinstance(raw, str) else raw, "message id")  # Pulsar treats text as latest
     name = call.require_topic_namespace()
     if not name.is_persistent:
         raise Refused(400, "Create subscription on non-persistent topic can only be done through client")
@@ -93,7 +93,7 @@ async def _expire_in_all(call: Call) -> None:
 
 
 async def _expire_each(chosen: Sequence[tuple[Topic, Subscription]], age_s: int) -> None:
-    """Expire on every subscription, then refuse if one of them had nothing that could expire."""
+    """Expire messages on every subscription, then refuse if one of them had no backlog."""
     caught_up = [(topic, each) for topic, each in chosen if not each.cursor.backlog_entries]
     if age_s > 0:  # an age of 0 means no limit
         for _, subscription in chosen:
@@ -149,7 +149,7 @@ async def _with_message_id(call: Call, reason: str) -> tuple[Topic, Subscription
 
 
 async def _set_properties(call: Call) -> None:
-    wanted = bodies.as_text_map(await call.json(), "properties") or {}  # null removes them all, as in Pulsar
+    wanted = bodies.as_text_map(await call.json(), "properties") or {}  # null removes all of them, as in Pulsar
     for _, subscription in await _find_all(call, call.own_subscription):
         await subscription.set_properties(wanted)
 
@@ -159,7 +159,7 @@ async def _get_properties(call: Call) -> Response:
 
 
 async def _properties(call: Call) -> dict[str, str]:
-    """Return the properties of a subscription, those of all partitions together."""
+    """Return the properties of a subscription, merged from all partitions."""
     merged: dict[str, str] = {}
     for _, found in await _find_all(call, call.subscription):
         merged |= found.cursor.properties
@@ -193,7 +193,7 @@ async def _analyze(call: Call) -> Response:
             break
         entries, messages = entries + 1, messages + entry.messages
         if entries % ANALYZED_PER_TURN == 0:
-            await asyncio.sleep(0)  # entries in memory are read without a pause
+            await asyncio.sleep(0)  # entries in memory are read without an await
         first, last = first or entry.position, entry.position
         following = subscription.cursor.next_unacknowledged(position)
         position = following if following <= topic.log.last_confirmed else None
@@ -208,7 +208,7 @@ async def _analyze(call: Call) -> Response:
 
 
 async def _find_all(call: Call, subscription: str) -> list[tuple[Topic, Subscription]]:
-    """Return the subscription on each topic of the path that has it; refuse if none does."""
+    """Return the subscription on each topic of the path that has it; refuse if none has it."""
     topics = await load_all(call, call.topic)
     having = [(topic, topic.subscriptions[subscription]) for topic in topics if subscription in topic.subscriptions]
     if not having:

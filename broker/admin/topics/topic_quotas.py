@@ -1,4 +1,4 @@
-"""What a topic has more than one of: backlog quotas by type, dispatch rates by subscription."""
+"""Policies of a topic that are maps: backlog quotas by type, dispatch rates by subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/admin/v2/persistent/…``: topics themselves, without their partitions, subscriptions and messages."""
+"""``/admin/v2/persistent/…``: topics, without their partitions, subscriptions and messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def _delete(call: Call) -> None:
     force = call.flag("force")
     if not force and (count := connections(call, name)):
         raise Refused(412, f"Topic has {count} connected producers/consumers")
-    # A subscription without consumers keeps no topic alive.
+    # Subscriptions without consumers do not prevent deletion.
     await call.broker.delete_topic(name, force, with_subscriptions=True)
 
 
@@ -153,7 +153,7 @@ async def _truncate(call: Call) -> None:
     for topic in await load_all(call, persistent(call, 412, "unsupport truncate")):
         for subscription in tuple(topic.subscriptions.values()):
             await subscription.truncate()
-        topic.log.close_ledger()  # trimming frees closed ledgers only
+        topic.log.close_ledger()  # trimming only frees closed ledgers
         await topic.log.trim(0, 0)
 
 
@@ -186,7 +186,7 @@ async def _offload_status(call: Call) -> Response:
 
 
 def _check_partition(call: Call, name: TopicName) -> None:
-    """Refuse the name of a partition that its partitioned topic does not have."""
+    """Refuse a partition name that its partitioned topic does not have."""
     base, partitions = name.base, call.namespaces.partitions(name.base)
     cannot = f'Can\'t create topic {name.local} with "-partition-" followed by'
     if not partitions:
