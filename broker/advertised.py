@@ -1,4 +1,4 @@
-"""The addresses that a broker tells clients, as far as its settings name them."""
+"""The addresses that a broker advertises to clients, as far as its settings define them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .listeners import OWN_LISTENER, url_host
 
 
 class Advertised:
-    """What lookups return.
+    """The addresses that lookups return.
 
     Attributes:
         own_url: address of standalone's own worker; empty without such a socket.
@@ -24,7 +24,7 @@ class Advertised:
 
     @property
     def host(self) -> str:
-        """The host of the broker's id; empty if the settings name none."""
+        """The host of the broker's id; empty if the settings do not define one."""
         if self._address:
             return url_host(self._address)
         urls = self._listeners.get(self._internal, {})
@@ -33,7 +33,7 @@ class Advertised:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All hosts under which clients reach the broker, without brackets."""
+        """All advertised hosts of the broker, without brackets."""
         urls = [url for one in self._listeners.values() for url in one.values()]
         hosts = [self._address, *(urlsplit(url).hostname or "" for url in urls)]
         return tuple(dict.fromkeys(host for host in hosts if host))

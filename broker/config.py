@@ -20,7 +20,7 @@ from .listeners import BindAddress, Listeners, check_listeners
 
 MIB = 1024 * 1024
 ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 (compared with, not bound to)
-"""Hosts to listen on that are no address of a client's."""
+"""Wildcard hosts to listen on, which clients cannot connect to."""
 INACTIVE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 SCHEMA_STRATEGIES = (
@@ -270,7 +270,7 @@ class BrokerConfig:
     asks_by_tls_only: bool = False
 
     def __post_init__(self) -> None:
-        """Check ranges, and that the metadata store's URL is one.
+        """Check ranges, and that the metadata store's URL is valid.
 
         Raises:
             InvalidConfig: names the setting and its range.
@@ -303,9 +303,9 @@ class BrokerConfig:
 
     @property
     def is_local_address(self) -> bool:
-        """Whether clients elsewhere cannot reach what lookups name, so that they must stay on the address they came by.
+        """Whether remote clients cannot reach the address in lookups, so that they must keep the one they use.
 
-        This holds for loopback, and for 0.0.0.0 and ::, which stand for all addresses; never for advertised listeners.
+        This applies to loopback, and to the wildcards 0.0.0.0 and ::; never to advertised listeners.
         """
         if self.advertised_listeners:
             return False
@@ -318,7 +318,7 @@ class BrokerConfig:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether some socket speaks TLS."""
+        """Whether any socket uses TLS."""
         ports = (self.broker_tls_port, self.web_tls_port)
         return any(port is not None for port in ports) or any(one.has_tls for one in self.bind_addresses)
 

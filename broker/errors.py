@@ -1,4 +1,4 @@
-"""Which code of the protocol stands for which error, and which command says that a request failed."""
+"""Protocol codes of errors, and the error responses to requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..wire.pulsar_api_pb2 import ServerError
 
 
 def error_code(error: Exception) -> tuple[ServerError, str]:
-    """Return the protocol's code and the text for an error."""
+    """Return the protocol code and the text of an error."""
     if isinstance(error, BrokerError):
         return cast(ServerError, error.code), str(error)
     if isinstance(error, InvalidTopicName):

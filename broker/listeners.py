@@ -1,7 +1,7 @@
-"""Advertised listeners and further bind addresses: what Pulsar's `advertisedListeners` and `bindAddresses` say.
+"""Advertised listeners and additional bind addresses: parsing of Pulsar's `advertisedListeners` and `bindAddresses`.
 
-Clients behind NAT, in other networks or outside a container reach a broker by other addresses than the ones it listens
-on. Each listener is a name with the addresses that lookups return to clients that ask for it, or that came in by a
+Clients behind NAT, in other networks or outside a container use other addresses for a broker than the ones it listens
+on. Each listener is a name with the addresses that lookups return to clients that ask for it, or that connected to a
 socket of that name.
 """
 
@@ -23,11 +23,11 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _BIND = re.compile(r"(\w+):(.+)", re.ASCII)
 
 Listeners = Mapping[str, Mapping[str, str]]
-"""Addresses by scheme by name of a listener, in the order of the setting."""
+"""Addresses by listener name and scheme, in the order of the setting."""
 
 
 class BindAddress(NamedTuple):
-    """A further address to listen on; clients that come in there belong to a listener."""
+    """An additional address to listen on; clients that connect to it use a listener."""
 
     listener: str
     scheme: str
@@ -36,7 +36,7 @@ class BindAddress(NamedTuple):
 
     @property
     def has_tls(self) -> bool:
-        """Whether TLS is spoken there."""
+        """Whether the socket uses TLS."""
         return self.scheme in TLS_SCHEMES
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class BindAddress(NamedTuple):
 
 
 def url_host(host: str) -> str:
-    """Return a host as URLs have it."""
+    """Return a host in URL syntax."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -52,7 +52,7 @@ def check_host(name: str, host: str) -> str:
     """Return the name or address of a host.
 
     Raises:
-        InvalidConfig: it is neither, such as one with a port.
+        InvalidConfig: it is neither, for example because it has a port.
     """
     plain = host.removeprefix("[").removesuffix("]")
     if not _is_host(plain):
@@ -61,7 +61,7 @@ def check_host(name: str, host: str) -> str:
 
 
 def read_listeners(text: str) -> Listeners:
-    """Return what `advertisedListeners` says: ``name:scheme://host:port``, separated by commas.
+    """Parse `advertisedListeners`: ``name:scheme://host:port``, separated by commas.
 
     Raises:
         InvalidConfig: an entry is malformed, a listener has two addresses of one scheme, or two have the same address.
@@ -90,7 +90,7 @@ def read_listeners(text: str) -> Listeners:
 
 
 def read_bind_addresses(text: str) -> tuple[BindAddress, ...]:
-    """Return what `bindAddresses` says: ``listener:scheme://host:port``, separated by commas.
+    """Parse `bindAddresses`: ``listener:scheme://host:port``, separated by commas.
 
     Raises:
         InvalidConfig: an entry is malformed, or an address is given twice.
@@ -109,7 +109,7 @@ def read_bind_addresses(text: str) -> tuple[BindAddress, ...]:
 
 
 def check_listeners(listeners: Listeners, internal: str, bound: tuple[BindAddress, ...]) -> None:
-    """Check names of listeners against those that are advertised.
+    """Check that listener names are advertised.
 
     Raises:
         InvalidConfig: the internal listener, or one of a bind address, is not advertised.

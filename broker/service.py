@@ -1,4 +1,4 @@
-"""The broker: it listens, knows every topic, and owns what runs beside the connections.
+"""The broker: listens, manages all topics, and runs the background tasks.
 
 Source: Pulsar binary protocol, sections Topic names and Producer (auto-creation).
 """
@@ -54,11 +54,11 @@ log = logging.getLogger(__name__)
 COORDINATE_TOPIC = "persistent://public/functions/coordinate"
 PARTICIPANTS = "participants"
 NO_REQUEST = 0xFFFFFFFF_FFFFFFFF
-"""Id in an error that answers no request."""
+"""Request id of an error that answers no request."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""How long a client may take for the handshake of TLS."""
+"""Time limit of a client's TLS handshake."""
 CLOSE_TIMEOUT_S = 2.0
-"""How long connections may take to end when the broker stops."""
+"""How long connections may take to close when the broker stops."""
 
 
 class BrokerService:
@@ -75,13 +75,13 @@ class BrokerService:
         topic_watches: lists of topics that clients watch.
         connections: the open connections.
         turns: connections whose commands wait for a later turn of the event loop.
-        reports: held by requests that look at all topics, so that their slices do not add up.
-        frame_memory: for large frames that clients are sending.
-        delivery_memory: for what clients do not take fast enough.
+        reports: lock of requests that visit all topics, so that their slices do not add up.
+        frame_memory: for large incoming frames.
+        delivery_memory: for unsent bytes of slow clients.
         shared_rates: limits that topics share.
         rates: averages over the last period, for statistics.
         lookups_waiting: lookups that wait for the metadata store.
-        maintenance: which topics periodic work has to look at.
+        maintenance: topics that are due for periodic work.
         tasks: background tasks; they end with the broker.
         authenticator: authenticates clients; None accepts all.
         tls: certificates for the listeners with TLS; None without any.
@@ -108,7 +108,7 @@ class BrokerService:
         self.topics: dict[str, Topic] = {}
         self.topic_index = TopicIndex(lambda: (*storage.log_names(), *self.topics))
         self.topic_watches = TopicWatches(self.topic_names)
-        self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.connections: dict[Connection, None] = {}  # in order of arrival
         self._places = ConnectionPlaces()
         self.turns = Turns()
         self.reports = FairLock()
@@ -144,12 +144,12 @@ class BrokerService:
 
     @property
     def broker_url(self) -> str:
-        """Where it listens for clients."""
+        """Address that the broker listens on."""
         return f"pulsar://{url_host(self.config.host)}:{self.port}"
 
     @property
     def broker_tls_url(self) -> str:
-        """Where it listens for clients that speak TLS; empty if it does not."""
+        """Address that the broker listens on with TLS; empty without TLS."""
         return "" if self.tls_port is None else f"pulsar+ssl://{url_host(self.config.host)}:{self.tls_port}"
 
     @property
@@ -159,7 +159,7 @@ class BrokerService:
         return f"{self.advertised.host or url_host(self.config.host)}:{port}"
 
     def lookup_urls(self, listener: str) -> tuple[str, str]:
-        """Return the addresses that lookups name, without and with TLS; empty if not available.
+        """Return the addresses that lookups return, without and with TLS; empty if not available.
 
         Raises:
             ServiceNotReady: the listener does not exist.
@@ -169,18 +169,18 @@ class BrokerService:
         return self.broker_url if plain is None else plain, self.broker_tls_url if tls is None else tls
 
     async def start(self) -> None:
-        """Listen.
+        """Start to listen, and start the background tasks.
 
         Raises:
             OSError: a port is in use.
-            InvalidConfig: a setting of authentication or TLS is wrong.
+            InvalidConfig: a setting of authentication or TLS is invalid.
         """
         await self._prepare_security()
         await self._producer_names.start()
         self.storage.on_drained(self._read_on)
         self.schemas.start()
         self.namespaces.on_policies = self._note_policies
-        self.config = self.namespaces.config  # with what was changed before a restart
+        self.config = self.namespaces.config  # including changes made before a restart
         host = self.config.host
         self.port = await self._listen(host, self.config.broker_port)
         if self.config.broker_tls_port is not None and self.tls is not None:
@@ -209,18 +209,18 @@ class BrokerService:
             self._unloading = unloading
 
     async def _prepare_security(self) -> None:
-        """Read keys and certificates, before anybody can connect."""
+        """Load keys and certificates before the first client can connect."""
         config = self.config
         self.authenticator = await asyncio.to_thread(open_authenticator, config.security, self._clock)
         if config.uses_tls:
             config.tls.check_together("brokerServicePortTls, webServicePortTls or bindAddresses")
-            from ..security.server_tls import TlsServerContext  # with it comes ssl
+            from ..security.server_tls import TlsServerContext  # here: loads ssl
 
             self.tls = await asyncio.to_thread(TlsServerContext, config.tls)
             self.tasks.keep(self.tls.keep_current, "certificates")
 
     async def _listen(self, host: str, port: int, listener: str = "") -> int:
-        """Take clients of a listener on a port, and return it, as it may be one that was free."""
+        """Listen on a port for clients of a listener, and return the port, which may have been chosen."""
         server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self, listener), host, port, backlog=1024
         )
@@ -237,7 +237,7 @@ class BrokerService:
         return int(server.sockets[0].getsockname()[1])
 
     def _every(self, period_s: float | Callable[[], float], work: Callable[[], Awaitable[None]], name: str) -> None:
-        """Do periodic work, for the first time after a period, which is a function if it may change meanwhile."""
+        """Run work periodically, first after one period; the period is a function if it may change."""
 
         async def keep() -> None:
             while True:
@@ -247,7 +247,7 @@ class BrokerService:
         self.tasks.keep(keep, name)
 
     async def stop(self) -> None:
-        """Take no more clients, close those there are, and end what runs.
+        """Stop listening, close all connections, and end all tasks.
 
         Cancellation: may leave connections open; call again.
         """
@@ -269,7 +269,7 @@ class BrokerService:
         self.topics.clear()
 
     def connection_made(self, connection: Connection) -> None:
-        """Note a connection."""
+        """Register a connection."""
         self.connections[connection] = None
         self._all_gone.clear()
         gives_way = self._places.arrived(connection)
@@ -285,11 +285,11 @@ class BrokerService:
                 connection.close()
 
     def connection_known(self, connection: Connection) -> str:
-        """Note that a connection is past CONNECT; returns why it cannot stay, empty if it can."""
+        """Register that a connection is past CONNECT; returns the error text if it is refused, else empty."""
         return self._places.admit(connection)
 
     def connection_lost(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Unregister a connection."""
         self._places.left(connection)
         self.connections.pop(connection, None)
         if not self.connections:
@@ -303,7 +303,7 @@ class BrokerService:
             connection.read_on()
 
     def _note_policies(self, namespace: str, topic: str) -> None:
-        """Have topics obey changed policies, the loaded ones once for all changes of this turn."""
+        """Apply changed policies to topics, to loaded ones once for all changes of this turn."""
         if self._unloading is not None:
             self._unloading.note_policies(namespace, topic)
         if not self._changed_namespaces:
@@ -363,7 +363,7 @@ class BrokerService:
         return time_ms, size_bytes
 
     async def check_backlogs(self) -> None:
-        """Look at the backlog quotas of all topics; called every so often.
+        """Enforce the backlog quotas of all topics; called periodically.
 
         Cancellation: safe.
         """
@@ -392,7 +392,7 @@ class BrokerService:
                     self.maintenance.again(Work.DEDUPLICATION, topic)
 
     async def adjust_deduplication(self, topics: Iterable[Topic]) -> None:
-        """Switch deduplication of topics on or off as the policies say now.
+        """Switch deduplication of topics on or off, according to the current policies.
 
         Cancellation: call again.
         """
@@ -404,30 +404,30 @@ class BrokerService:
     # Names
 
     def new_producer_name(self) -> str:
-        """Return a name that no producer of this cluster has or had."""
+        """Return a producer name that is unique in the cluster."""
         return self._producer_names.next()
 
     def has_topic(self, name: TopicName) -> bool:
-        """Return whether a topic that is not partitioned, or a partition, exists; one being deleted does not."""
+        """Return whether a non-partitioned topic or a partition exists and is not being deleted."""
         text = str(name)
         return text not in self._incarnations.deleting and (text in self.topics or self.storage.has_log(text))
 
     def non_persistent_names(self, namespace: str) -> list[str]:
-        """Return the non-persistent topics of ``tenant/namespace``, which are those that are loaded."""
+        """Return the non-persistent topics of ``tenant/namespace``, which exist while loaded."""
         return self.topic_index.names(namespace, "non-persistent")
 
     def topic_names(self, namespace: str) -> list[str]:
-        """Return the persistent topics that exist in ``tenant/namespace``, partitions by their own names."""
+        """Return the existing persistent topics of ``tenant/namespace``, with each partition separately."""
         return self.topic_index.names(namespace, "persistent")
 
     # Topics
 
     async def topic(self, name: TopicName, *, create: bool = True) -> Topic:
-        """Return a topic, loaded, and created if need be and allowed.
+        """Return a topic, loading it and creating it if needed and allowed.
 
         Raises:
             TopicNotFound: it does not exist and is not created.
-            ServiceNotReady: its namespace does not exist; a lookup tells the client so.
+            ServiceNotReady: its namespace does not exist; the client learns that from its next lookup.
             NotAllowed: it cannot exist.
 
         Cancellation: it may be created.
@@ -445,8 +445,8 @@ class BrokerService:
         """Raise if a topic of that name cannot exist.
 
         Raises:
-            NotAllowed: the name is that of no topic, or of one that has partitions.
-            ServiceNotReady: its namespace does not exist; a lookup tells the client so.
+            NotAllowed: the name is not valid, or belongs to a partitioned topic.
+            ServiceNotReady: its namespace does not exist; the client learns that from its next lookup.
         """
         if name.base.local in (".", ".."):
             raise NotAllowed(f"topic {name.local!r} is no name in the metadata store; choose another")
@@ -462,34 +462,34 @@ class BrokerService:
             raise NotAllowed(f"{name.base} has {partitions} partitions, the last is number {partitions - 1}")
 
     def check_room(self, name: TopicName, more: int = 1) -> None:
-        """Raise if the namespace of a topic takes no more topics (`maxTopicsPerNamespace`).
+        """Raise if the namespace of a topic is full (`maxTopicsPerNamespace`).
 
         Args:
-            name: of the topic that is to be created.
-            more: how many topics it becomes; a topic with partitions becomes as many.
+            name: of the new topic.
+            more: number of new topics; each partition is one.
 
         Raises:
             NotAllowed: there would be more than the limit.
         """
         limit = self.namespaces.max_topics(name.namespace_name)
         if not limit or not is_limited(name) or not name.is_persistent:
-            return  # as in Pulsar, topics that are not stored do not count
+            return  # as in Pulsar, non-persistent topics are not counted
         present = self.topic_index.user_topic_count(name.namespace_name)
         present += self._incarnations.creating_count(name.namespace_name)
         if present + more > limit:
             raise NotAllowed(TOO_MANY_TOPICS)
 
     def _is_created_on_use(self, name: TopicName) -> bool:
-        # The partitions of a topic that was created with them come into being when first used, whatever the policy.
+        # Partitions of an existing partitioned topic are created on first use, whatever the policy.
         is_partition = name.partition >= 0 and self.namespaces.partitions(name.base) > 0
         return is_partition or self.namespaces.auto_topic_creation(name).is_allowed
 
     async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
-        """Return a topic, created whatever the policy on use says.
+        """Return a topic, creating it whatever the policy on first use says.
 
         Args:
             name: its full name.
-            properties: what an administrator says about it; None leaves what there is.
+            properties: its properties; None leaves existing ones.
 
         Raises:
             NotAllowed: it cannot exist.
@@ -501,7 +501,7 @@ class BrokerService:
         return topic
 
     async def unload_topic(self, name: TopicName) -> None:
-        """Close a topic; its clients come back, and so does the topic.
+        """Close a topic; it is loaded again when its clients reconnect.
 
         Raises:
             TopicNotFound: it does not exist.
@@ -509,26 +509,26 @@ class BrokerService:
         self._incarnations.unload(name)
 
     async def delete_topic(self, name: TopicName, force: bool = False, *, with_subscriptions: bool = False) -> None:
-        """Delete a topic, its entries, its subscriptions, and what was set for it.
+        """Delete a topic with its entries, subscriptions, policies and permissions.
 
-        Who wants the name meanwhile waits until nothing of the old topic is left.
+        Requests for the name wait until the old topic is completely deleted.
 
         Args:
             name: its full name.
             force: close its producers and consumers.
-            with_subscriptions: delete subscriptions that have no consumers, too.
+            with_subscriptions: also delete subscriptions without consumers.
 
         Raises:
             TopicNotFound: it does not exist.
             NotAllowed: it is in use; ``force`` closes its producers and consumers first.
-            StorageError: the disk or the metadata store refused. The topic may be there still; delete it again.
+            StorageError: the disk or the metadata store failed. The topic may still exist; delete it again.
 
         Cancellation: the topic is deleted all the same.
         """
         await self._incarnations.delete(name, force=force, with_subscriptions=with_subscriptions)
 
     async def forget_schemas(self, name: TopicName) -> None:
-        """Forget the schemas of a deleted partitioned topic, unless its twin in the other domain shares them.
+        """Delete the schemas of a deleted partitioned topic, unless its twin in the other domain shares them.
 
         Cancellation: some may be left; call again.
         """

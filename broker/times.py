@@ -1,4 +1,4 @@
-"""Times as Pulsar's JSON shows them."""
+"""Times in the formats of Pulsar's JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 
 def iso_time(time_ms: int) -> str:
-    """Return a time as Java's Instant prints it."""
+    """Return a time in the format of Java's Instant."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
 
 
 def iso_now() -> str:
-    """Return the present, for "connected since"."""
+    """Return the current time, for "connected since"."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

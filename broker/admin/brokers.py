@@ -177,7 +177,7 @@ def _lookup(call: Call) -> Response:
         "brokerUrl": call.broker_url,
         "httpUrl": call.web_url,
         "nativeUrl": call.broker_url,
-        "brokerUrlSsl": call.broker_tls_url,  # always there: the C++ client wants one of two spellings, TLS or not
+        "brokerUrlSsl": call.broker_tls_url,  # always set: the C++ client requires one of two spellings
     }
     if call.broker_tls_url:
         found["brokerUrlTls"] = call.broker_tls_url

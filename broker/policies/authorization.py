@@ -1,4 +1,4 @@
-"""Authorization of a broker: it reads what is granted from the tenants and policies that it has in memory."""
+"""Authorization of a broker, with the permissions in its in-memory tenants and policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOBODY = Roles(None)
 
 
 class Authorization:
-    """Decides by the broker's own metadata; a `GrantsReader` that never waits.
+    """Authorizes by the broker's own metadata; a `GrantsReader` that never waits.
 
     Attributes:
         settings: of authorization.
@@ -28,13 +28,13 @@ class Authorization:
         self._namespaces = namespaces
 
     def grants(self, tenant: str, namespace: str) -> Grants:
-        """Return what is granted, as `GrantsReader.read`."""
+        """Return the current permissions, as `GrantsReader.read`."""
         namespaces = self._namespaces
         policies = namespaces.policies(namespace) if namespaces.has_namespace(namespace) else None
         return grants_of(namespaces.tenant(tenant), policies)
 
     async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
-        """Return what is granted, which is as it is now."""
+        """Return the current permissions, which are always fresh."""
         return self.grants(tenant, namespace)
 
     def judge(self, roles: Roles | None, rule: Rule, resource: Resource) -> Refusal | None:

@@ -50,7 +50,7 @@ class Setting:
 
     Attributes:
         field: of `BrokerConfig`.
-        read: returns the field's value for a text; raises ValueError.
+        read: parses a text into the field's value; raises ValueError.
     """
 
     field: str
@@ -86,18 +86,18 @@ SETTINGS: Mapping[str, Setting] = {
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Setting("inactive_after_s", _number),
 }
 NAMES = frozenset((*SETTINGS, CREATION_TYPE, PARTITIONS))
-"""Those that can be changed; the last two make one setting together."""
+"""The dynamic settings; the last two form one setting together."""
 
 
 def check(name: str, value: str) -> None:
-    """Raise if a setting cannot have a value.
+    """Raise if a value is not valid for a setting.
 
     Args:
         name: one of `NAMES`.
-        value: as a text.
+        value: as text.
 
     Raises:
-        InvalidConfig: says what is expected.
+        InvalidConfig: gives the expected value.
     """
     overridden(BrokerConfig(), {name: value})
 
@@ -106,11 +106,11 @@ def overridden(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
     """Return a broker's settings with some overridden.
 
     Args:
-        config: as the broker was started.
+        config: settings that the broker was started with.
         values: texts by name; all of `NAMES`.
 
     Raises:
-        InvalidConfig: one of them cannot have its value.
+        InvalidConfig: a value is not valid.
     """
     fields: dict[str, Any] = {}
     for name, value in values.items():
@@ -126,7 +126,7 @@ def overridden(config: BrokerConfig, values: Mapping[str, str]) -> BrokerConfig:
 
 
 def _partitions(config: BrokerConfig, values: Mapping[str, str]) -> int:
-    """Return with how many partitions topics are created; the number counts only where they have partitions at all."""
+    """Return the number of partitions of new topics; the setting only applies to partitioned creation."""
     kind = values.get(CREATION_TYPE, PARTITIONED if config.auto_topic_partitions else NON_PARTITIONED)
     if kind not in (PARTITIONED, NON_PARTITIONED):
         raise InvalidConfig(f"{CREATION_TYPE}={kind[:80]!r} is none; give {PARTITIONED} or {NON_PARTITIONED}")
@@ -140,7 +140,7 @@ def _partitions(config: BrokerConfig, values: Mapping[str, str]) -> int:
 
 
 def shown(config: BrokerConfig) -> dict[str, str]:
-    """Return the settings in force, as texts."""
+    """Return the effective settings as texts."""
     texts = {name: as_text(getattr(config, setting.field)) for name, setting in SETTINGS.items()}
     partitions = config.auto_topic_partitions
     return texts | {
@@ -150,7 +150,7 @@ def shown(config: BrokerConfig) -> dict[str, str]:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as ``broker.conf`` has it."""
+    """Return a value in the format of ``broker.conf``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

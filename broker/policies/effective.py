@@ -1,8 +1,7 @@
-"""The policies in force for one topic: its own, else its namespace's, else what the broker is set to.
+"""The effective policies of one topic: its own, else its namespace's, else the broker's settings.
 
-Everything that limits a topic while it runs is read once, when it is loaded and when a policy changes, into one frozen
-record; nothing looks through JSON for each message. A field is unset where its level says nothing about it, and
-subscription types also when they are empty.
+Everything that limits a running topic is resolved once, on load and on policy changes, into one frozen record; no JSON
+is searched per message. A field is unset if its level does not define it; subscription types also if they are empty.
 
 Source: Pulsar's HierarchyTopicPolicies, and the policies object of its admin REST.
 """
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 SIZE, AGE = "destination_storage", "message_age"
-"""The two types of backlog quotas: by bytes of the slowest backlog, by the age of its oldest message."""
+"""The two types of backlog quotas: by size of the slowest subscription's backlog, by age of its oldest message."""
 HOLD, EXCEPTION, EVICTION = "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
-"""What happens above a backlog quota: `config.BACKLOG_POLICIES`."""
+"""The actions above a backlog quota: `config.BACKLOG_POLICIES`."""
 RATES_BY_CLUSTER = ("topicDispatchRate", "subscriptionDispatchRate", "publishMaxMessageRate", "clusterSubscribeRate")
-"""Fields of a namespace that hold one value for each cluster."""
+"""Namespace fields with one value per cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Rate:
 
     @property
     def is_limit(self) -> bool:
-        """Whether anything is limited."""
+        """Whether there is a limit."""
         return self.messages > 0 or self.bytes > 0
 
 
@@ -148,12 +147,12 @@ class EffectivePolicies:
 
 
 def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") -> Any:
-    """Return a policy of the topic, else of its namespace, as it is stored; None where both say nothing.
+    """Return the stored policy of the topic, else of its namespace, or None if unset.
 
     Args:
         field: its name.
-        levels: what is set for the topic, and for its namespace.
-        cluster: whose value counts, where the namespace holds one for each cluster.
+        levels: policies of the topic, and of its namespace.
+        cluster: selects the value if the namespace has one per cluster.
     """
     own, namespace = levels
     if (value := own.get(field)) is not None:
@@ -165,12 +164,12 @@ def first_set(field: str, levels: tuple[Policies, Policies], cluster: str = "") 
 def resolve(
     config: BrokerConfig, namespace: Policies, own: Policies, group: SharedLimits | None = None
 ) -> EffectivePolicies:
-    """Return what holds for a topic.
+    """Return the effective policies of a topic.
 
     Args:
         config: the broker's settings.
         namespace: policies of the topic's namespace.
-        own: what was set for the topic itself.
+        own: policies of the topic itself.
         group: limits of the namespace's resource group, if it has one.
     """
 
@@ -232,7 +231,7 @@ def _broker_limits(config: BrokerConfig) -> SharedLimits:
 
 
 def group_limits(name: str, limits: Mapping[str, int]) -> SharedLimits:
-    """Return the limits of a resource group as it is stored; -1 and 0 are no limit."""
+    """Return the limits of a stored resource group; -1 and 0 are unlimited."""
 
     def rate(kind: str) -> Rate:
         return Rate(max(limits.get(f"{kind}RateInMsgs", 0), 0), max(limits.get(f"{kind}RateInBytes", 0), 0))
@@ -241,7 +240,7 @@ def group_limits(name: str, limits: Mapping[str, int]) -> SharedLimits:
 
 
 def retention_of(limits: Mapping[str, int] | None, config: BrokerConfig) -> Retention:
-    """Return a retention policy; without one, what the broker says."""
+    """Return a retention policy, or the broker's default."""
     if limits:
         minutes, megabytes = limits.get("retentionTimeInMinutes", 0), limits.get("retentionSizeInMB", 0)
     else:
@@ -250,7 +249,7 @@ def retention_of(limits: Mapping[str, int] | None, config: BrokerConfig) -> Rete
 
 
 def dispatch_rate_of(rate: Mapping[str, Any] | None, default: tuple[int, int]) -> Rate:
-    """Return a dispatch rate; ``default`` is messages and bytes in a second, as the broker is set."""
+    """Return a dispatch rate; ``default`` is the broker's, in messages and bytes per second."""
     if rate is None:
         return Rate(max(default[0], 0), max(default[1], 0))
     return Rate(
@@ -262,14 +261,14 @@ def dispatch_rate_of(rate: Mapping[str, Any] | None, default: tuple[int, int]) -
 
 
 def publish_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
-    """Return a publish rate; without one, what the broker is set to."""
+    """Return a publish rate, or the broker's default."""
     if rate is None:
         return Rate(config.publish_rate_messages, config.publish_rate_bytes)
     return Rate(max(rate.get("publishThrottlingRateInMsg", 0), 0), max(rate.get("publishThrottlingRateInByte", 0), 0))
 
 
 def subscribe_rate_of(rate: Mapping[str, Any] | None, config: BrokerConfig) -> Rate:
-    """Return a subscribe rate; its messages are subscribes."""
+    """Return a subscribe rate, which counts subscribes as messages."""
     if rate is None:
         return Rate(config.subscribe_rate, 0, config.subscribe_period_s)
     return Rate(max(rate.get("subscribeThrottlingRatePerConsumer", 0), 0), 0, max(rate.get("ratePeriodInSecond", 1), 1))
@@ -286,6 +285,6 @@ def _inactivity(policy: Mapping[str, Any] | None, config: BrokerConfig) -> Inact
 def _quota(kind: str, own: Policies, namespace: Policies, config: BrokerConfig) -> Quota:
     for policies in (own, namespace):
         if (quota := (policies.get("backlog_quota_map") or {}).get(kind)) is not None:
-            size = quota.get("limitSize", quota.get("limit", -1))  # the latter is what older versions of Pulsar stored
+            size = quota.get("limitSize", quota.get("limit", -1))  # the latter was stored by older versions of Pulsar
             return Quota(size, quota.get("limitTime", -1), quota.get("policy", config.backlog_policy))
     return Quota(config.backlog_limit_bytes, config.backlog_limit_s, config.backlog_policy)

@@ -1,15 +1,15 @@
-"""Clusters, tenants, namespaces, policies and partitioned topics: in memory to read, in the metadata store to keep.
+"""Clusters, tenants, namespaces, policies and partitioned topics: read from memory, persisted in the metadata store.
 
-Design: connections ask for partitions and policies on every lookup, so reads are synchronous and from memory. A write
-goes to the store with the version that memory holds, and memory follows once the store says that it is durable. Two
-writers of one record therefore never lose a change: the later one gets `BadVersion`, reads again and repeats.
+Design: every lookup needs partitions and policies, so reads are synchronous and from memory. A write goes to the store
+with the version that memory holds, and memory is updated once the store has confirmed it. So two writers of one record
+never lose a change: the later one gets `BadVersion`, reads again and retries.
 
-A ZooKeeper ensemble may be changed by others too, so the trees are watched: a path that changed is read again, and what
-the store holds then is what memory holds.
+Others may change a ZooKeeper ensemble too, so the trees are watched: a changed path is read again, and memory takes
+over the stored value.
 
-Invariant: memory never shows what is not durable, and never goes back to an older version.
+Invariant: memory never shows a value that is not durable, and never returns to an older version.
 
-The paths are those of Pulsar in ZooKeeper, so that the tree reads the same there.
+The paths are those of Pulsar in ZooKeeper, so that the tree looks the same there.
 """
 
 from __future__ import annotations
@@ -44,21 +44,23 @@ CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 TOPIC_PROPERTIES = "/admin/topic-properties"
-"""Ours: Pulsar keeps them with the managed ledger, which here lies in the data directory."""
+"""Our own path: Pulsar stores these with the managed ledger, which is in the data directory here."""
 TOPIC_POLICIES = "/admin/topic-policies"
-"""Ours: Pulsar keeps them in a topic of each namespace. One object a topic, partitions included; unset is absent."""
+"""Our own path: Pulsar stores these in a topic per namespace. One object per topic, for all its partitions; unset
+fields are absent.
+"""
 LOCAL_POLICIES = "/admin/local-policies"
-"""Where brokers and bookies place a namespace; as in Pulsar, not part of its policies object."""
+"""Placement of a namespace on brokers and bookies; as in Pulsar, not part of its policies object."""
 RESOURCE_GROUPS = "/admin/resourcegroups"
 CONFIGURATION = "/admin/configuration"
-"""Settings of all brokers that were changed while they ran; texts by name."""
+"""Dynamic settings of all brokers; texts by name."""
 MAX_ATTEMPTS = 10
 """Retries of a change whose record was changed concurrently."""
 
 MAX_READ_AT_ONCE = 200
-"""Records that are loaded together from each tree."""
+"""Records of a tree that are loaded together."""
 REFRESH_DELAY_S = 1.0
-"""Pause before a changed record is read again after the store failed."""
+"""Delay before a changed record is read again after a store failure."""
 
 JsonObject = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -68,12 +70,12 @@ class Namespaces:
     """Tenants, namespaces, policies and partitioned topics, in memory; `start` loads them.
 
     Attributes:
-        store: what keeps them, and records that need no copy in memory.
+        store: persists them, and records without a copy in memory.
         cluster_name: of this broker.
-        config: the broker's settings, with those that were changed while it runs.
-        policy_changes: how often policies of namespaces or topics changed.
-        on_policies: called with the namespace, ``tenant/name``, whose policies changed, and the topic in it if only
-            those of that topic did; with empty names where `config` changed, and with it those of all.
+        config: the broker's settings, including dynamic changes.
+        policy_changes: number of policy changes of namespaces or topics.
+        on_policies: called with the namespace, ``tenant/name``, whose policies changed, and the topic if only its
+            policies did; with empty names after a change of `config`, which affects all of them.
     """
 
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
@@ -84,7 +86,7 @@ class Namespaces:
         self._records: dict[str, tuple[JsonObject, int]] = {}
         self.policy_changes = 0
         self.on_policies: Callable[[str, str], None] = _tell_nobody
-        self._effective: dict[str, EffectivePolicies] = {}  # of topics about which nothing is said, by namespace
+        self._effective: dict[str, EffectivePolicies] = {}  # of topics without their own policies, by namespace
         self._leaving: set[str] = set()
         self._changed: dict[str, None] = {}  # in the order of the changes
         self._tasks = TaskSet("namespaces")
@@ -94,12 +96,12 @@ class Namespaces:
         return f"Namespaces(cluster={self.cluster_name!r}, records={len(self._records)})"
 
     async def start(self) -> None:
-        """Load everything and create what a standalone broker always has."""
+        """Load everything, and create the clusters, tenants and namespaces that a standalone broker always has."""
         roots = (
             CONFIGURATION, CLUSTERS, RESOURCE_GROUPS, POLICIES, LOCAL_POLICIES, PARTITIONED_TOPICS, TOPIC_PROPERTIES,
             TOPIC_POLICIES,
         )  # fmt: skip
-        for root in roots:  # first, so that no change falls between
+        for root in roots:  # first, so that no change is missed
             self.store.watch(root, self._note)
         await asyncio.gather(*(self._load(root) for root in roots))
         tenant = {"adminRoles": [], "allowedClusters": [self.cluster_name]}
@@ -110,24 +112,24 @@ class Namespaces:
         }
         for namespace in ("public/default", "public/functions", "pulsar/system"):
             first[f"{POLICIES}/{namespace}"] = default_policies(self.cluster_name)
-        # The functions' own topics are logs that no durable subscription holds back: nothing of them may be trimmed.
+        # The functions' own topics are logs without durable subscriptions: they must not be trimmed.
         first[f"{POLICIES}/public/functions"]["retention_policies"] = {
             "retentionTimeInMinutes": -1,
             "retentionSizeInMB": -1,
         }
         await asyncio.gather(*(self._create(path, value) for path, value in first.items() if path not in self._records))
 
-    # Settings that change while the broker runs
+    # Dynamic settings
 
     def changed_settings(self) -> dict[str, str]:
-        """Return the settings that were changed, as texts by name."""
+        """Return the changed settings as texts by name."""
         return {name: str(value) for name, value in (self._value(CONFIGURATION) or {}).items()}
 
     async def change_setting(self, name: str, value: str | None) -> None:
-        """Change a setting of all brokers; None falls back to what each was started with.
+        """Change a setting of all brokers; None resets each to its start value.
 
         Raises:
-            InvalidConfig: it cannot have that value.
+            InvalidConfig: the value is not valid.
         """
 
         def change(values: JsonObject) -> JsonObject:
@@ -153,7 +155,7 @@ class Namespaces:
         await self._create(f"{CLUSTERS}/{name}", data)
 
     async def change_cluster(self, name: str, change: Callable[[JsonObject], JsonObject]) -> None:
-        """Replace a cluster's data by what ``change`` makes of it."""
+        """Replace a cluster's data by the result of ``change``."""
         await self._change(f"{CLUSTERS}/{name}", change)
 
     async def delete_cluster(self, name: str) -> None:
@@ -187,7 +189,7 @@ class Namespaces:
         return [f"{tenant}/{name}" for name in self._names(f"{POLICIES}/{tenant}")]
 
     def has_namespace(self, namespace: str) -> bool:
-        """Return whether ``tenant/name`` exists; one that is being deleted does not."""
+        """Return whether ``tenant/name`` exists and is not being deleted."""
         return f"{POLICIES}/{namespace}" in self._records and namespace not in self._leaving
 
     def policies(self, namespace: str) -> Policies:
@@ -196,10 +198,10 @@ class Namespaces:
         return default_policies(self.cluster_name) if value is None else value
 
     def effective(self, name: TopicName) -> EffectivePolicies:
-        """Return what holds for a topic; topics about which nothing is said share one object."""
+        """Return the effective policies of a topic; topics without policies share one object per namespace."""
         namespace = name.namespace_name
         own = self.topic_policies(name)
-        if own or not self.has_namespace(namespace):  # what anybody may ask for is not kept
+        if own or not self.has_namespace(namespace):  # names chosen by clients are not cached
             return self._resolve(namespace, own)
         shared = self._effective.get(namespace)
         if shared is None:
@@ -213,19 +215,19 @@ class Namespaces:
         return resolve(self.config, policies, own, None if limits is None else group_limits(group, limits))
 
     def retention(self, namespace: str) -> Retention:
-        """Return how long acknowledged messages stay; without a policy, what the broker says."""
+        """Return the retention of acknowledged messages, or the broker's default."""
         return retention_of(self.policies(namespace).get("retention_policies"), self.config)
 
     def compaction_threshold(self, name: TopicName) -> int:
-        """Return how many bytes of a topic may wait to be compacted; 0 is any number: it is compacted on request."""
+        """Return the compaction threshold of a topic in bytes; 0 compacts only on request."""
         return int(self._first_set(name, "compaction_threshold", self.config.compaction_threshold_bytes))
 
     def deduplication(self, name: TopicName) -> bool:
-        """Return whether entries are dropped that a producer of the topic repeats."""
+        """Return whether duplicate entries of a topic's producers are dropped."""
         return bool(self._first_set(name, "deduplicationEnabled", self.config.deduplication))
 
     def delayed_delivery(self, name: TopicName) -> DelayPolicy:
-        """Return what is set for delayed delivery of a topic."""
+        """Return the delayed-delivery policy of a topic."""
         policy = self._first_set(name, "delayed_delivery_policies", None)
         if policy is None:
             config = self.config
@@ -233,7 +235,7 @@ class Namespaces:
         return DelayPolicy(policy["active"], policy["tickTime"], policy["maxDeliveryDelayInMillis"])
 
     def schema_policy(self, name: TopicName) -> SchemaPolicy:
-        """Return what is set for the schemas of a topic."""
+        """Return the schema policy of a topic."""
         config = self.config
         of_topic, of_namespace = self.topic_policies(name), self.policies(name.namespace_name)
         is_enforced = of_topic.get("schema_validation_enforced", of_namespace.get("schema_validation_enforced"))
@@ -244,7 +246,7 @@ class Namespaces:
         )
 
     def _schema_strategy(self, name: TopicName) -> Strategy:
-        """Return what a new schema of a topic must be able to do: the topic's word, its namespace's, the broker's."""
+        """Return the schema strategy of a topic: its own, its namespace's, or the broker's."""
         if name.local.startswith("__"):
             return Strategy(self.config.system_schema_strategy)
         for policies in (self.topic_policies(name), self.policies(name.namespace_name)):
@@ -257,7 +259,7 @@ class Namespaces:
         return Strategy(self.config.schema_strategy)
 
     def _first_set(self, name: TopicName, field: str, default: Any) -> Any:
-        """Return a policy: the topic's word, its namespace's, the broker's (``default``)."""
+        """Return a policy of the topic, else of its namespace, else ``default``."""
         value = first_set(field, (self.topic_policies(name), self.policies(name.namespace_name)), self.cluster_name)
         return default if value is None else value
 
@@ -268,11 +270,11 @@ class Namespaces:
 
     @property
     def max_partitions(self) -> int:
-        """How many partitions a topic may have."""
+        """The maximum number of partitions of a topic."""
         return min(self.config.max_partitions or MAX_PARTITIONS, MAX_PARTITIONS)
 
     def auto_topic_creation(self, name: TopicName) -> AutoCreation:
-        """Return whether and how topics are created on first use; the namespace's word, or the broker's."""
+        """Return whether and how topics are created on first use, by the namespace's policy or the broker's."""
         override = self.policies(name.namespace_name).get("autoTopicCreationOverride")
         if not override:
             return AutoCreation(self.config.allow_auto_topic_creation, self.config.auto_topic_partitions)
@@ -292,17 +294,17 @@ class Namespaces:
         await self._create(f"{POLICIES}/{namespace}", policies)
 
     async def change_policies(self, namespace: str, change: Callable[[Policies], Policies]) -> None:
-        """Replace the policies by what ``change`` makes of a copy of them."""
+        """Replace the policies by the result of ``change``, which gets a copy."""
         await self._change(f"{POLICIES}/{namespace}", change)
 
     def local_policies(self, namespace: str) -> Policies | None:
-        """Return the local policies of ``tenant/name``, not to be modified; None if none were ever set."""
+        """Return the local policies of ``tenant/name``, not to be modified; None if they were never set."""
         return self._value(f"{LOCAL_POLICIES}/{namespace}")
 
     async def change_local_policies(self, namespace: str, field: str, value: Any) -> None:
         """Set one local policy of ``tenant/name``; None removes it."""
         path = f"{LOCAL_POLICIES}/{namespace}"
-        # A removed policy stays as null: Pulsar answers differently where no local policy was ever set.
+        # A removed policy stays as null: Pulsar answers differently if no local policy was ever set.
         await self._change(path, lambda policies: policies | {field: value}, forgets_empty=True)
 
     # Resource groups
@@ -336,13 +338,13 @@ class Namespaces:
         await self._delete(f"{RESOURCE_GROUPS}/{name}")
 
     async def delete_namespace(self, namespace: str, also: Callable[[str], Awaitable[None]] | None = None) -> None:
-        """Remove ``tenant/name``, which must have no topics, and what else is recorded under it.
+        """Remove ``tenant/name``, which must have no topics, and all records under it.
 
-        From the call on nothing is created in it.
+        From the call on, nothing is created in it.
 
         Args:
             namespace: ``tenant/name``.
-            also: removes what others keep of it.
+            also: removes its data elsewhere.
         """
         self._leaving.add(namespace)
         try:
@@ -350,7 +352,7 @@ class Namespaces:
             if also is not None:
                 await also(namespace)
             await self._delete(f"{POLICIES}/{namespace}")
-            await self._delete_below(namespace)  # what was on its way to the store when this began
+            await self._delete_below(namespace)  # records that were being written when this began
         finally:
             self._leaving.discard(namespace)
 
@@ -379,7 +381,7 @@ class Namespaces:
     async def create_partitioned_topic(
         self, base: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Record a topic as partitioned; raises BadVersion if it is already."""
+        """Record a topic as partitioned; raises BadVersion if it already is."""
         value: JsonObject = {"partitions": partitions, "deleted": False}
         if properties:
             value["properties"] = dict(properties)
@@ -395,26 +397,26 @@ class Namespaces:
         return self.partitions(base)
 
     async def update_partitions(self, base: TopicName, partitions: int) -> None:
-        """Raise the number of partitions; a lower number leaves it as it is."""
+        """Increase the number of partitions; a lower number is ignored."""
         await self._change(
             _topic_path(PARTITIONED_TOPICS, base),
             lambda value: value | {"partitions": max(partitions, value["partitions"])},
         )
 
     async def delete_partitioned_topic(self, base: TopicName) -> None:
-        """Forget that a topic is partitioned; its partitions are the caller's to delete."""
+        """Remove the record of a partitioned topic; the caller deletes its partitions."""
         await self._delete(_topic_path(PARTITIONED_TOPICS, base))
         await self.change_topic_policies(base, lambda _: {})
         await self.forget_grants(base, with_partitions=True)
 
     def properties(self, name: TopicName) -> dict[str, str]:
-        """Return the properties that an administrator gave a topic; empty if none."""
+        """Return the properties of a topic; empty if not set."""
         if partitioned := self._value(_topic_path(PARTITIONED_TOPICS, name)):
             return dict(partitioned.get("properties", {}))
         return dict(self._value(_topic_path(TOPIC_PROPERTIES, name)) or {})
 
     async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Replace the properties of a topic; empty ones are forgotten."""
+        """Replace the properties of a topic; empty ones are removed."""
         partitioned = _topic_path(PARTITIONED_TOPICS, name)
         if partitioned in self._records:
             await self._change(partitioned, lambda value: value | {"properties": dict(properties)})
@@ -422,28 +424,28 @@ class Namespaces:
             await self._change(_topic_path(TOPIC_PROPERTIES, name), lambda _: dict(properties), forgets_empty=True)
 
     def topic_policies(self, name: TopicName) -> Policies:
-        """Return what was set for a topic, or for the one that it is a partition of; not to be modified."""
+        """Return the policies of a topic, or of a partition's topic; not to be modified."""
         return self._value(_topic_path(TOPIC_POLICIES, name.base)) or {}
 
     async def change_topic_policies(self, name: TopicName, change: Callable[[Policies], Policies]) -> None:
-        """Replace the policies of a topic and its partitions by what ``change`` makes of them; empty is forgotten."""
+        """Replace the policies of a topic and its partitions by the result of ``change``; empty ones are removed."""
         await self._change(_topic_path(TOPIC_POLICIES, name.base), change, forgets_empty=True)
 
     async def forget_topic(self, name: TopicName) -> None:
-        """Forget the properties, policies and permissions of a topic, those on their way to the store too."""
+        """Remove properties, policies and permissions of a topic, including those being written to the store."""
         await asyncio.gather(
             self._delete(_topic_path(TOPIC_PROPERTIES, name)), self._delete(_topic_path(TOPIC_POLICIES, name.base))
         )
         await self.forget_grants(name)
 
     async def forget_partition(self, name: TopicName) -> None:
-        """Forget the properties and permissions of a partition; its policies are those of its topic."""
-        # First: what is on its way to the store, grants too, is in memory then.
+        """Remove properties and permissions of a partition; its policies belong to its topic."""
+        # First: records being written to the store, including permissions, are in memory afterwards.
         await self._delete(_topic_path(TOPIC_PROPERTIES, name))
         await self.forget_grants(name)
 
     async def forget_grants(self, name: TopicName, *, with_partitions: bool = False) -> None:
-        """Forget what is granted on a topic, and on its partitions: others of their names are other topics."""
+        """Remove the permissions on a topic, and on its partitions, so that later topics do not inherit them."""
         of_partitions = f"{name}-partition-"
 
         def is_forgotten(topic: str) -> bool:
@@ -461,7 +463,7 @@ class Namespaces:
         if any(map(is_forgotten, granted)) and self.has_namespace(name.namespace_name):
             await self.change_policies(name.namespace_name, without)
 
-    # The records behind all of this
+    # Records
 
     def _value(self, path: str) -> JsonObject | None:
         held = self._records.get(path)
@@ -512,13 +514,13 @@ class Namespaces:
             self._tell_all()
 
     def _tell_all(self) -> None:
-        """Have all topics follow a change that may concern any of them."""
+        """Notify all topics of a change that may affect any of them."""
         self.policy_changes += 1
         self._effective.clear()
         self.on_policies("", "")
 
     async def _load(self, root: str) -> None:
-        """Read a tree, a bounded number of records at a time: each read has a deadline of its own."""
+        """Read a tree, a bounded number of records at a time, as each read has its own deadline."""
         to_read = [root]
         while to_read:
             paths = to_read[-MAX_READ_AT_ONCE:]
@@ -536,7 +538,7 @@ class Namespaces:
         self._keep(path, _decode(path, record.value), record.version)
 
     def _note(self, change: Change) -> None:
-        """Take note of a change in the store, most often our own."""
+        """Handle a change in the store, usually our own."""
         held = self._records.get(change.path)
         if change.version != (None if held is None else held[1]):
             self._changed[change.path] = None
@@ -557,7 +559,7 @@ class Namespaces:
                 self._changed[path] = None
                 await asyncio.sleep(REFRESH_DELAY_S)
                 continue
-            if self._records.get(path) is not held:  # changed by us meanwhile: what was read may be older than that
+            if self._records.get(path) is not held:  # changed by us meanwhile: the record read may be older
                 self._changed[path] = None
                 continue
             try:
@@ -575,12 +577,12 @@ class Namespaces:
     async def _change(
         self, path: str, change: Callable[[JsonObject], JsonObject], *, forgets_empty: bool = False
     ) -> None:
-        """Write what ``change`` makes of a copy of the current value, however often others write meanwhile.
+        """Write the result of ``change``, which gets a copy of the current value; retried on concurrent writes.
 
         Args:
             path: of the record.
             change: returns the new value.
-            forgets_empty: of this record absent and empty are the same.
+            forgets_empty: True if an empty record is equivalent to a missing one.
         """
         for _ in range(MAX_ATTEMPTS):
             held = self._records.get(path)
@@ -601,7 +603,7 @@ class Namespaces:
         raise BadVersion(f"metadata record {path} was changed by others {MAX_ATTEMPTS} times meanwhile; try again")
 
     async def _read_again(self, path: str) -> None:
-        """Update memory to what the store holds."""
+        """Update memory to the stored value."""
         record = await self.store.get(path)
         self._forget(path)
         if record is not None:

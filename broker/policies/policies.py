@@ -1,4 +1,4 @@
-"""The policies of a namespace: Pulsar's JSON object, its defaults, and the types of what the broker reads there."""
+"""The policies of a namespace: Pulsar's JSON object, its defaults, and the types of the values that the broker uses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TOP = 0xFFFFFFFF
 
 
 class Retention(NamedTuple):
-    """How long and how much acknowledged data is kept; -1 is without limit, 0 and 0 keeps nothing."""
+    """How long and how much acknowledged data is kept; -1 is unlimited, 0 and 0 keeps nothing."""
 
     time_ms: int
     size_bytes: int
 
 
 class AutoCreation(NamedTuple):
-    """Whether topics come into being when first used, and with how many partitions (0: not partitioned)."""
+    """Whether topics are created on first use, and with how many partitions (0: not partitioned)."""
 
     is_allowed: bool
     partitions: int
@@ -58,16 +58,16 @@ OLD_STRATEGIES = {
     "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
     "FullTransitive": Strategy.FULL_TRANSITIVE,
 }
-"""The words of `schemaAutoUpdateCompatibilityStrategy`, which counts where `schemaCompatibilityStrategy` is not set."""
+"""Values of `schemaAutoUpdateCompatibilityStrategy`, used if `schemaCompatibilityStrategy` is not set."""
 
 
 class SchemaPolicy(NamedTuple):
-    """What is set for the schemas of a topic.
+    """The schema policy of a topic.
 
     Attributes:
-        strategy: what a new schema must be able to do; never UNDEFINED.
-        allows_updates: whether producers and consumers bring new schemas.
-        is_enforced: whether producers without a schema are refused where the topic has one.
+        strategy: the required compatibility of a new schema; never UNDEFINED.
+        allows_updates: whether producers and consumers may add schemas.
+        is_enforced: whether producers without a schema are refused on topics with one.
     """
 
     strategy: Strategy
@@ -116,12 +116,12 @@ def make_bundles(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def topic_hash(full_name: str) -> int:
-    """Return the number by which a topic falls into a bundle."""
+    """Return the hash that assigns a topic to a bundle."""
     return crc32(full_name.encode())
 
 
 def bundle_of(boundaries: Sequence[str], full_name: str) -> str:
-    """Return the bundle (``0xlow_0xhigh``) that holds a topic; the last one includes its upper boundary."""
+    """Return the bundle (``0xlow_0xhigh``) of a topic; the last one includes its upper boundary."""
     wanted = topic_hash(full_name)
     for low, high in itertools.pairwise(boundaries):
         if wanted < int(high, 16):

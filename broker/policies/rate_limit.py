@@ -1,8 +1,8 @@
-"""Token buckets: how much may pass now, and how long to wait where nothing may.
+"""Token buckets: how much may pass now, and how long to wait otherwise.
 
-A bucket holds what may pass in one period and fills steadily. What passes is taken from it, also where it holds less,
-and then nothing passes until that debt is paid: a batch larger than a bucket passes too, and what passes over time is
-the rate, whatever the sizes. Nothing here waits.
+A bucket holds the amount for one period and fills steadily. Any amount may be taken from a non-empty bucket, even more
+than it holds, and then nothing passes until the deficit is refilled: a batch larger than a bucket passes too, and the
+average is the rate, whatever the sizes. Nothing here waits.
 
 Source: Pulsar's publish and dispatch rate limiters (PIP-322).
 """
@@ -15,17 +15,17 @@ from collections.abc import Callable, Hashable, Iterable
 from .effective import Rate, SharedLimits
 
 SHORTEST_WAIT_S = 0.005
-"""So that a high rate does not become a timer for each message."""
+"""Avoids a timer per message at high rates."""
 LONGEST_WAIT_S = 1.0
 """Limits a wait for a large debt, so that a changed rate takes effect meanwhile."""
 NO_LIMIT = 1 << 62
 
 
 class TokenBucket:
-    """What may pass of one thing.
+    """The allowance of one quantity.
 
     Attributes:
-        tokens: how much may pass now; below zero after something larger passed.
+        tokens: how much may pass now; negative after a larger amount passed.
     """
 
     __slots__ = ("_amount", "_at_s", "_period_s", "tokens")
@@ -38,7 +38,7 @@ class TokenBucket:
         self.tokens = amount
 
     def fill(self, now_s: float, extra_per_s: float = 0.0) -> None:
-        """Add what has come since the last time; ``extra_per_s`` comes on top of the rate."""
+        """Refill for the time since the last call; ``extra_per_s`` is added to the rate."""
         amount = self._amount + extra_per_s * self._period_s
         passed_s = max(now_s - self._at_s, 0.0)
         self._at_s = now_s
@@ -46,7 +46,7 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait before asking again, as nothing may pass; 0 if something may."""
+        """How long to wait before the next check; 0 if something may pass now."""
         if self.tokens > 0:
             return 0.0
         return min(max(-self.tokens * self._period_s / self._amount, SHORTEST_WAIT_S), LONGEST_WAIT_S)
@@ -56,9 +56,9 @@ class RateLimit:
     """A limit by messages, bytes, or both.
 
     Attributes:
-        rate: what was asked for.
-        stops: how often something had to wait.
-        stopped_by: which number made the last one wait: Msg or Bytes.
+        rate: the configured rate.
+        stops: how often a caller had to wait.
+        stopped_by: the quantity that caused the last wait: Msg or Bytes.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class RateLimit:
         """Begin with full buckets.
 
         Args:
-            rate: at least one of its numbers is a limit.
-            clock: seconds, never going back.
-            published: messages and bytes in a second that come on top, where the rate is relative to them.
+            rate: limits messages, bytes or both.
+            clock: monotonic seconds.
+            published: returns messages and bytes per second to add to a relative rate.
         """
         self.rate = rate
         self.stops = 0
@@ -81,7 +81,7 @@ class RateLimit:
         self._bytes = TokenBucket(rate.bytes, rate.period_s, now_s) if rate.bytes else None
 
     def wait_s(self) -> float:
-        """Return how long to wait before asking again, as nothing may pass; 0 if something may."""
+        """Return how long to wait before the next check; 0 if something may pass now."""
         now_s = self._clock()
         extra = self._published() if self._published is not None else (0.0, 0.0)
         longest_s = 0.0
@@ -94,14 +94,14 @@ class RateLimit:
         return longest_s
 
     def take(self, messages: int, bytes_: int) -> None:
-        """Note what passed."""
+        """Charge an amount that passed."""
         if self._messages is not None:
             self._messages.tokens -= messages
         if self._bytes is not None:
             self._bytes.tokens -= bytes_
 
     def room(self) -> tuple[int, int]:
-        """Return how many messages and bytes may pass, at least 1 of each; ask `wait_s` before."""
+        """Return how many messages and bytes may pass, at least 1 of each; call `wait_s` first."""
         messages = NO_LIMIT if self._messages is None else max(int(self._messages.tokens), 1)
         bytes_ = NO_LIMIT if self._bytes is None else max(int(self._bytes.tokens), 1)
         return messages, bytes_
@@ -111,28 +111,28 @@ class SharedRateLimit(RateLimit):
     """A limit that several topics share."""
 
     def wait_s(self) -> float:
-        """Return how long to wait before asking again, each caller a little differently.
+        """Return how long to wait before the next check, with some jitter.
 
-        Otherwise the caller that was served once would always be the first to ask again, and the others would starve.
+        Otherwise a caller that was served once would always be the first to check again, and the others would starve.
         """
         wait_s = super().wait_s()
         return wait_s * random.uniform(1.0, 1.5) if wait_s else 0.0  # noqa: S311 - fairness, not a secret
 
 
 class SharedRates:
-    """The limits that topics of a broker share, by what shares them; each exists once."""
+    """The limits that topics of a broker share, by kind and resource group; each exists once."""
 
     def __init__(self) -> None:
         self._limits: dict[tuple[str, str], SharedRateLimit] = {}
 
     def publish_limits(self, shared: Iterable[SharedLimits], clock: Callable[[], float]) -> tuple[SharedRateLimit, ...]:
-        """Return those of what is published; ``shared`` as `EffectivePolicies` has it."""
+        """Return the publish limits; ``shared`` as in `EffectivePolicies`."""
         return self._found("publish", [(limits.group, limits.publish_rate) for limits in shared], clock)
 
     def dispatch_limits(
         self, shared: Iterable[SharedLimits], clock: Callable[[], float]
     ) -> tuple[SharedRateLimit, ...]:
-        """Return those of what is given out."""
+        """Return the dispatch limits; ``shared`` as in `EffectivePolicies`."""
         return self._found("dispatch", [(limits.group, limits.dispatch_rate) for limits in shared], clock)
 
     def _found(
@@ -150,7 +150,7 @@ class SharedRates:
 
 
 MAX_SUBSCRIBERS = 10_000
-"""Consumers of a topic whose subscribing is counted at a time; with more of them, the first one is forgotten."""
+"""Consumers of a topic whose subscribes are counted at a time; beyond it, the oldest is forgotten."""
 
 
 class SubscribeLimit:
@@ -163,7 +163,7 @@ class SubscribeLimit:
         self._times: dict[Hashable, int] = {}
 
     def admits(self, consumer: Hashable) -> bool:
-        """Return whether a consumer may subscribe once more now, which counts."""
+        """Return whether a consumer may subscribe now, and count it if so."""
         now_s = self._clock()
         if now_s >= self._ends_s:
             self._times.clear()
@@ -183,7 +183,7 @@ def follow(
     clock: Callable[[], float],
     published: Callable[[], tuple[float, float]] | None = None,
 ) -> RateLimit | None:
-    """Return the limit for a rate: the one there is if the rate did not change, None if nothing is limited."""
+    """Return the limit for a rate: the existing one if the rate is unchanged, or None if unlimited."""
     if not rate.is_limit:
         return None
     return limit if limit is not None and limit.rate == rate else RateLimit(rate, clock, published)

@@ -1,11 +1,11 @@
-"""What Avro says of two definitions: whether data of the one can be read with the other, and whether they are one.
+"""Avro rules for two definitions: whether one can read data of the other, and whether they are the same.
 
-Apache's own `avro` decides on resolution. Two of its checks are left out, because Pulsar (Java's resolution) does
-without them: records may have different names, and the reader's enum may lack symbols of the writer.
+Apache's own `avro` package decides on resolution. Two of its checks are skipped, as in Pulsar (Java's resolution):
+records may have different names, and the reader's enum may lack symbols of the writer.
 
-Import it where a definition is looked at: most brokers have none, and with it come 0.5 MB.
+Import it only where a definition is used: most brokers have none, and it takes 0.5 MB.
 
-Errors: what cannot be parsed is an `InvalidDefinition`.
+Errors: a definition that cannot be parsed raises `InvalidDefinition`.
 
 Source: Avro 1.11 specification, section Schema Resolution; Pulsar 4.0, AvroSchemaBasedCompatibilityCheck.
 """
@@ -30,15 +30,15 @@ from avro.schema import EnumSchema, Field, NamedSchema, RecordSchema, Schema, Un
 from .model import InvalidDefinition
 
 MAX_DEPTH = 100
-"""Of nested JSON in a definition: what reads it is recursive."""
+"""Maximum nesting of JSON in a definition: its parser is recursive."""
 MAX_COMPARED = 50_000
-"""Pairs of types that one check looks at, which takes about a second."""
+"""Maximum pairs of types in one check, which takes about a second."""
 MAX_SHOWN = 8
-"""Branches of a union that a text names."""
+"""Maximum branches of a union in a text."""
 _COMPATIBLE = SchemaCompatibilityResult(SchemaCompatibilityType.compatible)
 _NAME = re.compile(r"(?!\d)\w+")
 _NOT_RESOLVED = ("logicalType", "doc")
-"""Members that say nothing about resolution; the library warns of logical types that it does not know."""
+"""Members without effect on resolution; the library warns of unknown logical types."""
 
 
 class _Indexed:
@@ -50,7 +50,7 @@ class _Indexed:
 
 
 class _Checker(ReaderWriterCompatibilityChecker):
-    """The library's check with the rules of Java's, and with a bound on how much is compared."""
+    """The library's check with Java's rules, and with a limit on comparisons."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -75,13 +75,14 @@ class _Checker(ReaderWriterCompatibilityChecker):
         if isinstance(reader, EnumSchema) and isinstance(writer, EnumSchema) and reader.name == writer.name:
             return _COMPATIBLE
         if isinstance(reader, UnionSchema) and isinstance(writer, NamedSchema):
-            # Any branch may read it. The one of its name is asked first: most often it does, and the others cost.
+            # Any branch may read it. The branch of the same name is tried first: it usually can, and the others are
+            # costly.
             named = (branch for branch in reader.schemas if getattr(branch, "name", None) == writer.name)
             if any(self.can_read(branch, writer) for branch in named):
                 return _COMPATIBLE
         return super().calculate_compatibility(
             reader, writer, []
-        )  # locations are ours to find, and grow with the depth
+        )  # we find locations ourselves, and these grow with the depth
 
 
 def parse(data: bytes) -> Schema:
@@ -117,9 +118,9 @@ def difference(reader: Schema, writer: Schema) -> str | None:
 def _differences(
     checker: _Checker, reader: Schema, writer: Schema, path: str, seen: set[tuple[int, int]]
 ) -> Iterator[str]:
-    """Yield what stands in the way, from the innermost field on."""
+    """Yield the differences, innermost field first."""
     pair = id(reader), id(writer)
-    if pair in seen or checker.can_read(reader, writer):  # which it remembers
+    if pair in seen or checker.can_read(reader, writer):  # the checker caches this
         return
     seen.add(pair)
     where = f"field {path}" if path else "the schema"
@@ -167,7 +168,7 @@ def _loaded(data: bytes) -> Any:
 
 
 def _checked(value: Any, depth: int) -> Any:
-    """Return a definition without what says nothing of resolution, its depth and names checked."""
+    """Return a definition after checking its depth and names."""
     if depth > MAX_DEPTH:
         raise InvalidDefinition(f"it is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, list):
@@ -182,7 +183,7 @@ def _checked(value: Any, depth: int) -> Any:
 
 def _made(value: Any) -> Schema:
     try:
-        # The library takes `$` in a namespace, which Java has in those of nested classes, only without its own check.
+        # The library's own check rejects `$` in a namespace, which Java uses for nested classes.
         return avro_schema.make_avsc_object(_stripped(value), validate_names=False)
     except (AvroException, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise InvalidDefinition(" ".join(str(error).split())[:300]) from error
@@ -199,7 +200,7 @@ def _stripped(value: Any) -> Any:
 
 
 def _identity(value: Any) -> Any:
-    """Return what is compared of a definition: Java's `Schema.equals` looks at neither documentation nor aliases."""
+    """Return the compared part of a definition: like Java's `Schema.equals`, without documentation and aliases."""
     if isinstance(value, list):
         return [_identity(item) for item in value]
     if not isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Whether a topic takes a new schema beside those that it has, and why not.
+"""Whether a new schema is compatible with the existing ones of a topic, and why not.
 
-Errors: what is not taken is an `Incompatible`, whose text names the field that differs.
+Errors: an incompatible schema raises `Incompatible`, whose text names the field that differs.
 
 Source: Pulsar 4.0, SchemaCompatibilityCheck and its implementations, and SchemaRegistryServiceImpl.
 """
@@ -31,31 +31,31 @@ class Strategy(Enum):
 
     @property
     def is_transitive(self) -> bool:
-        """Whether all versions are looked at, and not only the last one."""
+        """Whether all versions are checked, not only the last one."""
         return self.value.endswith("_TRANSITIVE")
 
     @property
     def reads_old(self) -> bool:
-        """Whether the new schema must read what the old ones wrote."""
+        """Whether the new schema must be able to read old data."""
         return self.value.startswith(("BACKWARD", "FULL"))
 
     @property
     def is_read_by_old(self) -> bool:
-        """Whether the old schemas must read what the new one writes."""
+        """Whether the old schemas must be able to read new data."""
         return self.value.startswith(("FORWARD", "FULL"))
 
 
 DEFAULT_STRATEGY = Strategy.FULL
 _FOR_CONSUMERS = (Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL)
-"""Strategies under which a consumer need only read what the last version wrote."""
+"""Strategies under which a consumer only has to read data of the last version."""
 
 
 class Incompatible(ValueError):
-    """A schema does not fit those that the topic has."""
+    """A schema is not compatible with the topic's schemas."""
 
 
 def version_of(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
-    """Return the first version that is the same schema; what clients say in properties does not matter."""
+    """Return the first version with the same schema, or None; properties are ignored."""
     known = identical(schema, versions)
     if known is not None:
         return known
@@ -67,7 +67,7 @@ def version_of(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
 
 
 def identical(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
-    """Return the version whose definition is the same byte for byte, as most often it is: nothing has to be read."""
+    """Return the version with an identical definition, or None; a fast path, as nothing is parsed."""
     type_ = stored_type(schema.type)
     for version in versions:
         if version.schema.type == type_ and version.schema.data == schema.data:
@@ -76,15 +76,15 @@ def identical(schema: Schema, versions: Sequence[SchemaVersion]) -> int | None:
 
 
 def check_new(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy) -> None:
-    """Raise unless a topic takes a new schema.
+    """Raise unless a new schema is compatible.
 
     Args:
         schema: the new one; its definition is valid.
-        versions: what the topic has, the oldest first.
-        strategy: what it must be able to do.
+        versions: the topic's versions, oldest first.
+        strategy: the required compatibility.
 
     Raises:
-        Incompatible: it is not taken.
+        Incompatible: it is not.
     """
     if strategy is Strategy.ALWAYS_COMPATIBLE or not versions:
         return
@@ -103,10 +103,10 @@ def check_new(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strat
 
 
 def check_consumer(schema: Schema, versions: Sequence[SchemaVersion], strategy: Strategy) -> None:
-    """Raise unless a consumer with a schema may read a topic that has ``versions``, the oldest first.
+    """Raise unless a consumer's schema can read a topic with ``versions``, oldest first.
 
     Raises:
-        Incompatible: it may not.
+        Incompatible: it cannot.
     """
     if strategy is Strategy.ALWAYS_COMPATIBLE:
         return
@@ -156,7 +156,7 @@ def _check_avro(old: Schema, new: Schema, strategy: Strategy, label: str) -> Non
 
 
 def _check_json(old: Schema, new: Schema, strategy: Strategy, label: str) -> None:
-    """Check definitions in Avro; one in JSON Schema, from clients of old, gives way to Avro and back."""
+    """Check Avro definitions; JSON Schema definitions of old clients may be replaced by Avro and vice versa."""
     before, after = _old_json(old), _old_json(new)
     if before is None and after is None:
         _check_avro(old, new, strategy, label)

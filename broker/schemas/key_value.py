@@ -1,4 +1,4 @@
-"""KEY_VALUE schemas: two schemas in the definition and the properties of one.
+"""KEY_VALUE schemas: two schemas combined in one definition and its properties.
 
 Source: Pulsar 4.0, KeyValueSchemaInfo and SchemaUtils.
 """
@@ -18,7 +18,7 @@ def parts(schema: Schema) -> tuple[Schema, Schema]:
     """Return the schemas of key and value; without properties both are BYTES.
 
     Raises:
-        InvalidDefinition: the definition holds no two parts, or a property names no type.
+        InvalidDefinition: the definition does not have two parts, or a property names an unknown type.
     """
     data = schema.data
     split: list[bytes] = []
@@ -27,7 +27,7 @@ def parts(schema: Schema) -> tuple[Schema, Schema]:
             raise InvalidDefinition("the definition of a KEY_VALUE schema ends before its second part")
         (length,) = _LENGTH.unpack_from(data)
         data = data[_LENGTH.size :]
-        if not -1 <= length <= len(data):  # -1 stands for null
+        if not -1 <= length <= len(data):  # -1 means null
             raise InvalidDefinition(f"the definition of a KEY_VALUE schema has a part of {length} bytes")
         split.append(data[: max(0, length)])
         data = data[max(0, length) :]
@@ -39,7 +39,7 @@ def parts(schema: Schema) -> tuple[Schema, Schema]:
 
 
 def joined(key: bytes, value: bytes) -> bytes:
-    """Return the definition that holds two."""
+    """Return the definition that combines two."""
     return _LENGTH.pack(len(key)) + key + _LENGTH.pack(len(value)) + value
 
 
@@ -62,7 +62,7 @@ def from_text(text: str) -> bytes:
 
 
 def to_text(schema: Schema) -> str:
-    """Return a KEY_VALUE schema's definition as REST writes it."""
+    """Return a KEY_VALUE schema's definition in REST format."""
     key, value = parts(schema)
     return f'{{"key":{_part_text(key)},"value":{_part_text(value)}}}'
 

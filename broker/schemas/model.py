@@ -1,4 +1,4 @@
-"""A schema of a topic: its type, its definition, and what the wire and the registry say of it.
+"""The model of a topic's schema: its type and definition, in wire and registry format.
 
 Source: Pulsar binary protocol, section Schema; the names of types are those of Pulsar's REST.
 """
@@ -18,7 +18,7 @@ class InvalidDefinition(ValueError):
 
 
 class SchemaType(IntEnum):
-    """The kinds of schemas, by Pulsar's names and numbers; those below 0 are never stored."""
+    """The types of schemas, by Pulsar's names and numbers; negative ones are never stored."""
 
     AUTO_PUBLISH = -4
     AUTO_CONSUME = -3
@@ -49,9 +49,9 @@ class SchemaType(IntEnum):
 
 
 CLIENT_SIDE = frozenset({SchemaType.AUTO, SchemaType.AUTO_CONSUME, SchemaType.AUTO_PUBLISH})
-"""Types that say only that a client takes, or sends, whatever the topic has."""
+"""Types by which a client accepts, or sends, any schema of the topic."""
 AVRO_BASED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
-"""Types whose definition is one of Avro."""
+"""Types with an Avro definition."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Schema:
     """One schema.
 
     Attributes:
-        type: its kind.
+        type: its type.
         data: its definition; empty for primitive types.
-        properties: what its client says about it.
-        timestamp_ms: when the registry took it; 0 if it has not.
+        properties: set by its client.
+        timestamp_ms: when it was registered; 0 before.
     """
 
     type: SchemaType
@@ -73,10 +73,10 @@ class Schema:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """A schema that the registry holds.
+    """A registered schema.
 
     Attributes:
-        number: its version, counted from 0; the numbers of deleted ones are not used again.
+        number: its version, counted from 0; numbers of deleted versions are not reused.
         schema: the schema.
     """
 
@@ -85,15 +85,15 @@ class SchemaVersion:
 
 
 _COST_BYTES = 300
-"""What a version costs in memory besides its definition."""
+"""Memory of a version besides its definition."""
 
 
 @dataclass(frozen=True)
 class History:
-    """What the registry holds of one topic.
+    """The registered schemas of one topic.
 
     Attributes:
-        versions: those that are not deleted, the oldest first.
+        versions: those that are not deleted, oldest first.
         numbers: of all versions and deletions.
     """
 
@@ -102,7 +102,7 @@ class History:
 
     @property
     def next_number(self) -> int:
-        """The number of the next version, or deletion."""
+        """The number of the next version or deletion."""
         return self.numbers[-1] + 1 if self.numbers else 0
 
     @property
@@ -112,7 +112,7 @@ class History:
 
     @property
     def bytes_(self) -> int:
-        """About what it takes in memory."""
+        """Approximate memory, in bytes."""
         return sum(len(one.schema.data) for one in self.versions) + _COST_BYTES * (1 + len(self.numbers))
 
     def find(self, number: int) -> SchemaVersion | None:
@@ -121,33 +121,33 @@ class History:
 
 
 def stored_type(type_: SchemaType) -> SchemaType:
-    """Return the type as the registry has it: bytes are no schema."""
+    """Return the type as it is registered: BYTES counts as no schema."""
     return SchemaType.NONE if type_ is SchemaType.BYTES else type_
 
 
 def version_bytes(number: int) -> bytes:
-    """Return a version as the wire has it: 8 bytes, the highest first."""
+    """Return a version in wire format: 8 bytes, big-endian."""
     return number.to_bytes(8, "big", signed=True)
 
 
 def version_number(data: bytes) -> int:
-    """Return the number of a version of 8 bytes."""
+    """Return the number of a version in wire format."""
     return int.from_bytes(data, "big", signed=True)
 
 
 def from_wire(schema: pb.Schema, now_ms: int) -> Schema:
-    """Return the schema that a command carries."""
+    """Return the schema in a command."""
     kind = schema.type
     if kind == pb.Schema.AutoConsume:
         type_ = SchemaType.AUTO_CONSUME
     else:
         type_ = SchemaType.EXTERNAL if kind == pb.Schema.External else SchemaType(kind)
-    # Among the members of Schema is a type KeyValue, which hides the message from the stubs.
+    # Schema has a member KeyValue, which hides the message of that name from the stubs.
     pairs = cast("Iterable[pb.KeyValue]", schema.properties)
     return Schema(type_, schema.schema_data, {pair.key: pair.value for pair in pairs}, now_ms)
 
 
 def to_wire(schema: Schema, name: str) -> pb.Schema:
-    """Return a schema as a command carries it; ``name`` is ``tenant/namespace/topic``."""
+    """Return a schema for a command; ``name`` is ``tenant/namespace/topic``."""
     pairs = [pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()]
     return pb.Schema(name=name, schema_data=schema.data, type=schema.type.value, properties=pairs)  # type: ignore[arg-type]

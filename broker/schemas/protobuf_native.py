@@ -24,12 +24,12 @@ def root_message(data: bytes) -> Descriptor:
     """Return the message type that a definition describes.
 
     Raises:
-        InvalidDefinition: it describes none.
+        InvalidDefinition: it does not describe one.
     """
     try:
         value = json.loads(data.decode())
         files = FileDescriptorSet.FromString(base64.b64decode(value["fileDescriptorSet"], validate=True))
-        database = DescriptorDatabase()  # it finds the imports of a file, in whichever order they came
+        database = DescriptorDatabase()  # resolves imports regardless of their order
         for file in files.file:
             database.Add(file)
         pool = DescriptorPool(database)

@@ -18,17 +18,17 @@ from .model import Schema, SchemaType
 
 SCHEMAS = "/schemas"
 NO_NAMES = (".", "..")
-"""Two that no metadata store takes; topics are not named so."""
+"""Names that no metadata store accepts; topics cannot have them."""
 
 
 def schema_path(name: TopicName) -> str:
-    """Return where the versions of a topic lie; both domains share them, as in Pulsar."""
+    """Return the path of a topic's versions; both domains share them, as in Pulsar."""
     base = name.base
     return f"{SCHEMAS}/{base.tenant}/{base.namespace}/{quote(base.local, safe='')}"
 
 
 def numbers_of(names: Sequence[str]) -> list[int]:
-    """Return the numbers of versions and deletions, in order, of the names of a topic's records."""
+    """Return the sorted numbers of versions and deletions among the names of a topic's records."""
     return sorted(int(name) for name in names if name.isdecimal())
 
 
@@ -47,7 +47,7 @@ def encode(schema: Schema) -> bytes:
         text = None
     if text is not None and text.isprintable():
         return _dump(value | {"data": text})
-    return _dump(value | {"data64": base64.b64encode(schema.data).decode()})  # of what JSON would make far longer, too
+    return _dump(value | {"data64": base64.b64encode(schema.data).decode()})  # also shorter for unprintable text
 
 
 def encode_deletion(now_ms: int) -> bytes:

@@ -28,25 +28,25 @@ from .records import NO_NAMES, SCHEMAS, decode, encode, encode_deletion, numbers
 from .validity import check_definition
 
 MAX_CACHED_BYTES = 32 * 1024 * 1024
-"""Of definitions that are kept in memory, over all topics."""
+"""Limit of cached definitions, over all topics."""
 MAX_READ_AT_ONCE = 200
 MAX_BYTES_AT_ONCE = 2 * 1024
-"""Definitions that are read and compared in the loop's own turn, which takes about 5 ms."""
+"""Definitions up to this size are parsed and compared in the loop's own turn, which takes about 5 ms."""
 MAX_QUICK_BYTES = 64 * 1024
-"""Definitions that are compared within half a second; larger ones take up to several seconds."""
+"""Definitions up to this size are compared within half a second; larger ones take up to several seconds."""
 
 
 T = TypeVar("T")
 
 
 class SchemaRegistry:
-    """Versions of schemas by topic; `start` begins to watch the store.
+    """Schema versions by topic; `start` begins to watch the store.
 
     Every method may raise `StorageError`.
 
     Attributes:
-        compatible: new schemas that fitted, by namespace, since the broker started.
-        incompatible: those that did not.
+        compatible: number of compatible new schemas, by namespace, since the broker started.
+        incompatible: number of incompatible ones.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -56,18 +56,18 @@ class SchemaRegistry:
         self.incompatible: Counter[str] = Counter()
         self._cache: OrderedDict[str, History] = OrderedDict()
         self._cached_bytes = 0
-        self._reading: dict[str, bool] = {}  # whether the record changed while it was read
+        self._reading: dict[str, bool] = {}  # whether the record changed while it was being read
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"SchemaRegistry(topics={len(self._cache)}, bytes={self._cached_bytes})"
 
     def start(self) -> None:
-        """Watch for changes of others."""
+        """Watch for changes by other brokers."""
         self._store.watch(SCHEMAS, self._note)
 
     async def history(self, name: TopicName) -> History:
-        """Return the versions of a topic, or of the one that it is a partition of.
+        """Return the versions of a topic, or of a partition's topic.
 
         Cancellation: safe.
         """
@@ -139,12 +139,12 @@ class SchemaRegistry:
         self.compatible[name.namespace_name] += 1
 
     async def delete(self, name: TopicName, now_ms: int, *, may_write: Callable[[], None] = lambda: None) -> int:
-        """Delete all versions of a topic; returns the number that the deletion has.
+        """Delete all versions of a topic; returns the number of the deletion.
 
         Args:
-            name: of the topic, or of one of its partitions.
+            name: the topic, or one of its partitions.
             now_ms: the time.
-            may_write: asked right before; raises if that is not wanted (any more).
+            may_write: called right before; raises to prevent it.
 
         Cancellation: they may be deleted.
         """
@@ -159,14 +159,14 @@ class SchemaRegistry:
                     return number
 
     async def forget(self, name: TopicName) -> None:
-        """Delete all versions of a topic and that there were any: the next one is version 0.
+        """Delete all versions of a topic including their numbers: the next version is 0.
 
         Cancellation: some versions may be left; call again.
         """
         await self._forget(schema_path(name))
 
     async def forget_namespace(self, namespace: str) -> None:
-        """Do what `forget` does for all topics of ``tenant/namespace``.
+        """Call `forget` for all topics of ``tenant/namespace``.
 
         Cancellation: some may be left; call again.
         """
@@ -177,9 +177,10 @@ class SchemaRegistry:
     async def apart(
         self, name: TopicName, schema: Schema, versions: Sequence[SchemaVersion], decide: Callable[[], T]
     ) -> T:
-        """Return what ``decide`` returns for a topic's schema and versions, run in a thread if they are large.
+        """Return the result of ``decide`` for a topic's schema and versions, run in a thread if they are large.
 
-        At most one small and one large comparison run at a time, as threads of Python share a core; tenants take turns.
+        At most one small and one large comparison run at a time, because Python threads share a core; tenants take
+        turns.
 
         Cancellation: safe.
         """
@@ -189,7 +190,7 @@ class SchemaRegistry:
         async with (self._quick if size <= MAX_QUICK_BYTES else self._slow).turn(name.tenant):
             return await asyncio.to_thread(decide)
 
-    # The records behind all of this
+    # Records
 
     def _lock(self, path: str) -> asyncio.Lock:
         return self._locks.setdefault(path, asyncio.Lock())
@@ -199,14 +200,14 @@ class SchemaRegistry:
             numbers = numbers_of(await self._store.children(path))
             self._drop(path)
             try:
-                # From the first on: what is left after a crash are the last versions, or the deletion that ended all.
+                # In ascending order: after a crash, the last versions are left, or the deletion that ended all.
                 for number in numbers:
                     await self._store.delete(f"{path}/{number}")
             finally:
                 self._drop(path)
 
     async def _create(self, path: str, number: int, value: bytes) -> bool:
-        """Write a new record; returns whether the number was free. An effect that is not known is read again."""
+        """Write a new record; returns whether the number was free. If the outcome is unknown, the cache is dropped."""
         try:
             await self._store.put(f"{path}/{number}", value, ABSENT)
         except BadVersion:
@@ -239,7 +240,7 @@ class SchemaRegistry:
             for number, record in zip(some, records, strict=True):
                 schema = None if record is None else decode(f"{path}/{number}", record.value)
                 if schema is None:
-                    versions.clear()  # a deletion, or what was deleted while this read
+                    versions.clear()  # a deletion, or a version deleted during this read
                 else:
                     versions.append(SchemaVersion(number, schema))
         return History(tuple(versions), tuple(numbers))

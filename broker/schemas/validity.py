@@ -1,4 +1,4 @@
-"""Whether a schema can be a topic's: its type is one that is stored, and its definition is one of that type.
+"""Whether a schema can be registered: its type can be stored, and its definition is valid for that type.
 
 Source: Pulsar 4.0, SchemaDataValidator and its validators, whose texts these are.
 """
@@ -15,7 +15,7 @@ from .protobuf_native import root_message
 _UNCHECKED = frozenset({SchemaType.NONE, SchemaType.BYTES})
 _AVRO_REFUSED = ("union",)
 MAX_DEFINITION_BYTES = 400_000
-"""Of one schema with its properties, so that its record fits into every metadata store."""
+"""Maximum size of a schema with its properties, so that its record fits into every metadata store."""
 _OLD_JSON_TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null", "any"})
 
 
@@ -23,7 +23,7 @@ def check_definition(schema: Schema) -> None:
     """Raise if a schema cannot be stored.
 
     Raises:
-        InvalidDefinition: says why.
+        InvalidDefinition: gives the reason.
     """
     size = len(schema.data) + len(json.dumps(dict(schema.properties)))
     if size > MAX_DEFINITION_BYTES:
@@ -65,7 +65,7 @@ def _check_avro(schema: Schema) -> None:
 
 
 def _check_string(data: bytes) -> None:
-    """Take no definition, or `null`, which the Python client sends."""
+    """Accept an empty definition, or `null`, which the Python client sends."""
     if data not in (b"", b"null"):
         raise InvalidDefinition(f"Invalid schema definition data for string schema : {repr(data[:80])[1:]}")
 

@@ -267,7 +267,7 @@ class EntryMemory:
         return size
 
     def put_back(self, ledger: Ledger) -> None:
-        """Return the entries taken of a ledger to the queue of the next checkpoint, as this one failed."""
+        """Leave the entries taken of a ledger to the next checkpoint, as this one failed."""
         self.unmoved_ledgers[ledger.id] = ledger
         ledger.unmoved = ledger.moving + ledger.unmoved
         ledger.moving = []
