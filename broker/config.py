@@ -280,18 +280,20 @@ class BrokerConfig:
             if value is not None and not low <= value <= high:
                 raise InvalidConfig(f"{name}={value} is out of range; give {low:g} to {high:g}")
         if self.inactive_mode not in INACTIVE_MODES:
-            raise InvalidConfig(f"inactive_mode={self.inactive_mode!r} is none; give {' or '.join(INACTIVE_MODES)}")
+            raise InvalidConfig(f"invalid inactive_mode {self.inactive_mode!r}: expected {' or '.join(INACTIVE_MODES)}")
         if self.backlog_policy not in BACKLOG_POLICIES:
-            raise InvalidConfig(f"backlog_policy={self.backlog_policy!r} is none; give {' or '.join(BACKLOG_POLICIES)}")
+            raise InvalidConfig(
+                f"invalid backlog_policy {self.backlog_policy!r}: expected {' or '.join(BACKLOG_POLICIES)}"
+            )
         for kind in self.subscription_types:
             if kind not in SUBSCRIPTION_TYPES:
                 raise InvalidConfig(
-                    f"{kind!r} is no type of subscriptions; give some of {', '.join(SUBSCRIPTION_TYPES)}"
+                    f"invalid subscription type {kind!r}: expected one of {', '.join(SUBSCRIPTION_TYPES)}"
                 )
         for strategy in (self.schema_strategy, self.system_schema_strategy):
             if strategy not in SCHEMA_STRATEGIES:
                 raise InvalidConfig(
-                    f"{strategy!r} is no strategy for schemas; give one of {', '.join(SCHEMA_STRATEGIES)}"
+                    f"invalid schema strategy {strategy!r}: expected one of {', '.join(SCHEMA_STRATEGIES)}"
                 )
         parse_store_url(self.metadata_store_url)
         check_listeners(self.advertised_listeners, self.internal_listener, self.bind_addresses)

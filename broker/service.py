@@ -449,7 +449,7 @@ class BrokerService:
             ServiceNotReady: its namespace does not exist; the client learns that from its next lookup.
         """
         if name.base.local in (".", ".."):
-            raise NotAllowed(f"topic {name.local!r} is no name in the metadata store; choose another")
+            raise NotAllowed(f"topic {name.local!r} is not a valid name in the metadata store: choose another")
         if not self.namespaces.has_namespace(name.namespace_name):
             raise ServiceNotReady(
                 f"Namespace bundle ({name.namespace_name}/0x00000000_0xffffffff) for topic ({name}) not served by this"

@@ -202,7 +202,7 @@ class Call(web_call.Call):
         """The topic in the path, validated for creation: the name must be valid in every store and log."""
         topic = self.topic
         if topic.local in _DOTS:
-            raise Refused(412, f"Topic name is not valid: {topic.local} is no name in the metadata store")
+            raise Refused(412, f"Topic name is not valid: {topic.local} is not a valid name in the metadata store")
         _check_characters(topic.local, "topic")
         return topic
 

@@ -40,7 +40,7 @@ def read_actions(body: Any) -> list[str]:
     actions = as_text_list(body, "actions") or []
     for action in actions:
         if action not in ACTIONS:
-            raise Refused(400, f"{action[:80]!r} is no action; give some of {', '.join(ACTIONS)}")
+            raise Refused(400, f"invalid action {action[:80]!r}: expected one of {', '.join(ACTIONS)}")
     return list(dict.fromkeys(actions))
 
 

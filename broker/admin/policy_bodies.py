@@ -64,7 +64,7 @@ def read_inactive_topics(body: Any) -> dict[str, Any] | None:
         return None
     mode = policy.get("inactiveTopicDeleteMode")
     if mode not in (None, *INACTIVE_MODES):
-        raise Refused(400, f"inactiveTopicDeleteMode {mode!r} is none; give {' or '.join(INACTIVE_MODES)}")
+        raise Refused(400, f"invalid inactiveTopicDeleteMode {mode!r}: expected {' or '.join(INACTIVE_MODES)}")
     after_s = as_int(policy.get("maxInactiveDurationSeconds"), "maxInactiveDurationSeconds") or 0
     if after_s < 0:
         raise Refused(412, "maxInactiveDurationSeconds must be 0 or more")
@@ -83,7 +83,7 @@ def read_subscription_types(body: Any) -> list[str] | None:
         return None
     for kind in kinds:
         if kind not in SUBSCRIPTION_TYPES:
-            raise Refused(400, f"{kind!r} is no type of subscriptions; give some of {', '.join(SUBSCRIPTION_TYPES)}")
+            raise Refused(400, f"invalid subscription type {kind!r}: expected one of {', '.join(SUBSCRIPTION_TYPES)}")
     return sorted(set(kinds))
 
 

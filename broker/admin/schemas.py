@@ -31,7 +31,7 @@ def _name(call: Call) -> TopicName:
     name = call.topic_of("persistent")
     for part in (name.tenant, name.namespace, name.base.local):
         if part in NO_NAMES:
-            raise Refused(412, f"Topic name is not valid: {part} is no name in the metadata store")
+            raise Refused(412, f"Topic name is not valid: {part} is not a valid name in the metadata store")
     return name
 
 
@@ -49,7 +49,7 @@ async def _by_version(call: Call) -> Response:
     except ValueError:
         number = None
     if number is None:
-        raise Refused(400, f"{text[:80]!a} is no version of a schema; versions are whole numbers")
+        raise Refused(400, f"invalid schema version {text[:80]!a}: expected a whole number")
     return _found((await call.broker.schemas.history(name)).find(number))
 
 
@@ -145,7 +145,7 @@ async def _read(call: Call) -> Schema:
         raise Refused(400, "the request body is empty, expected a schema: type, schema, properties")
     name, text = body.get("type"), body.get("schema")
     if not isinstance(name, str) or name not in SchemaType.__members__:
-        raise Refused(422, f"{name!a:.80} is no type of schema; give one of {', '.join(SchemaType.__members__)}")
+        raise Refused(422, f"invalid schema type {name!a:.80}: expected one of {', '.join(SchemaType.__members__)}")
     if not isinstance(text, str):
         raise Refused(400, "the request body has no text in its field schema; give an empty one for primitive types")
     properties = as_text_map(body.get("properties"), "properties") or {}

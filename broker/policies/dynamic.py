@@ -129,7 +129,7 @@ def _partitions(config: BrokerConfig, values: Mapping[str, str]) -> int:
     """Return the number of partitions of new topics; the setting only applies to partitioned creation."""
     kind = values.get(CREATION_TYPE, PARTITIONED if config.auto_topic_partitions else NON_PARTITIONED)
     if kind not in (PARTITIONED, NON_PARTITIONED):
-        raise InvalidConfig(f"{CREATION_TYPE}={kind[:80]!r} is none; give {PARTITIONED} or {NON_PARTITIONED}")
+        raise InvalidConfig(f"invalid {CREATION_TYPE} {kind[:80]!r}: expected {PARTITIONED} or {NON_PARTITIONED}")
     try:
         number = _whole(values.get(PARTITIONS, str(config.auto_topic_partitions or 1)))
     except ValueError as error:

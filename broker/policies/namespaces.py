@@ -503,7 +503,7 @@ class Namespaces:
         for name in list(values):
             try:
                 if name not in dynamic.NAMES:
-                    raise InvalidConfig(f"{name} is no setting that can be changed while a broker runs")
+                    raise InvalidConfig(f"{name} is not a dynamic setting")
                 dynamic.check(name, values[name])
             except InvalidConfig as error:
                 log.error("metadata record %s: %s; it is ignored", CONFIGURATION, error)
@@ -626,9 +626,11 @@ def _decode(path: str, value: bytes) -> JsonObject:
     try:
         decoded = json.loads(value)
     except (ValueError, RecursionError) as exc:
-        raise StorageError(f"metadata record {path} is no JSON ({exc}); correct or delete it in the store") from exc
+        raise StorageError(
+            f"metadata record {path} is not valid JSON ({exc}): correct or delete it in the store"
+        ) from exc
     if not isinstance(decoded, dict):
-        raise StorageError(f"metadata record {path} is no JSON object; correct or delete it in the store")
+        raise StorageError(f"metadata record {path} is not a JSON object: correct or delete it in the store")
     if path.startswith(PARTITIONED_TOPICS) and type(decoded.get("partitions")) is not int:
         raise StorageError(f"metadata record {path} has no number as partitions; correct or delete it in the store")
     return decoded

@@ -163,7 +163,7 @@ def _loaded(data: bytes) -> Any:
     try:
         value = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidDefinition(f"it is no JSON in UTF-8: {error}") from error
+        raise InvalidDefinition(f"the definition is not valid UTF-8 JSON: {error}") from error
     return _checked(value, 0)
 
 

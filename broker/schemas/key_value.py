@@ -58,7 +58,7 @@ def from_text(text: str) -> bytes:
     try:
         return joined(_part_bytes(value["key"]), _part_bytes(value["value"]))
     except (UnicodeEncodeError, RecursionError) as error:
-        raise InvalidDefinition(f"a KEY_VALUE schema is no text in UTF-8: {error}") from error
+        raise InvalidDefinition(f"a KEY_VALUE schema is not valid UTF-8: {error}") from error
 
 
 def to_text(schema: Schema) -> str:
@@ -72,7 +72,7 @@ def _type_of(schema: Schema, part: str) -> SchemaType:
     try:
         return SchemaType[name]
     except KeyError:
-        raise InvalidDefinition(f"{part}.schema.type is {name[:80]!a}, which is no type of schema") from None
+        raise InvalidDefinition(f"invalid {part}.schema.type {name[:80]!a}: unknown schema type") from None
 
 
 def _properties(schema: Schema, part: str) -> dict[str, str]:
@@ -80,9 +80,9 @@ def _properties(schema: Schema, part: str) -> dict[str, str]:
     try:
         value = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise InvalidDefinition(f"{part}.schema.properties is no JSON: {error}") from error
+        raise InvalidDefinition(f"{part}.schema.properties is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise InvalidDefinition(f"{part}.schema.properties is no JSON object")
+        raise InvalidDefinition(f"{part}.schema.properties is not a JSON object")
     return {str(name): str(each) for name, each in value.items()}
 
 

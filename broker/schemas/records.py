@@ -69,5 +69,5 @@ def decode(path: str, value: bytes) -> Schema | None:
         return Schema(SchemaType[held["type"]], data, held.get("properties", {}), int(held["timestamp"]))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StorageError(
-            f"metadata record {path} is no schema ({error}); correct or delete it in the store"
+            f"metadata record {path} is not a valid schema ({error}): correct or delete it in the store"
         ) from error

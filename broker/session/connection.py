@@ -544,7 +544,7 @@ class Connection(asyncio.Protocol):
             self._request = None
 
     def _refuse_bytes(self, request: Message, field: str) -> None:
-        text = f"the field {field} of {request.DESCRIPTOR.name} is no UTF-8; send text in UTF-8"
+        text = f"the field {field} of {request.DESCRIPTOR.name} is not valid UTF-8: send text in UTF-8"
         error = InvalidTopicName(text) if field == "topic" else NotAllowed(text)
         answer = failed(request, error)
         if answer is None:

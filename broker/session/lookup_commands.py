@@ -99,7 +99,7 @@ def _known_name(connection: Connection, text: str) -> TopicName:
 def topics_of_namespace(connection: Connection, command: pb.CommandGetTopicsOfNamespace) -> None:
     """Answer GET_TOPICS_OF_NAMESPACE; a missing namespace has no topics, a malformed name is a protocol error."""
     if NAMESPACE.fullmatch(command.namespace) is None:
-        raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}, which is no tenant/namespace")
+        raise ProtocolError(f"GET_TOPICS_OF_NAMESPACE of {command.namespace!r}: expected tenant/namespace")
     connection.reply(list_answer(connection.broker.topic_index, command))
 
 

@@ -110,7 +110,7 @@ def watch_topic_list(connection: Connection, command: pb.CommandWatchTopicList) 
         InvalidTopicName: the pattern is not a valid regular expression.
     """
     if NAMESPACE.fullmatch(command.namespace) is None:
-        raise ProtocolError(f"WATCH_TOPIC_LIST of {command.namespace!r}, which is no tenant/namespace")
+        raise ProtocolError(f"WATCH_TOPIC_LIST of {command.namespace!r}: expected tenant/namespace")
     pattern = command.topics_pattern
     if len(pattern) > MAX_PATTERN_CHARS:
         raise NotAllowed(f"{_CANNOT}Pattern longer than maximum: {MAX_PATTERN_CHARS}")

@@ -146,7 +146,7 @@ class TopicLog(LedgerList):
 
     def _refusal(self) -> Exception | None:
         if self.is_deleted:
-            return StorageError(f"log {self.name} has been deleted; open it anew")
+            return StorageError(f"log {self.name} was deleted: reopen it")
         if self.is_terminated:
             return TopicTerminated(f"topic {self.name} is terminated and takes no more messages")
         return None

@@ -79,7 +79,7 @@ def _with_text(payload: bytes) -> tuple[MessageMetadata, int, str | None]:
     except (StructError, DecodeError) as error:
         raise ProtocolError(f"SEND of {len(payload)} bytes holds no message metadata") from error
     field = bad_string(metadata)
-    text = f"the field {field} of MessageMetadata is no UTF-8; send text in UTF-8" if field is not None else None
+    text = f"the field {field} of MessageMetadata is not valid UTF-8: send text in UTF-8" if field is not None else None
     return metadata, len(payload) - body, text
 
 

@@ -88,7 +88,7 @@ def next_epoch(requested: int | None, current: int | None) -> int:
     if current is not None and requested < current:
         raise ProducerFenced(f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {requested}")
     if requested > max(current or 0, MAX_EPOCH_ASKED):
-        raise NotAllowed(f"topic_epoch={requested} is out of range; give the one that the broker told, or none")
+        raise NotAllowed(f"topic_epoch={requested} is out of range: use the epoch returned by the broker, or omit it")
     return requested
 
 

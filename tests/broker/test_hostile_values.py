@@ -288,6 +288,6 @@ async def test_topic_that_no_metadata_store_takes_is_refused_and_not_created(loc
         raw.send("PRODUCER", topic=f"persistent://public/wire/{local}", producer_id=1, request_id=1)
         answer = (await raw.receive()).command
         assert answer.error.error == ServerError.NotAllowedError
-        assert "is no name in the metadata store" in answer.error.message
+        assert "is not a valid name in the metadata store" in answer.error.message
         assert broker.topic_names("public/wire") == []
         await raw.close()

@@ -213,7 +213,7 @@ async def test_a_change_by_somebody_else_is_obeyed(zookeeper: Zookeeper, broker:
             other.delete("/partitioned-topics/public/default/persistent/theirs")
 
             async def is_gone() -> bool:
-                is_logged = "/admin/policies/public/theirs is no JSON" in broker.log_file.read_text()
+                is_logged = "/admin/policies/public/theirs is not valid JSON" in broker.log_file.read_text()
                 answer = await rest.get("/persistent/public/default/theirs/partitions")
                 return is_logged and not answer.json().get("partitions")
 

@@ -198,7 +198,7 @@ def test_deleted_log_takes_no_subscription_and_no_end() -> None:
     log.open_cursor("other", Position(-1, -1), {}, place.done)
     log.terminate_with(place.done)
     log.delete_cursor_with("sub", place.done)
-    with pytest.raises(StorageError, match="log old has been deleted; open it anew"):
+    with pytest.raises(StorageError, match="log old was deleted: reopen it"):
         log.open_cursor("third", Position(-1, -1))
     place.stepper.run()
     assert [error is None for error in place.told] == [False, False, True, True, True]

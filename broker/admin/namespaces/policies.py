@@ -73,7 +73,7 @@ def new_policies(namespaces: Namespaces, namespace: str, wanted: Mapping[str, An
             policies[policy.field] = read
     for kind, quota in (as_object(wanted.pop(QUOTAS, None), "backlog quotas") or {}).items():
         if kind not in (SIZE, AGE):
-            raise Refused(400, f"{kind!r} is no type of backlog quotas; give {SIZE} or {AGE}")
+            raise Refused(400, f"invalid backlog quota type {kind!r}: expected {SIZE} or {AGE}")
         policies = with_quota(policies, kind, read_backlog_quota(quota, namespace), keeps_empty=True)
     refuse_retention_misfit(policies.get("retention_policies"), policies, "namespace")
     _refuse_absurd_creation(namespaces, policies.get(AUTO_CREATION))
@@ -187,7 +187,9 @@ def _read_deduplication(body: Any) -> bool:
 def _read_subscription_auth_mode(body: Any) -> str:
     mode = SUBSCRIPTION_AUTH_MODES[0] if body is None else body
     if mode not in SUBSCRIPTION_AUTH_MODES:
-        raise Refused(400, f"{str(mode)[:80]!r} is no mode; give {' or '.join(SUBSCRIPTION_AUTH_MODES)}")
+        raise Refused(
+            400, f"invalid subscriptionAuthMode {str(mode)[:80]!r}: expected {' or '.join(SUBSCRIPTION_AUTH_MODES)}"
+        )
     return str(mode)
 
 

@@ -21,7 +21,7 @@ IS_ENFORCED = "schema_validation_enforced"
 
 def _as_old_strategy(body: Any) -> str | None:
     if body is not None and (not isinstance(body, str) or body not in OLD_STRATEGIES):
-        raise Refused(400, f"{body!a:.80} is no strategy for schemas; give one of {', '.join(OLD_STRATEGIES)}")
+        raise Refused(400, f"invalid schema strategy {body!a:.80}: expected one of {', '.join(OLD_STRATEGIES)}")
     return body or None
 
 

@@ -160,7 +160,7 @@ def _refuse_conflicts(call: Call, name: TopicName, indexes: range) -> None:
     """Refuse if a plain topic has the name of a new partition."""
     for index in indexes:
         if call.broker.has_topic(partition := name.partition_name(index)):
-            raise Refused(412, f"Topic {partition} exists and is no partition; delete it first")
+            raise Refused(412, f"Topic {partition} exists and is not a partition: delete it first")
 
 
 async def _create_missing(call: Call, name: TopicName) -> None:

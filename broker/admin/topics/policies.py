@@ -72,7 +72,7 @@ def as_strategy(body: Any) -> str | None:
         Refused: the strategy is unknown. Pulsar instead treats it as empty, and unsets the policy.
     """
     if body is not None and (not isinstance(body, str) or body not in Strategy.__members__):
-        raise Refused(400, f"{body!a:.80} is no strategy for schemas; give one of {', '.join(Strategy.__members__)}")
+        raise Refused(400, f"invalid schema strategy {body!a:.80}: expected one of {', '.join(Strategy.__members__)}")
     return body or None
 
 

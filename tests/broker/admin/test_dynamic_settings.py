@@ -87,7 +87,7 @@ async def test_limits_of_names_follow(broker: RunningBroker) -> None:
     [
         ("dispatchThrottlingRatePerTopicInMsg", "abc", 412, "dispatchThrottlingRatePerTopicInMsg='abc' is refused"),
         ("maxTopicsPerNamespace", "-1", 412, "max_topics_per_namespace=-1 is out of range"),
-        ("brokerDeleteInactiveTopicsMode", "never", 412, "inactive_mode='never' is none"),
+        ("brokerDeleteInactiveTopicsMode", "never", 412, "invalid inactive_mode 'never'"),
         ("dispatcherMinReadBatchSize", "2", 501, "changing dispatcherMinReadBatchSize while the broker runs is not"),
         ("clusterName", "other", 412, "Can't update non-dynamic configuration"),
     ],

@@ -22,7 +22,7 @@ async def test_a_plain_topic_with_a_partitions_name_is_in_the_way(broker: Runnin
     answer = await broker.http.put(f"{TOPIC}/partitions", json=3)
     assert answer.status_code == 412
     name = "persistent://public/default/p-partition-2"
-    assert answer.json()["reason"] == f"Topic {name} exists and is no partition; delete it first"
+    assert answer.json()["reason"] == f"Topic {name} exists and is not a partition: delete it first"
     assert (await broker.http.put(f"{TOPIC}/partitions", json=2)).status_code == 204
     assert (await broker.http.post(f"{TOPIC}/partitions", json=3)).status_code == 412
     assert (await broker.http.get(f"{TOPIC}/partitions")).json()["partitions"] == 2

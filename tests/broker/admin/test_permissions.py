@@ -76,7 +76,10 @@ async def test_the_mode_of_subscriptions_is_kept_and_shown(broker: RunningBroker
     assert (await http.post(path, json="Prefix")).status_code == 204
     assert (await http.get(path)).json() == "Prefix"
     answer = await http.post(path, json="Suffix")
-    assert (answer.status_code, answer.json()["reason"]) == (400, "'Suffix' is no mode; give None or Prefix")
+    assert (answer.status_code, answer.json()["reason"]) == (
+        400,
+        "invalid subscriptionAuthMode 'Suffix': expected None or Prefix",
+    )
     assert (await http.put("/admin/v2/namespaces/public/n", json={"subscription_auth_mode": "Prefix"})).is_success
     assert (await http.get("/admin/v2/namespaces/public/n/subscriptionAuthMode")).json() == "Prefix"
 

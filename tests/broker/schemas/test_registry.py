@@ -204,7 +204,7 @@ async def test_failure_of_the_store_is_the_answer_and_the_next_try_goes_on(
 async def test_record_that_is_no_schema_is_named(store: SqliteStore) -> None:
     await store.put(f"{schema_path(TOPIC)}/0", b'{"type":"NOPE"}')
 
-    with pytest.raises(StorageError, match=r"/schemas/public/default/t/0 is no schema"):
+    with pytest.raises(StorageError, match=r"/schemas/public/default/t/0 is not a valid schema"):
         await started(store).history(TOPIC)
 
 
