@@ -75,7 +75,10 @@ def may_still(connection: Connection, kind: int, namespace: str) -> bool:
 
 
 def _may_lock(connection: Connection, authorization: Authorization, kind: int, command: Any) -> bool:
-    """Return whether the command comes from a function's owner and concerns its lock."""
+    """Return whether a command on the locks topic is allowed without a permission on the topic.
+
+    A lookup is allowed to every valid role, a lock to roles that may deploy in its namespace.
+    """
     roles = connection.roles
     if roles is None or roles.role is None or not authorization.settings.is_valid(roles):
         return False

@@ -82,7 +82,7 @@ class KeepAlive:
             return False
 
     def _tick(self) -> None:
-        """Close the connection if the peer has been silent since the last ping, or reads nothing; else send a ping."""
+        """Close the connection if the peer is silent, reads nothing or has not connected; else send a ping."""
         connection = self._connection
         # The silence of a peer whose socket is not read means nothing.
         if connection.state is State.CONNECTING or (self.is_silent and connection.is_reading):

@@ -1,10 +1,10 @@
 """Expiry of unused objects: inactive topics, subscriptions without consumers, old messages.
 
 Design: all loaded topics are checked in turn, with pauses, as often as the broker's settings say; a topic whose
-policies set no expiry costs only that check. Non-persistent topics are always deleted, since nothing is lost. The last
-use is not recorded at the point of use, which is a hot path; each check compares the state with that of the previous
-check (`Idleness`). So a topic counts as idle from the first check that finds its state unchanged: up to one period
-late, never early. Idle times restart with the broker.
+policies set no expiry costs only that check. Inactive non-persistent topics are deleted under any policy, since nothing
+is lost. The last use is not recorded at the point of use, which is a hot path; each check compares the state with that
+of the previous check (`Idleness`). So a topic counts as idle from the first check that finds its state unchanged: up to
+one period late, never early. Idle times restart with the broker.
 
 A topic is deleted under the lock of its name, after checking again that it is still inactive.
 

@@ -45,7 +45,7 @@ class LedgerList:
 
     @property
     def first_position(self) -> Position:
-        """Position of the oldest entry, or of the next one if the log is empty."""
+        """Position of the oldest entry; for an empty log, the one right after the last confirmed entry."""
         for ledger_id in self._ids:
             if self.ledgers_by_id[ledger_id].confirmed:
                 return Position(ledger_id, 0)
@@ -179,7 +179,7 @@ class ClosedLedger(NamedTuple):
     Attributes:
         id: its id.
         bytes: its payload bytes.
-        closed_ms: when it was closed, by the broker's clock: an upper limit of the age of its entries.
+        closed_ms: when it was closed, by the broker's clock: no entry was added later.
         is_consumed: whether every durable cursor is past it.
     """
 
