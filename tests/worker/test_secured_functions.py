@@ -33,6 +33,12 @@ PUBLISH = """
 def process(input, context):
     context.publish(input, "x")
 """
+RAISE = """
+def process(input):
+    if input == "bad":
+        raise ValueError(input)
+    return input
+"""
 LATER_S = 4_000_000_000
 GRANTS = {"alice": ["functions", "sources", "sinks", "produce", "consume"], "bob": ["functions"], "carol": ["consume"]}
 
@@ -315,6 +321,31 @@ def test_right_that_is_taken_away_ends_the_function(secured: Secured) -> None:
     assert secured.call("DELETE", path).status_code == 204
     secured.call("POST", "/admin/v3/functions/acme/x/daves/restart", "alice")
     wait_for(lambda: "not authorized" in secured.status("daves")["error"].lower(), "the reason in the status")
+
+
+def test_letter_that_the_owner_may_no_longer_store_waits_for_the_right(secured: Secured) -> None:
+    letters = "/admin/v2/namespaces/acme/letters"
+    assert secured.call("PUT", letters).status_code in (204, 409)
+    grant = f"{letters}/permissions/alice"
+    assert secured.call("POST", grant, json=["produce"]).status_code == 204
+    dead = "/admin/v2/persistent/acme/letters/dead"
+    assert secured.call("PUT", dead).status_code == 204
+    config: dict[str, Any] = {"maxMessageRetries": 0, "deadLetterTopic": "persistent://acme/letters/dead"}
+    refused = secured.deploy("letters", "alice", RAISE, **config)
+    assert refused.status_code == 403, refused.text
+    assert "may not create a subscription on persistent://acme/letters/dead" in refused.json()["reason"]
+    both = ["produce", "consume"]
+    assert secured.call("POST", grant, json=both).status_code == 204
+    answer = secured.deploy("letters", "alice", RAISE, **config)
+    assert answer.status_code == 204, answer.text
+    assert secured.call("DELETE", grant).status_code == 204
+    producer = secured.client("alice").create_producer("persistent://acme/x/letters-in")
+    producer.send(b"bad")
+    wait_for(lambda: "dead letters are not stored" in secured.status("letters")["error"], "the reason in the status")
+    assert secured.answers("letters", "good") == ["good"]
+    assert secured.call("POST", grant, json=both).status_code == 204
+    wait_for(lambda: secured.call("GET", f"{dead}/stats").json()["msgInCounter"] == 1, "the letter")
+    wait_for(lambda: secured.status("letters")["error"] == "", "a status without an error")
 
 
 @pytest.mark.parametrize("end", ["token", "grant"])

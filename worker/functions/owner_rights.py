@@ -18,6 +18,7 @@ from ...security.authorization.operations import NamespaceOperation, Operation, 
 from ...security.authorization.rules import Resource, Rule, Who
 from ...security.authorization.settings import AuthorizationSettings
 from ...security.roles import Roles
+from ...wire.function_letters import LETTERS_SUFFIX
 from ...wire.functions_pb2 import FunctionDetails
 from ...wire.topic_name import parse_topic_name
 
@@ -25,6 +26,7 @@ _SHOWN_CHARACTERS = 100
 _MEANING: dict[Operation, str] = {
     TopicOperation.CONSUME: "consume from",
     TopicOperation.PRODUCE: "produce to",
+    TopicOperation.SUBSCRIBE: "create a subscription on",
     NamespaceOperation.GET_TOPICS: "list the topics of the namespace of",
 }
 
@@ -128,6 +130,11 @@ def _uses(details: FunctionDetails, subscription: str) -> Iterator[_Use]:
             tasks = parse_topic_name(task_topic(details))
             yield _Use(str(tasks), TopicOperation.CONSUME, Resource.of_topic(tasks, task_subscription(details)))
             outputs.append(str(tasks))
+        letters = details.retryDetails.deadLetterTopic
+        if letters and parse_topic_name(letters).is_persistent:
+            # The producer of letters creates a subscription, so that the broker keeps them.
+            kept = f"{details.tenant}/{details.namespace}/{details.name}{LETTERS_SUFFIX}"
+            yield _Use(letters, TopicOperation.SUBSCRIBE, Resource.of_topic(parse_topic_name(letters), kept))
         for topic in outputs:
             if topic:
                 yield _Use(topic, TopicOperation.PRODUCE, Resource.of_topic(parse_topic_name(topic)))
