@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from ..errors import RequestRefused
 from ..wire.printable import printable
 
+PIECE_BYTES = 1 << 18
 _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -43,6 +45,33 @@ def nothing() -> Response:
 def as_json(value: Any, status: int = 200) -> Response:
     """Return ``value`` as JSON."""
     return Response(encode(value), status, media_type="application/json")
+
+
+def in_parts(parts: Iterable[bytes], media_type: str) -> Response:
+    """Return a large body that was made in parts.
+
+    It is sent in pieces of about `PIECE_BYTES`, between which the event loop does other things.
+    """
+    pieces: list[bytes] = []
+    waiting: list[bytes] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= PIECE_BYTES:
+            pieces.append(b"".join(waiting))
+            waiting, size = [], 0
+    pieces.append(b"".join(waiting))
+    if len(pieces) == 1:
+        return Response(pieces[0], media_type=media_type)
+
+    async def send() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+            await asyncio.sleep(0)
+
+    length = {"content-length": str(sum(map(len, pieces)))}
+    return StreamingResponse(send(), headers=length, media_type=media_type)
 
 
 def as_text(text: str) -> Response:

@@ -152,7 +152,7 @@ async def _topics(call: Call) -> Response:
             if str(name) != HEALTH_TOPIC:
                 shown = found.setdefault((name.namespace_name, name.domain), [])
                 stats = await encoded_stats(await sliced_stats(topic, slices), slices)
-                shown.append(encode(str(name)) + b":" + stats)
+                shown.append(encode(str(name)) + b":" + b"".join(stats))
             await slices.pause()
     namespaces: dict[str, list[bytes]] = {}
     for (namespace, domain), topics in found.items():

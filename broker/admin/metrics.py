@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily
 from starlette.responses import Response
 
 from ...tasks import Slices
+from ...web.answers import in_parts
 from ...web.call import caller_of
 from ...web.exposition import CONTENT_TYPE, render
 from .call import Call
@@ -72,32 +73,56 @@ _BROKER_SUMS = {
 
 
 class Gauges:
-    """Samples by family, in order of first use."""
+    """The text of families of samples, in the order in which families first appeared.
+
+    Samples become text a few at a time: a million of them as objects would keep the garbage collector busy.
+    """
 
     def __init__(self) -> None:
-        self.families: dict[str, GaugeMetricFamily] = {}
+        self._families: dict[str, GaugeMetricFamily] = {}
+        self._texts: dict[str, list[bytes]] = {}
         self._sums: dict[str, float] = {}
 
     def add(self, name: str, labels: tuple[str, ...], value: float, help_text: str) -> None:
-        """Add one sample; ``labels`` are values for the first `_LABELS`, the same number for a whole family."""
-        family = self.families.get(name)
+        """Add one sample; ``labels`` are the values of the first of `_LABELS`, as many for all of a family."""
+        family = self._families.get(name)
         if family is None:
-            family = self.families[name] = GaugeMetricFamily(name, help_text, labels=_LABELS[: len(labels)])
+            family = self._families[name] = GaugeMetricFamily(name, help_text, labels=_LABELS[: len(labels)])
+            self._texts[name] = []
         family.add_metric(labels, value)
         self._sums[name] = self._sums.get(name, 0) + value
+        if len(family.samples) >= _SAMPLES_PER_STEP:
+            self._write(name, family)
 
     def sum(self, name: str) -> float:
         """Return the sum of a family's samples."""
         return self._sums.get(name, 0)
 
+    def _write(self, name: str, family: GaugeMetricFamily) -> None:
+        lines = render((family,))
+        if texts := self._texts[name]:  # only the first text has the comments
+            lines = b"\n".join(line for line in lines.split(b"\n") if not line.startswith(b"#"))
+        texts.append(lines)
+        family.samples = []
+
+    async def text(self, slices: Slices) -> list[bytes]:
+        """Return the text of all families in parts."""
+        parts: list[bytes] = []
+        for name, family in self._families.items():
+            if family.samples:
+                self._write(name, family)
+            parts += self._texts[name]
+            await slices.pause()
+        return parts
+
 
 async def metrics(call: Call) -> Response:
     """Answer with the metrics of namespaces, topics and subscriptions, and the broker's totals."""
     async with call.broker.reports.turn(caller_of(call.request.scope)):
-        return Response(await _text(call, Slices()), media_type=CONTENT_TYPE)
+        return in_parts(await _text(call, Slices()), CONTENT_TYPE)
 
 
-async def _text(call: Call, slices: Slices) -> bytes:
+async def _text(call: Call, slices: Slices) -> list[bytes]:
     out = Gauges()
     cluster = (call.namespaces.cluster_name,)
     for tenant in call.namespaces.tenants():
@@ -120,22 +145,7 @@ async def _text(call: Call, slices: Slices) -> bytes:
     out.add("pulsar_broker_topics_count", cluster, len(call.broker.topics), "Topics that are loaded.")
     for name, of in _BROKER_SUMS.items():
         out.add(name, cluster, out.sum(of), f"Sum of {of}.")
-    text = bytearray()
-    for family in out.families.values():
-        for piece in _pieces(family):
-            text += piece
-            await slices.pause()
-    return bytes(text)
-
-
-def _pieces(family: GaugeMetricFamily) -> Iterator[bytes]:
-    """Yield the text of a family in pieces; only the first has its comments."""
-    samples = family.samples
-    for start in range(0, max(len(samples), 1), _SAMPLES_PER_STEP):
-        family.samples = samples[start : start + _SAMPLES_PER_STEP]
-        lines = render((family,))
-        yield lines if start == 0 else b"\n".join(line for line in lines.split(b"\n") if not line.startswith(b"#"))
-    family.samples = samples
+    return await out.text(slices)
 
 
 def add_topic(out: Gauges, labels: tuple[str, ...], stats: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....tasks import Slices
@@ -53,25 +53,26 @@ async def sliced_stats(
     return topic.stats(subscriptions=subscriptions, publishers=publishers)
 
 
-async def encoded_stats(stats: Mapping[str, Any], slices: Slices) -> bytes:
-    """Return the statistics of a topic as JSON; the lists in them are encoded in slices."""
-    members = []
+async def encoded_stats(stats: Mapping[str, Any], slices: Slices) -> list[bytes]:
+    """Return the statistics of a topic as parts of JSON; the lists in them are encoded in slices."""
+    parts: list[bytes] = []
     for name, value in stats.items():
+        parts += (b"," if parts else b"{", encode(name), b":")
         if name == "publishers":
-            shown = b"[" + b",".join([part async for part in _encoded(value, slices)]) + b"]"
+            parts.append(b"[")
+            for number, publisher in enumerate(value):
+                parts.append(b"," + encode(publisher) if number else encode(publisher))
+                await slices.pause()
+            parts.append(b"]")
         elif name == "subscriptions":
-            parts = [part async for part in _encoded(value.values(), slices)]
-            shown = b"{" + b",".join(encode(key) + b":" + part for key, part in zip(value, parts, strict=True)) + b"}"
+            parts.append(b"{")
+            for number, (key, subscription) in enumerate(value.items()):
+                parts += (b"," if number else b"", encode(key), b":", encode(subscription))
+                await slices.pause()
+            parts.append(b"}")
         else:
-            shown = encode(value)
-        members.append(encode(name) + b":" + shown)
-    return b"{" + b",".join(members) + b"}"
-
-
-async def _encoded(values: Iterable[Any], slices: Slices) -> AsyncIterator[bytes]:
-    for value in values:
-        yield encode(value)
-        await slices.pause()
+            parts.append(encode(value))
+    return [*parts, b"}"]
 
 
 async def shown_stats(call: Call, topic: Topic, slices: Slices) -> dict[str, Any]:

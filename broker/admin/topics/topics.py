@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from ....tasks import Slices
-from ....web.answers import Refused, as_json, not_supported, nothing, refusing
+from ....web.answers import Refused, as_json, in_parts, not_supported, nothing, refusing
 from ....wire.position import Position
 from ....wire.topic_name import TopicName
 from .. import bodies
@@ -102,7 +102,7 @@ async def _remove_property(call: Call) -> None:
 async def _stats(call: Call) -> Response:
     slices = Slices()
     stats = await shown_stats(call, await load(call, call.topic), slices)
-    return Response(await encoded_stats(stats, slices), media_type="application/json")
+    return in_parts(await encoded_stats(stats, slices), "application/json")
 
 
 async def _internal_stats(call: Call) -> Response:

@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+from magnetar.broker.admin.metrics import Gauges
 from magnetar.broker.topics.subscription import Subscription
 from magnetar.broker.topics.topic import Topic
 from magnetar.broker.topics.topic_stats import subscription_stats
 from magnetar.tasks import Slices
+from magnetar.web.answers import PIECE_BYTES, in_parts
 from magnetar.web.exposition import render
 from prometheus_client.core import GaugeMetricFamily
+from starlette.responses import StreamingResponse
 
 from tests.broker.admin.conftest import RunningBroker
 
@@ -121,11 +124,24 @@ async def test_the_subscriptions_of_one_turn_are_few(
         assert stats["subscriptions"]["s00"] == topic.stats()["subscriptions"]["s00"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 199, 200, 401])
-def test_a_family_in_pieces_is_the_same_text(count: int) -> None:
-    from magnetar.broker.admin.metrics import _pieces
-
-    family = GaugeMetricFamily("g", "Help # me.", labels=("topic",))
+@pytest.mark.parametrize("count", [1, 199, 200, 401])
+async def test_a_family_in_parts_is_the_same_text(count: int) -> None:
+    family = GaugeMetricFamily("g", "Help # me.", labels=("cluster",))
+    gauges = Gauges()
     for number in range(count):
-        family.add_metric((f"#{number}\n# odd",), number)
-    assert b"".join(_pieces(family)) == render((family,))
+        labels = (f'#"t"\n{number}',)
+        family.add_metric(labels, number)
+        gauges.add("g", labels, number, "Help # me.")
+    assert b"".join(await gauges.text(Slices())) == render((family,))
+    assert gauges.sum("g") == sum(range(count))
+
+
+async def test_a_large_answer_is_sent_in_pieces() -> None:
+    parts = [b"x" * 1000] * 1000
+    response = in_parts(parts, "text/plain")
+    assert isinstance(response, StreamingResponse)
+    pieces = [piece async for piece in response.body_iterator]
+    assert b"".join(map(bytes, pieces)) == b"".join(parts)
+    assert max(map(len, pieces)) < PIECE_BYTES + 1000
+    assert response.headers["content-length"] == "1000000"
+    assert in_parts(parts[:2], "text/plain").body == b"x" * 2000
