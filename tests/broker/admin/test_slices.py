@@ -141,7 +141,7 @@ async def test_a_large_answer_is_sent_in_pieces() -> None:
     response = in_parts(parts, "text/plain")
     assert isinstance(response, StreamingResponse)
     pieces = [piece async for piece in response.body_iterator]
-    assert b"".join(map(bytes, pieces)) == b"".join(parts)
+    assert b"".join(piece for piece in pieces if isinstance(piece, bytes)) == b"".join(parts)
     assert max(map(len, pieces)) < PIECE_BYTES + 1000
     assert response.headers["content-length"] == "1000000"
     assert in_parts(parts[:2], "text/plain").body == b"x" * 2000
