@@ -1,6 +1,6 @@
-"""What authors of functions and connectors write against.
+"""The public API for functions and connectors.
 
-A part of every process that runs a function, so it imports next to nothing: the names of connectors at their first use.
+Every process that runs a function imports this package, so the connector names load on first use.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
     "option",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of the package
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name
     __getattr__ = lazy_names(
         __name__,
         {

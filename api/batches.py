@@ -1,4 +1,4 @@
-"""Functions that are called with many messages at once."""
+"""Functions that process a list of messages per call."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 MESSAGES_MAX = 1000
-"""Most messages of one call: as many as an instance takes on at once."""
+"""Maximum messages per call: as many as an instance takes on at once."""
 MARK = "__magnetar_batch__"
-"""Attribute of a batch function: the most messages of one call."""
+"""Attribute of a batch function that holds its maximum messages per call."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,18 +22,18 @@ def batch_function(*, max_messages: int = MESSAGES_MAX) -> Callable[[_F], _F]: .
 
 
 def batch_function(function: Any = None, /, *, max_messages: int = MESSAGES_MAX) -> Any:
-    """Mark a function, or the method ``process`` of a class, as one that takes a list of values.
+    """Mark a function, or a class's ``process`` method, as one that takes a list of values.
 
-    It is called with the values of all messages that are waiting, at most ``max_messages``, in their order, and returns
-    a list with one item for each: an output, None for none, or an exception for a message that failed, which is treated
-    as if it had been raised for that message alone. What it raises itself fails all messages of the call. None instead
-    of a list means that there are no outputs.
+    It is called with the values of all waiting messages, in order and at most ``max_messages``, and returns a list with
+    one item per message: an output, None for no output, or an exception, which is treated as if it had been raised for
+    that message alone. An exception raised by the function fails all messages of the call. Returning None instead of a
+    list means no outputs.
 
-    The decorator says so because a message may be a list too, such as one in JSON.
+    The decorator is needed because a single message can also be a list, for example a JSON array.
 
     Args:
         function: a plain function; neither a generator nor async.
-        max_messages: of one call, 1 to 1,000.
+        max_messages: maximum messages per call, 1 to 1,000.
 
     Raises:
         ValueError: ``max_messages`` is out of range.

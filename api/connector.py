@@ -1,7 +1,7 @@
-"""Sources and sinks: what a connector is written as.
+"""The connector API: sources and sinks.
 
-A source brings records in, and a sink takes them out. Both have a ``config``, a class of `connector_config.option`
-fields that documents and checks what they are created with; every method may be ``async``.
+A source reads records into Pulsar and a sink writes them out. Both have a ``config``, a class of
+`connector_config.option` fields that documents and validates their configuration. Every method may be ``async``.
 
     class Ticker(Source):
         config = TickerConfig
@@ -18,9 +18,9 @@ fields that documents and checks what they are created with; every method may be
         def snapshot(self):
             return self.number
 
-An instance calls one method at a time, always from the same thread. What goes wrong is said by an exception: `Retry`
-for a system that is away, `RecordRefused` for a record that will never be taken, anything else ends the instance with
-the reason in its status, and it is started again.
+An instance calls one method at a time, always from the same thread. Exceptions report failures: `Retry` when the other
+system is unavailable, `RecordRefused` when it will never accept a record. Any other exception ends the instance, which
+shows the reason in its status and is restarted.
 """
 
 from __future__ import annotations
@@ -37,31 +37,34 @@ if TYPE_CHECKING:
     from logging import Logger
 
 Position: TypeAlias = Any
-"""Where a source stands: anything that JSON can hold."""
+"""A source position: any JSON value."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One message on its way in or out.
+    """A message read by a source or given to a sink.
 
     Attributes:
-        value: what a source's output SerDe turns into bytes, and what a sink's input SerDe made of them.
-        key: the partition key.
-        properties: texts beside the value.
-        event_time_ms: when it happened, in milliseconds since 1970; 0 if that is not known.
-        topic: of a sink's record: the topic that it came from. Of a source's: where to send it instead of the output.
-        message_id: of a sink's record: its place in the topic, as text.
-        sequence: of a sink's record: its number in its topic, made of its place: it grows, and is the same when the
-            record comes again. Below 2^63; 0 for a place that gives no such number, which is none of EFFECTIVELY_ONCE.
-        partition: of a source's record: the part of the input that it belongs to. The order is kept within one.
-        acknowledge: of a source's record: called when it is durable, for systems that want each message confirmed; in
-            the order in which records were read. With EFFECTIVELY_ONCE the position behind it is kept by then, too. It
-            is not called where the instance dies before: what `ConnectorContext.position` is behind is durable.
-        refuse: of a source's record: called with the reason if it can never be a message, because it is too large for
-            example. Use it to answer the sender with an error. Without it the record goes to the dead-letter topic of
-            the source, and is acknowledged when it is durable there.
-        fail: of a source's record: called when it could not be stored, so that it comes again. Neither is called any
-            more once the connector was closed, and be it to be opened anew: what is not confirmed comes again then.
+        value: in a source, the input of the output SerDe; in a sink, the result of the input SerDe.
+        key: partition key.
+        properties: message properties.
+        event_time_ms: event time in milliseconds since 1970; 0 if unknown.
+        topic: in a sink, the topic that the record came from; in a source, a topic to send it to instead of the output.
+        message_id: in a sink, the message's position in the topic, as text.
+        sequence: in a sink, a number derived from the message's position in its topic. It increases, and stays the same
+            when the record is redelivered. Below 2^63; 0 if the position has no such number, which never happens with
+            EFFECTIVELY_ONCE.
+        partition: in a source, the part of the input that the record belongs to. Order is kept within a partition.
+        acknowledge: in a source, called when the record is durable, in the order in which records were read; for
+            systems that expect a confirmation per message. With EFFECTIVELY_ONCE the position after the record has been
+            saved by then, too. It is not called if the instance dies first, but everything before
+            `ConnectorContext.position` is durable.
+        refuse: in a source, called with the reason if the record can never become a message, for example because it is
+            too large. Use it to return an error to the sender. Without it the record goes to the source's dead-letter
+            topic and is acknowledged once it is durable there.
+        fail: in a source, called when the record could not be stored, so that it can be redelivered. None of these
+            callbacks is called after the connector was closed, even if it is then reopened: the other system redelivers
+            unconfirmed records.
     """
 
     value: Any
@@ -79,25 +82,25 @@ class Record:
 
 @dataclass(slots=True)
 class DeadLetter(Record):
-    """What a source has read and cannot make a valid record of.
+    """A value that a source read but cannot turn into a valid record.
 
-    Return it from `Source.read` or `BatchSource.read` in the place of the record, so that one bad value does not stop
-    the source. It is counted in the status and logged, and goes to the dead-letter topic of the source; with
-    `Record.refuse` the sender receives the reason instead. Its value is what was read, as far as that is known.
+    Return it from `Source.read` or `BatchSource.read` in place of the record, so that one bad value does not stop the
+    source. It is counted in the status, logged, and sent to the source's dead-letter topic; with `Record.refuse` the
+    sender receives the reason instead. Its value is the input as far as it is known.
 
     Attributes:
-        reason: why it is not valid, in one line.
+        reason: why the value is invalid, in one line.
     """
 
     reason: str = field(kw_only=True)
 
 
 class Retry(MagnetarError):
-    """The other system is away or busy: what was called is called again, after a pause that grows.
+    """The other system is unavailable or busy: the call is repeated after a growing pause.
 
     Args:
-        cause: what happened, in one line; the status of the instance shows it as "retrying".
-        after_s: how long to wait at least.
+        cause: what happened, in one line; the instance status shows it as "retrying".
+        after_s: minimum wait in seconds.
     """
 
     def __init__(self, cause: str, after_s: float = 0.0) -> None:
@@ -106,12 +109,13 @@ class Retry(MagnetarError):
 
 
 class RecordRefused(MagnetarError):
-    """The other system will never take this record: it goes to the dead-letter topic, and the others go on.
+    """The other system will never accept this record: it goes to the dead-letter topic, and the others continue.
 
     Args:
         cause: what happened, in one line.
-        index: which record of the batch that `Sink.write_batch` was given.
-        written: how many records at the beginning of the batch are durable; all others but this one are given again.
+        index: index of the record in the batch passed to `Sink.write_batch`.
+        written: number of records at the start of the batch that are durable; all others except this one are passed
+            again.
     """
 
     def __init__(self, cause: str, index: int = 0, written: int = 0) -> None:
@@ -121,22 +125,22 @@ class RecordRefused(MagnetarError):
 
 
 class EndOfInput(MagnetarError):
-    """A source has nothing more, and never will: the instance stays, idle, until it is stopped."""
+    """The source has reached the end of its input: the instance stays idle until it is stopped."""
 
 
 class ConnectorContext(MetricsContext, ABC):
-    """What a connector may ask and do; from its own thread.
+    """The instance as a connector sees it; use it only from the connector's thread.
 
     Attributes:
-        position: of a source: what `Source.snapshot` returned for the last record that is durable, None the first time.
-            A source that is opened anew after a `Retry` finds all that it has handed over durable.
-        name: the connector's, ``tenant/namespace/name``.
-        instance_id: which of the instances this is, from 0 on.
-        parallelism: how many instances there are.
-        incarnation: names the connector and its creation: one of the same name that is created later has another, while
-            an update or a restart changes nothing.
-        is_exact: whether it was created with EFFECTIVELY_ONCE.
-        logger: its lines are those of the instance's log.
+        position: in a source, the `Source.snapshot` of the last durable record, None at first. A source that is
+            reopened after a `Retry` finds everything that it has returned durable.
+        name: connector name, ``tenant/namespace/name``.
+        instance_id: number of this instance, from 0.
+        parallelism: number of instances.
+        incarnation: identifies this creation of the connector: one of the same name created later has another
+            incarnation; updates and restarts keep it.
+        is_exact: whether the connector was created with EFFECTIVELY_ONCE.
+        logger: writes to the instance's log.
     """
 
     position: Position
@@ -149,23 +153,23 @@ class ConnectorContext(MetricsContext, ABC):
 
     @abstractmethod
     def record_metric(self, name: str, value: float) -> None:
-        """Record a value of a metric of the connector's own."""
+        """Record a value of a connector metric."""
 
     @abstractmethod
     def secret(self, name: str) -> str | None:
-        """Return a secret that the connector was created with, None if there is none of that name."""
+        """Return a secret of the connector, or None if there is no secret of that name."""
 
     @abstractmethod
     def get_state(self, key: str) -> bytes | None:
-        """Return what is kept under a key, None if nothing is."""
+        """Return the value stored under a key, or None."""
 
     @abstractmethod
     def put_state(self, key: str, value: str | bytes) -> None:
-        """Keep a value under a key."""
+        """Store a value under a key."""
 
     @abstractmethod
     def is_stopping(self) -> bool:
-        """Return whether the instance is to stop; a `read` or `write` that takes long looks from time to time."""
+        """Return whether the instance is stopping; long-running `read` and `write` calls should check it."""
 
 
 class SourceContext(ConnectorContext):
@@ -177,20 +181,20 @@ class SinkContext(ConnectorContext):
 
     @abstractmethod
     def pause(self, topic: str) -> None:
-        """Give nothing more of an input topic until `resume`, or until the sink is opened anew; other inputs go on."""
+        """Deliver no more messages of a topic until `resume` or until the sink is reopened; other topics continue."""
 
     @abstractmethod
     def resume(self, topic: str) -> None:
-        """Go on with an input topic, whatever came meanwhile first."""
+        """Resume an input topic, starting with the messages held back meanwhile."""
 
 
 class Batching(NamedTuple):
-    """How many records a sink is given at once: as many as there are, and no more than this.
+    """Limits of a sink's batches; a batch holds the records that are available, up to these limits.
 
     Attributes:
-        records: at most.
-        size: bytes at most, of the messages as they came; at least one message is given.
-        time_s: how long to wait for more once there is one; 0 to give what is there.
+        records: maximum number of records.
+        size: maximum bytes of the received messages; a batch has at least one message.
+        time_s: how long to wait for more after the first message; 0 to deliver what is available.
     """
 
     records: int = 1000
@@ -202,143 +206,144 @@ Read: TypeAlias = "Record | Sequence[Record] | None"
 
 
 class Connector:
-    """What sources and sinks have in common. One object is made for each instance, without arguments."""
+    """Common base of sources and sinks. Each instance creates one object, without arguments."""
 
     config: ClassVar[type[Any]] = dict
-    """The class of its configuration; see `connector_config.option`. With ``dict`` it takes any fields, unchecked."""
+    """Configuration class; see `connector_config.option`. ``dict`` accepts any fields, unchecked."""
 
     def check(self, config: Any) -> None:
-        """Refuse settings that do not go together, or that no type shows to be wrong, such as a malformed URL.
+        """Reject invalid settings that their types do not reveal, such as conflicting fields or a malformed URL.
 
-        Called when the connector is created, before anything is opened, and again in each instance; it asks nobody.
+        Called when the connector is created, before anything is opened, and again in each instance. It must not access
+        the network.
 
         Raises:
-            InvalidConfig: with the name of the field and what it may be.
+            InvalidConfig: names the field and its valid values.
         """
 
     def not_effectively_once(self, config: Any) -> str:
         """Return why the connector cannot be EFFECTIVELY_ONCE with a configuration; empty if it can.
 
-        A sink can if writing a record a second time changes nothing, or if it keeps the record's `Record.sequence` in
-        the target's own transaction. A source can if its `Source.snapshot` is complete, and what follows a position is
-        always the same records in the same order.
+        A sink can if writing a record twice changes nothing, or if it stores the record's `Record.sequence` in the
+        target's own transaction. A source can if its `Source.snapshot` is complete and the same records always follow a
+        position, in the same order.
         """
         return f"{type(self).__name__} says nothing of records that come again, which would be there twice"
 
     def stored_defaults(self, config: Any) -> Mapping[str, Any]:
         """Return settings to write into the record of a new connector that was created without them.
 
-        A connector whose default changes stores the new one here. A record without the setting is older than the
-        change and keeps the earlier default.
+        When the default of a connector changes, the connector stores the new default here. A record without the setting
+        predates the change and keeps the old default.
         """
         return {}
 
     def notice(self, config: Any) -> str:
-        """Return one line that create, update and localrun show, such as a warning; empty for none."""
+        """Return a line for create, update and localrun to print, such as a warning; empty for none."""
         return ""
 
     def open(self, config: Any, context: Any) -> Awaitable[None] | None:
-        """Connect; called once, before everything else."""
+        """Connect. Called once, before everything else."""
 
     def close(self) -> Awaitable[None] | None:
-        """Let go of everything; called once, whatever happened before."""
+        """Release all resources. Called once, whatever happened before."""
 
 
 class Source(Connector, ABC):
-    """Brings records in."""
+    """Reads records from another system."""
 
     @abstractmethod
     def read(self) -> Read | Awaitable[Read]:
-        """Return the next record, or a batch of them; None or an empty batch if there is none yet.
+        """Return the next record or a batch of records; None or an empty batch if none is available yet.
 
-        It may wait, but not longer than a second or so: a stop waits for it.
+        It may block for up to about a second: a stop waits for it.
         """
 
     def snapshot(self) -> Position:
-        """Return where the source stands behind everything that `read` has returned; None if it keeps no position.
+        """Return the position after everything that `read` has returned; None if the source keeps no position.
 
-        Asked for after each `read`, also one that returned nothing; kept once all that was read before it is durable.
+        Called after each `read`, even one that returned nothing, and saved once everything read before it is durable.
         JSON of at most 1 MiB.
         """
         return None
 
     def not_parallel(self, config: Any) -> str:
-        """Return why a configuration allows one instance only; empty if several can share the work."""
+        """Return why a configuration allows only one instance; empty if several can share the work."""
         return ""
 
     def divide(self, positions: Sequence[Position], instance_id: int, parallelism: int) -> Position:
-        """Return where one instance begins after the parallelism has changed; None to begin anew.
+        """Return where one instance starts after the parallelism changed; None to start from the beginning.
 
-        A source whose instances share the work implements this, so that positions move with what is read. Without it
-        each instance continues from the last position of its own number.
+        A source whose instances share the work implements this, so that positions follow their part of the input.
+        Without it each instance continues from the last position of its own number.
 
         Args:
-            positions: of all instances before the change, by number; None for one that had none.
+            positions: positions of all instances before the change, by number; None for an instance without one.
             instance_id: number of the new instance.
-            parallelism: how many instances there are now.
+            parallelism: new number of instances.
         """
         raise NotImplementedError(f"{type(self).__name__} does not divide positions")
 
 
 class BatchSource(Connector, ABC):
-    """Brings records in by tasks: one instance discovers what there is to do, and all share the work.
+    """Reads records in tasks: one instance discovers the tasks, and all instances share them.
 
-    A task is done when its records are durable; until then another instance begins it anew.
+    A task is done when its records are durable; if that fails, another instance starts it over.
     """
 
     @abstractmethod
     def discover(self) -> Iterable[bytes] | Awaitable[Iterable[bytes]]:
-        """Return the tasks that there are now, each as bytes that `prepare` understands; called at each trigger."""
+        """Return the current tasks, each as bytes for `prepare`; called at each trigger."""
 
     @abstractmethod
     def prepare(self, task: bytes) -> Awaitable[None] | None:
-        """Begin with a task."""
+        """Start a task."""
 
     @abstractmethod
     def read(self) -> Read | Awaitable[Read]:
-        """Return the next record of the task, or a batch of them; None when there are no more."""
+        """Return the next record of the task or a batch of records; None at the end of the task."""
 
 
 class Trigger(ABC):
-    """Says when a batch source discovers its tasks; made for instance 0, without arguments.
+    """Decides when a batch source discovers its tasks; created in instance 0, without arguments.
 
     Attributes:
-        is_first: whether it also does when the source was created, updated, or started again.
+        is_first: whether to discover also when the source is created, updated or restarted.
     """
 
     is_first: bool = False
 
     @abstractmethod
     def open(self, config: Mapping[str, Any]) -> None:
-        """Take ``discoveryTriggererConfig``."""
+        """Read ``discoveryTriggererConfig``."""
 
     @abstractmethod
     def next_after(self, moment_s: float) -> float | None:
-        """Return the next time behind a moment, both in seconds since 1970; None if there is none."""
+        """Return the next time after a moment, both in seconds since 1970, or None."""
 
 
 class Sink(Connector):
-    """Takes records out. It has `write` or `write_batch`.
+    """Writes records to another system, through `write` or `write_batch`.
 
-    A record is acknowledged when the call that it was given to has returned.
+    A record is acknowledged when the call that received it has returned.
     """
 
     def batching(self, config: Any) -> Batching:
-        """Return how many records `write_batch` is given at once."""
+        """Return the batch limits of `write_batch`."""
         return Batching()
 
     def write(self, record: Record) -> Awaitable[None] | None:
-        """Write one record, durably."""
+        """Write one record durably."""
         raise NotImplementedError(f"{type(self).__name__} has neither write nor write_batch")
 
     def write_batch(self, records: Sequence[Record]) -> Awaitable[None] | None:
-        """Write records in their order, durably; all of them, or raise.
+        """Write records durably and in order, all of them, or raise.
 
         Raises:
-            RecordRefused: one of them will never be taken.
-            Retry: nothing is known to be written; the same records are given again.
+            RecordRefused: one of them will never be accepted.
+            Retry: none is known to be written; the same records are passed again.
         """
         raise NotImplementedError
 
     def idle(self) -> Awaitable[None] | None:
-        """Do what is due by time; called about once a second while no records come."""
+        """Do periodic work; called about once a second while no records arrive."""

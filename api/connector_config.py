@@ -1,4 +1,4 @@
-"""The configuration of a connector: a dataclass of `option` fields, and what follows from it.
+"""Connector configuration: a dataclass of `option` fields.
 
     @dataclass
     class JdbcConfig:
@@ -6,12 +6,11 @@
         password: str = option("Of the user.", default="", secret=True)
         batch_size: int = option("Rows of one statement at most.", default=200, limits=(1, None))
 
-A field without a default is required. Its key is Pulsar's, ``jdbcUrl`` for ``jdbc_url``, unless the option names
-another; other keys under which it is known are its aliases. From the fields come the check at create, which names the
-field, the definition that ``configdefinition`` answers, and the page of the documentation.
+A field without a default is required. Its key is the name in camel case as in Pulsar, ``jdbcUrl`` for ``jdbc_url``,
+unless the option sets another; further keys are its aliases. The fields drive the validation at create, the
+``configdefinition`` response and the documentation page.
 
-A key that users of another connector of the same kind may give, and that has no field, can be refused in words of its
-own:
+A key that users of similar connectors may set, but that has no field, can be rejected with its own message:
 
     unsupported: ClassVar[Unsupported] = {"pool": Refusal("there is one connection; raise parallelism", (1,))}
 """
@@ -32,11 +31,11 @@ _C = TypeVar("_C")
 _OPTION = "magnetar.option"
 MISSING = dataclasses.MISSING
 HIDDEN = "***"
-"""What is shown in place of a secret, and sent back for one that stays as it is."""
+"""Shown in place of a secret; sending it back keeps the secret unchanged."""
 
 
 class _Option(NamedTuple):
-    """What `option` says of a field beside its type and its default."""
+    """The `option` attributes of a field besides its type and default."""
 
     help: str
     key: str | None
@@ -54,15 +53,15 @@ def option(
     secret: bool = False,
     limits: tuple[float | None, float | None] = (None, None),
 ) -> Any:
-    """Declare a field of a configuration.
+    """Declare a configuration field.
 
     Args:
-        help: what it means, with its unit; one sentence.
-        default: its value if it is not given. Without one the field is required.
-        key: its name in JSON; without one the attribute's in camel case.
-        aliases: other names that are taken.
-        secret: it is no one's business: shown as ``***``, and read from the connector's secrets if one has its key.
-        limits: the smallest and the largest number that is allowed, None for no limit.
+        help: meaning and unit; one sentence.
+        default: value if omitted. Without a default the field is required.
+        key: name in JSON; by default the attribute name in camel case.
+        aliases: other accepted names.
+        secret: whether to show it as ``***``; it is read from the connector's secrets if they contain its key.
+        limits: smallest and largest number allowed; None for no limit.
     """
     metadata = {_OPTION: _Option(help, key, tuple(aliases), secret, limits)}
     if isinstance(default, list | dict):
@@ -71,11 +70,11 @@ def option(
 
 
 class Refusal(NamedTuple):
-    """Why a key has no field.
+    """Why a key without a field is rejected.
 
     Attributes:
-        reason: with what to do instead; it follows the key.
-        allowed: values that only say what is done anyway: they are taken, and change nothing.
+        reason: with what to do instead; the message appends it to the key.
+        allowed: values that match what the connector does anyway: they are accepted and ignored.
     """
 
     reason: str
@@ -83,31 +82,31 @@ class Refusal(NamedTuple):
 
 
 Unsupported: TypeAlias = Mapping[str, Refusal]
-"""Keys without a field; the class attribute ``unsupported`` of a configuration."""
+"""Keys without a field; the ``unsupported`` class attribute of a configuration."""
 
 
 def unsupported_by(config: type[Any]) -> Unsupported:
-    """Return the keys that a configuration class refuses in words of its own."""
+    """Return the keys that a configuration class rejects with its own messages."""
     given = getattr(config, "unsupported", {})
     known = {key for field in fields_of(config) for key in (field.key, *field.aliases)}
-    if not isinstance(given, Mapping) or "unsupported" in known:  # an option of that name, and its default
+    if not isinstance(given, Mapping) or "unsupported" in known:  # a field named unsupported, whose default this is
         return {}
     return {key: refusal for key, refusal in given.items() if key not in known}
 
 
 class Field(NamedTuple):
-    """One field of a configuration, as `fields_of` reads it.
+    """One configuration field, as read by `fields_of`.
 
     Attributes:
-        name: of the attribute.
-        key: in JSON.
+        name: attribute name.
+        key: name in JSON.
         aliases: other keys.
-        type: of the value: str, int, float, bool, list or dict.
-        choices: the texts that are allowed; empty if any is.
-        default: its value if it is not given; `MISSING` if it must be given.
-        help: what it means.
-        secret: whether it is one.
-        limits: the smallest and the largest number that is allowed.
+        type: value type: str, int, float, bool, list or dict.
+        choices: allowed texts; empty if any text is allowed.
+        default: value if omitted; `MISSING` if required.
+        help: meaning.
+        secret: whether the value is secret.
+        limits: smallest and largest number allowed.
     """
 
     name: str
@@ -122,7 +121,7 @@ class Field(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be given."""
+        """Whether a value is required."""
         return self.default is MISSING
 
 
@@ -130,7 +129,7 @@ def fields_of(config: type[Any]) -> tuple[Field, ...]:
     """Return the fields of a configuration class; none for ``dict``.
 
     Raises:
-        InvalidConfig: the class is no dataclass of `option` fields of types that can be checked.
+        InvalidConfig: the class is not a dataclass of `option` fields with supported types.
     """
     if config is dict:
         return ()
@@ -175,17 +174,17 @@ def _kind_of(hint: Any) -> tuple[type | None, Sequence[str]]:
 
 
 def read_config(config: type[_C], given: Mapping[str, Any], secrets: Mapping[str, str] | None = None) -> _C:
-    """Return the configuration that a JSON object means.
+    """Parse a JSON object into a configuration.
 
     Args:
-        config: its class.
-        given: the object; numbers and truth values may be texts, lists texts with commas, as Pulsar takes them, and
-            objects texts with JSON.
-        secrets: texts by name, each of a secret field.
+        config: configuration class.
+        given: the object. As in Pulsar, numbers and booleans may be texts, lists may be comma-separated texts, and
+            objects may be JSON texts.
+        secrets: values of secret fields by name.
 
     Raises:
-        InvalidConfig: a field is unknown, missing, given twice or not of its kind; the message names it and all others
-            at fault.
+        InvalidConfig: a field is unknown, missing, duplicated or of the wrong type; the message names all invalid
+            fields.
     """
     if config is dict:
         return typing.cast("_C", dict(given))
@@ -230,7 +229,7 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
 
 
 def _is_allowed(value: Any, allowed: Sequence[Any]) -> bool:
-    """Return whether a value is one of those, as such or as a text, or none at all."""
+    """Return whether a value is None or equals an allowed value, as such or as text."""
     if isinstance(value, dict | list):
         return value in [one for one in allowed if isinstance(one, dict | list)]
     return value is None or _shown(value).lower() in [_shown(one).lower() for one in allowed]
@@ -241,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _near(key: str, known: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches  # only for who mistypes
+    from difflib import get_close_matches  # slow to import, and only needed after a typing error
 
     return get_close_matches(key, known, 1, 0.6)
 
@@ -252,7 +251,7 @@ def _refused(key: str, refusal: Refusal) -> str:
 
 
 def _misplaced(fields: Sequence[Field], unsupported: Unsupported, secrets: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with the names of secrets."""
+    """Yield the errors in the names of secrets."""
     by_key = {key: field for field in fields for key in (field.key, *field.aliases)}
     secret = [field.key for field in fields if field.secret]
     for key in secrets:
@@ -267,7 +266,7 @@ def _misplaced(fields: Sequence[Field], unsupported: Unsupported, secrets: Mappi
 
 
 def _converted(field: Field, value: Any) -> Any:
-    """Return a value as the field's type. Raises ValueError with what it must be."""
+    """Convert a value to the field's type. Raises ValueError with the expected type."""
     if field.type is bool:
         if isinstance(value, bool):
             return value
@@ -318,7 +317,7 @@ def _checked(field: Field, value: Any) -> Any:
 
 
 def definition(config: type[Any]) -> list[dict[str, Any]]:
-    """Return the fields as ``configdefinition`` answers them: fieldName, typeName, attributes."""
+    """Return the fields in the form of ``configdefinition``: fieldName, typeName, attributes."""
     return [
         {
             "fieldName": field.key,

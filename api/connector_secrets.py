@@ -1,4 +1,4 @@
-"""Secrets in the configuration of a connector: hidden when it is shown, and kept when it comes back hidden."""
+"""Hide secrets in displayed connector configurations, and restore them when a hidden value is sent back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .connector_config import HIDDEN, fields_of
 _SECRET_WORDS = re.compile(
     "passw|secret|token|credential|private.?key|api.?key|access.?key|jaas|authorization|cookie", re.IGNORECASE
 )
-"""Names of values that nobody has declared, and that are hidden to be on the safe side."""
+"""Names of undeclared values that are hidden to be safe."""
 _PASSWORDS_IN_URL = (
     re.compile(r"(?P<before>://[^\s:/@]*:)(?P<password>[^\s/@]+)(?=@)"),
     re.compile(
@@ -23,18 +23,18 @@ _PASSWORDS_IN_URL = (
         re.IGNORECASE,
     ),
 )
-"""A password before the host, and parameters behind it, as ``jdbc:postgresql://host/db?password=…`` has them."""
+"""A password before the host, and parameters after it, as in ``jdbc:postgresql://host/db?password=…``."""
 _WHO = re.compile("user|key.?id", re.IGNORECASE)
 _SHORTEST = 4
 _SHORTEST_LINE = 8
 
 
 def hidden(config: type[Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration's JSON with `HIDDEN` in place of secrets.
+    """Return a configuration's JSON with secrets replaced by `HIDDEN`.
 
     Args:
-        config: its class, whose secret fields are hidden; None if it is not known.
-        given: the JSON. Where no field says what a value is, as inside of objects, its name decides.
+        config: configuration class, whose secret fields are hidden; None if unknown.
+        given: the JSON. Where no field describes a value, as inside objects, its name decides.
     """
     fields = fields_of(config) if config is not None else ()
     known = {key: field for field in fields for key in (field.key, *field.aliases)}
@@ -62,9 +62,9 @@ def _passwords(value: Any) -> list[str]:
 
 
 def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: Mapping[str, str]) -> set[str]:
-    """Return the texts of a configuration that `hidden` hides, and the secrets; names of users are none of them.
+    """Return the values that `hidden` hides, and the secrets, except user names.
 
-    A user may be called like a database or a topic, and an error that does not say who was refused helps nobody.
+    A user may have the same name as a database or a topic, and an error that hides which user was rejected is useless.
     """
     found: set[str] = set()
 
@@ -86,7 +86,7 @@ def secret_values(config: type[Any] | None, given: Mapping[str, Any], secrets: M
 
 
 def _inside(text: str) -> set[str]:
-    """Return the texts of a secret that is an object or a list as JSON."""
+    """Return the texts inside a secret that is a JSON object or array."""
     try:
         value = json.loads(text) if text.startswith(("{", "[")) else None
     except ValueError:
@@ -103,10 +103,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class Hiding:
-    """Puts `HIDDEN` in the place of secrets in texts; where there are none it costs nothing.
+    """Replaces secrets in texts by `HIDDEN`; costs nothing if there are no secrets.
 
-    A secret is found as it is, as Python's `repr` and JSON write it, and as it stands in a URL. Of a secret of several
-    lines, such as a key in PEM, each line is found too, because what a function prints comes line by line.
+    A secret is recognised as such, as written by Python's `repr` and by JSON, and URL-encoded. Each line of a
+    multi-line secret, such as a PEM key, is recognised too, because output is processed line by line.
     """
 
     def __init__(self) -> None:
@@ -114,14 +114,14 @@ class Hiding:
         self._lines: frozenset[str] = frozenset()
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Hide these from now on; what is shorter than four characters would be found everywhere, and is not hidden."""
+        """Hide these from now on, except those shorter than four characters, which would match everywhere."""
         long = [one for one in secrets if len(one) >= _SHORTEST]
         self._secrets = tuple(sorted({form for one in long for form in _forms(one)}, key=len, reverse=True))
         lines = (line.strip() for one in long if "\n" in one for line in one.splitlines())
         self._lines = frozenset(line for line in lines if len(line) >= _SHORTEST_LINE)
 
     def __call__(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with its secrets replaced."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         if self._lines:
@@ -130,11 +130,11 @@ class Hiding:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return a secret in all forms in which programs show it."""
+    """Return a secret in all forms in which programs print it."""
     in_json = (json.dumps(secret), json.dumps(secret, ensure_ascii=False))
     return {
         secret,
-        " ".join(secret.split()),  # as a message in one line has it
+        " ".join(secret.split()),  # as in a one-line message
         *(text[1:-1] for text in (repr(secret), *in_json)),
         quote(secret, safe="", errors="replace"),
         quote(secret, errors="replace"),
@@ -143,15 +143,15 @@ def _forms(secret: str) -> set[str]:
 
 
 def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a JSON object with what was there before in each place where `HIDDEN` was sent back.
+    """Return a JSON object in which each `HIDDEN` is replaced by the previous value.
 
     Args:
-        sent: the object.
-        before: the one that it replaces.
-        where: its name, for the error.
+        sent: new object.
+        before: previous object.
+        where: object name for the error.
 
     Raises:
-        InvalidConfig: there was nothing in one of these places.
+        InvalidConfig: there was no previous value.
     """
 
     def kept(value: Any, old: Any, path: str) -> Any:

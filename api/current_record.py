@@ -1,4 +1,4 @@
-"""The message at hand as one value: what `Context.get_current_record` returns."""
+"""The current message as one value: the result of `Context.get_current_record`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .message_id import FunctionMessageId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRecord:
-    """One input message; it stays as it is when the next comes.
+    """One input message; it stays valid after the call.
 
     Attributes:
-        data: its payload.
-        topic: full name of the topic, partition included.
-        partition: number of the partition, -1 if the topic has none.
-        message_id: its id.
-        key: empty if it has none.
-        ordering_key: empty if it has none.
-        properties: pairs of text.
-        event_time_ms: since 1970; 0 if it has none.
-        publish_time_ms: since 1970, of its entry.
-        sequence_id: that its producer gave it.
-        redelivery_count: how often the broker has given it out before.
+        data: payload.
+        topic: full topic name, including the partition.
+        partition: partition number, -1 if the topic is not partitioned.
+        message_id: message id.
+        key: partition key, empty if none.
+        ordering_key: ordering key, empty if none.
+        properties: message properties.
+        event_time_ms: milliseconds since 1970; 0 if none.
+        publish_time_ms: publish time of the entry, in milliseconds since 1970.
+        sequence_id: set by the producer.
+        redelivery_count: number of earlier deliveries.
     """
 
     data: bytes
@@ -43,9 +43,9 @@ class CurrentRecord:
 
     @property
     def value(self) -> Any:
-        """What the function is given, made anew by the SerDe of the topic."""
+        """The function's input, decoded again from `data` by the topic's SerDe."""
         return self._decode(self.data)
 
     def ack(self) -> None:
-        """Acknowledge the message; needed where the function acknowledges by itself (MANUAL)."""
+        """Acknowledge the message; needed with the MANUAL guarantee."""
         self._ack(self.message_id, self.topic)

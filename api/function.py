@@ -1,4 +1,4 @@
-"""The class that a function with a context is written as."""
+"""The base class of functions with a context."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Function(ABC):
-    """A function of a class; subclassing is optional, having `process` is what counts.
+    """A function written as a class; subclassing is optional, only `process` is required.
 
-    One object is made when the instance starts, without arguments, and `process` is called for one message after the
-    other, always from the same thread.
+    The instance creates one object at start, without arguments, and calls `process` for one message after the other,
+    always from the same thread.
     """
 
     @abstractmethod
@@ -21,9 +21,9 @@ class Function(ABC):
         """Process one message.
 
         Args:
-            input: what the input topic's SerDe made of the message.
-            context: knows the message and the instance; valid during this call.
+            input: the message as decoded by the input topic's SerDe.
+            context: the message and the instance; valid during this call.
 
         Returns:
-            What goes to the output topic through its SerDe, or None for nothing.
+            The output, which the output SerDe serialises, or None for no output.
         """

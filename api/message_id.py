@@ -1,4 +1,4 @@
-"""The message id that a function sees: questions are methods, as on the official client's class."""
+"""The message id in the function API: fields are methods, as in the official client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class FunctionMessageId(NamedTuple):
-    """Names one message: what `Context.get_message_id` returns and `Context.ack` takes."""
+    """Identifies one message: the result of `Context.get_message_id` and argument of `Context.ack`."""
 
     ledger: int
     entry: int
@@ -15,23 +15,23 @@ class FunctionMessageId(NamedTuple):
     serialized: bytes
 
     def ledger_id(self) -> int:
-        """Return the ledger."""
+        """Return the ledger id."""
         return self.ledger
 
     def entry_id(self) -> int:
-        """Return the entry inside the ledger."""
+        """Return the entry id within the ledger."""
         return self.entry
 
     def partition(self) -> int:
-        """Return the partition, -1 if the topic has none."""
+        """Return the partition, -1 if the topic is not partitioned."""
         return self.partition_index
 
     def batch_index(self) -> int:
-        """Return the place inside the batch, -1 if the message came alone."""
+        """Return the index in the batch, -1 if the message was not batched."""
         return self.index_in_batch
 
     def serialize(self) -> bytes:
-        """Return bytes that every Pulsar client can read."""
+        """Return the id in the serialised form of Pulsar clients."""
         return self.serialized
 
     def __str__(self) -> str:

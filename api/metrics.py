@@ -1,7 +1,7 @@
-"""Metrics of a function: counters, gauges and histograms, which `Context.counter` and its neighbours return.
+"""Function metrics: counters, gauges and histograms, created by `Context.counter`, `gauge` and `histogram`.
 
-A metric may be kept, in an attribute or a global of the function, and changed from any thread; its value is read when
-somebody asks for the worker's ``/metrics``.
+A function may keep a metric in an attribute or a global and change it from any thread. Its value is read when the
+worker's ``/metrics`` is scraped.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _NOT_HERE = "{}: metrics with labels are not available here, as in a Spark funct
 
 
 class Counter(ABC):
-    """A number that only grows, from 0 at each start of the instance."""
+    """A number that only increases; starts at 0 with each start of the instance."""
 
     @abstractmethod
     def inc(self, amount: float = 1.0) -> None:
-        """Add a number that is not negative.
+        """Add a non-negative number.
 
         Raises:
-            InvalidConfig: it is negative, or no finite number.
+            InvalidConfig: the number is negative or not finite.
         """
 
 
 class Gauge(ABC):
-    """A number that rises and falls, from 0 at each start of the instance."""
+    """A number that can increase and decrease; starts at 0 with each start of the instance."""
 
     @abstractmethod
     def set(self, value: float) -> None:
-        """Set it to a finite number.
+        """Set the gauge to a finite number.
 
         Raises:
-            InvalidConfig: it is none.
+            InvalidConfig: the number is not finite.
         """
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Gauge(ABC):
         """Add a finite number.
 
         Raises:
-            InvalidConfig: it is none.
+            InvalidConfig: the number is not finite.
         """
 
     @abstractmethod
@@ -52,46 +52,48 @@ class Gauge(ABC):
         """Subtract a finite number.
 
         Raises:
-            InvalidConfig: it is none.
+            InvalidConfig: the number is not finite.
         """
 
 
 class Histogram(ABC):
-    """How many observed values lie below each of some bounds, their number and their sum."""
+    """Counts observed values by upper bound, with their total number and sum."""
 
     @abstractmethod
     def observe(self, value: float) -> None:
-        """Count a finite number.
+        """Record a finite number.
 
         Raises:
-            InvalidConfig: it is none.
+            InvalidConfig: the number is not finite.
         """
 
 
 class MetricsContext:
-    """What contexts offer for metrics; an instance puts the real methods in place."""
+    """The metric methods of contexts; an instance overrides them."""
 
     def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> Counter:
-        """Return the counter of a name and labels, a new one the first time.
+        """Return the counter with a name and labels, creating it at first use.
 
-        It is shown by the worker's ``/metrics`` as ``pulsar_function_custom_NAME`` (of connectors
-        ``pulsar_source_custom_…``, ``pulsar_sink_custom_…``) with the instance's labels beside its own, and by
-        ``functions stats``. All metrics of a name have the same kind and the same names of labels.
+        The worker's ``/metrics`` exports it as ``pulsar_function_custom_NAME`` (``pulsar_source_custom_…`` or
+        ``pulsar_sink_custom_…`` for connectors), with the instance's labels added; ``functions stats`` shows it too.
+        All metrics with the same name must have the same kind and the same label names.
 
         Args:
             name: letters, digits and _.
-            labels: their values are texts of up to 256 bytes; few different ones, as each is a series of its own.
-            description: one line, what it counts.
+            labels: values of up to 256 bytes; keep the number of distinct values small, because each one is a separate
+                series.
+            description: what it counts, in one line.
 
         Raises:
-            InvalidConfig: a name or label that Prometheus does not take, or the name is another kind of metric's.
+            InvalidConfig: the name or a label is not valid in Prometheus, or the name is used by a metric of another
+                kind.
         """
         raise InvalidConfig(_NOT_HERE.format(f"counter {name}"))
 
     def gauge(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> Gauge:
-        """Return the gauge of a name and labels, a new one the first time.
+        """Return the gauge with a name and labels, creating it at first use.
 
-        Args and Raises are those of `counter`.
+        Args and Raises as for `counter`.
         """
         raise InvalidConfig(_NOT_HERE.format(f"gauge {name}"))
 
@@ -102,15 +104,15 @@ class MetricsContext:
         description: str = "",
         buckets: Sequence[float] | None = None,
     ) -> Histogram:
-        """Return the histogram of a name and labels, a new one the first time.
+        """Return the histogram with a name and labels, creating it at first use.
 
         Args:
             name: letters, digits and _.
-            labels: as of `counter`.
-            description: one line, what it measures.
-            buckets: up to 50 rising upper bounds; `DEFAULT_BUCKETS`, which suit seconds, if there are none given.
+            labels: as for `counter`.
+            description: what it measures, in one line.
+            buckets: up to 50 increasing upper bounds; by default `DEFAULT_BUCKETS`, which suit seconds.
 
         Raises:
-            InvalidConfig: as of `counter`, or buckets that are none.
+            InvalidConfig: as for `counter`, or the buckets are invalid.
         """
         raise InvalidConfig(_NOT_HERE.format(f"histogram {name}"))

@@ -1,7 +1,7 @@
-"""Modules under the names that they had in earlier versions, which packages, pickles and configs go on naming.
+"""Aliases for modules that moved since earlier versions; packages, pickles and configs still use the old names.
 
-Only asked for names that nothing else finds: `magnetar/__init__.py` puts the finder last. A module found so holds the
-same objects as the one that it stands for, so a class has one identity under both names.
+`magnetar/__init__.py` installs the finder last, so it is only used for names that are not found otherwise. An aliased
+module holds the same objects as the current one, so a class has one identity under both names.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ _MOVED = {
     "runtime.state.client": "state.client",
     "runtime.state.values": "state.values",
 }
-"""Name before -> name now, both below ``magnetar``."""
+"""Old name -> current name, both below ``magnetar``."""
 
 _PACKAGES = {"runtime.state"}
-"""Packages that are gone, above modules of the table."""
+"""Packages that no longer exist, parents of modules in the table."""
 
 
 class _Loader:
-    """Fills a module with what the one under today's name holds."""
+    """Fills a module with the contents of the current one."""
 
     def __init__(self, today: str | None) -> None:
         self._today = today
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """See importlib: an ordinary module."""
+        """Let importlib create an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """See importlib: take over the names, but for those that importlib set."""
+        """Copy all names except those set by importlib."""
         if self._today is None:
             return
         names = vars(importlib.import_module(self._today))
@@ -88,7 +88,7 @@ class _Loader:
 
 
 def spec_of(full_name: str) -> ModuleSpec | None:
-    """Return how a moved module is found, given its former name with ``magnetar.``; None if there was none."""
+    """Return the spec of a moved module by its former name with ``magnetar.``, or None."""
     root, _, name = full_name.partition(".")
     if name in _PACKAGES:
         return ModuleSpec(full_name, _Loader(None), is_package=True)  # type: ignore[arg-type]  # duck-typed

@@ -1,4 +1,4 @@
-"""A message on its way out, put together step by step: what `Context.new_output_message` returns."""
+"""A builder for output messages: the result of `Context.new_output_message`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from datetime import timedelta
 from typing import Any
 
 Publish = Callable[["OutputMessage", Callable[[Any, Any], None] | None], None]
-"""Sends a message; what became of it is told to a callback, if there is one."""
+"""Sends a message and passes the result to the callback, if there is one."""
 
 
 class OutputMessage:
-    """A message that is not sent yet; each method but the last two returns it again.
+    """An unsent message; all methods except `send` and `send_async` return the message itself.
 
-    Values are checked when it is sent, as those of `Context.publish` are.
+    Values are validated on sending, as in `Context.publish`.
 
     Attributes:
-        topic: where to.
-        serde_class_name: of the SerDe that serialises the value.
-        payload: the value; None for a message without one, which deletes its key where a topic is compacted.
-        conf: what else it has, as ``message_conf`` of `Context.publish`.
+        topic: destination topic.
+        serde_class_name: SerDe for the value.
+        payload: the value; None for a message without a value, which deletes its key in a compacted topic.
+        conf: the other fields, as ``message_conf`` of `Context.publish`.
         key_is_bytes: whether the key was given as bytes.
     """
 
     __slots__ = ("_publish", "conf", "key_is_bytes", "payload", "serde_class_name", "topic")
 
     def __init__(self, topic: str, serde_class_name: str, publish: Publish) -> None:
-        """Begin a message without a value; ``publish`` sends it."""
+        """Create a message without a value; ``publish`` sends it."""
         self.topic = topic
         self.serde_class_name = serde_class_name
         self.payload: Any = None
@@ -35,12 +35,12 @@ class OutputMessage:
         self._publish = publish
 
     def value(self, value: Any) -> OutputMessage:
-        """Set the value, which the SerDe serialises; None for none."""
+        """Set the value for the SerDe; None for no value."""
         self.payload = value
         return self
 
     def key(self, key: str) -> OutputMessage:
-        """Set the key: it chooses the partition, and names what compaction keeps."""
+        """Set the key, which selects the partition and is used by compaction."""
         self.key_is_bytes = False
         return self._set("partition_key", key)
 
@@ -50,7 +50,7 @@ class OutputMessage:
         return self._set("partition_key", key)
 
     def ordering_key(self, ordering_key: bytes) -> OutputMessage:
-        """Set what Key_Shared subscriptions look at instead of the key."""
+        """Set the ordering key, which Key_Shared subscriptions use instead of the key."""
         return self._set("ordering_key", ordering_key)
 
     def property(self, name: str, value: str) -> OutputMessage:
@@ -62,31 +62,31 @@ class OutputMessage:
         return self._set("properties", {**self.conf.get("properties", {}), **properties})
 
     def event_time(self, event_time_ms: int) -> OutputMessage:
-        """Set the time of the event, in milliseconds since 1970."""
+        """Set the event time in milliseconds since 1970."""
         return self._set("event_timestamp", event_time_ms)
 
     def sequence_id(self, sequence_id: int) -> OutputMessage:
-        """Set the number under which the producer sends it; numbers must rise."""
+        """Set the producer's sequence id; ids must increase."""
         return self._set("sequence_id", sequence_id)
 
     def deliver_at(self, deliver_at_ms: int) -> OutputMessage:
-        """Have Shared and Key_Shared subscriptions give it out at a time, in milliseconds since 1970."""
+        """Delay delivery on Shared and Key_Shared subscriptions to a time in milliseconds since 1970."""
         return self._set("deliver_at", deliver_at_ms)
 
     def deliver_after(self, delay: timedelta) -> OutputMessage:
-        """Have Shared and Key_Shared subscriptions give it out so long after it is sent."""
+        """Delay delivery on Shared and Key_Shared subscriptions by a duration after sending."""
         return self._set("deliver_after", delay)
 
     def replication_clusters(self, clusters: list[str]) -> OutputMessage:
-        """Refused when it is sent: nothing is replicated to other clusters."""
+        """Rejected on sending: replication to other clusters is not supported."""
         return self._set("replication_clusters", clusters)
 
     def disable_replication(self) -> OutputMessage:
-        """Refused when it is sent: nothing is replicated to other clusters."""
+        """Rejected on sending: replication to other clusters is not supported."""
         return self._set("disable_replication", True)
 
     def load_conf(self, conf: Mapping[str, Any]) -> OutputMessage:
-        """Set several of these by their names in ``message_conf`` of `Context.publish`."""
+        """Set several fields by their names in ``message_conf`` of `Context.publish`."""
         self.conf.update(conf)
         return self
 
@@ -95,9 +95,9 @@ class OutputMessage:
         return self
 
     def send(self) -> None:
-        """Send it, without waiting for the broker; as `Context.publish`, and raises as that."""
+        """Send the message without waiting for the broker; raises the same errors as `Context.publish`."""
         self._publish(self, None)
 
     def send_async(self, callback: Callable[[Any, Any], None]) -> None:
-        """Send it; ``callback(result, value)`` is called on a thread of its own once the broker has answered."""
+        """Send the message; ``callback(result, value)`` is called on a separate thread when the broker has replied."""
         self._publish(self, callback)

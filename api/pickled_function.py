@@ -1,14 +1,14 @@
-"""The module by which an instance finds a function that was deployed as an object: restores it from its pickle.
+"""Restores a function that was deployed as an object from its pickle.
 
-Design: `functions.deploy` sends a zip like any other package, so that no worker and no runtime has a special case. This
-file is its only source: the deploying client copies it to the package as `MODULE`.py and adds one line at the end that
-binds the function's name, and the pickle lies beside it. Hence it imports nothing of ours, and its names begin with an
-underscore but for the constants, which worker and client share.
+Design: `functions.deploy` sends a zip like any other package, so workers and runtimes need no special case. The
+deploying client copies this file to the package as `MODULE`.py, appends one line that binds the function's name, and
+stores the pickle beside it. Hence this file imports nothing of Magnetar, and its names begin with an underscore except
+for the constants, which worker and client share.
 
-What the pickle carries by value must live as if it had been imported here. cloudpickle alone would give restored
-functions the builtins of the process, and one class object to all who restore it there; for a thread function both
-would be a way out of its own modules and into those of others. So the few functions of cloudpickle that do it are
-replaced while reading. Should a future version call them otherwise, functions still work, less isolated.
+Objects that were pickled by value must behave as if they had been imported here. cloudpickle alone would give restored
+functions the builtins of the process, and share one class object among all functions that restore it; either would let
+a thread function escape from its own modules into those of others. So the few cloudpickle functions responsible are
+replaced while unpickling. If a future version renames them, functions still work, but are less isolated.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import Any as _Any
 MODULE = "magnetar_deployed"
 PICKLE_FILE = "function.pkl"
 VERSION_FILE = "function.python"
-"""Holds the version of Python that pickled, as in 3.11: pickled code runs on no other."""
+"""Holds the Python version that pickled the function, as in 3.11; pickled code runs on no other version."""
 
 
 def version_refusal(pickled_by: str) -> str:
-    """Return why a function pickled by a version such as 3.11 cannot run here; empty if it can."""
+    """Return why a function pickled by a Python version such as 3.11 cannot run here; empty if it can."""
     here = f"{_sys.version_info.major}.{_sys.version_info.minor}"
     if pickled_by == here:
         return ""
@@ -43,7 +43,7 @@ def version_refusal(pickled_by: str) -> str:
 
 
 def _load(pickled_by: str) -> _Any:
-    """Return the function whose pickle lies beside this module."""
+    """Return the function pickled beside this module."""
     reason = version_refusal(pickled_by)
     if reason:
         raise ImportError(reason)
@@ -51,17 +51,17 @@ def _load(pickled_by: str) -> _Any:
         unpickler = _Unpickler(file)
         function = unpickler.load()
         for part, annotations in unpickler.load():
-            part.__annotations__ = annotations  # as texts they would be of a module that is not here
+            part.__annotations__ = annotations  # as strings they would refer to a module that does not exist here
         while modules := unpickler.load():
             unpickler.modules.update(modules)
     return function
 
 
 class _Unpickler(_pickle.Unpickler):
-    """Reads what cloudpickle wrote, into this module's world.
+    """Restores cloudpickle output with this module's builtins and imports.
 
     Attributes:
-        modules: those that functions import when they are called, by name.
+        modules: modules, by name, that functions import when they are called.
     """
 
     def __init__(self, file: _Any) -> None:
@@ -73,7 +73,7 @@ class _Unpickler(_pickle.Unpickler):
         self._builtins["__import__"] = self._import
 
     def find_class(self, module: str, name: str) -> _Any:
-        """See pickle: by this module's own ``importlib``, which knows what ``pulsar`` is here."""
+        """Find a class through this module's own ``importlib``, which resolves ``pulsar`` correctly here."""
         found: _Any = _importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
@@ -94,10 +94,10 @@ class _Unpickler(_pickle.Unpickler):
 
             return set_state
         if name == "_class_setstate":
-            # The official client's Function, by which it may have been pickled, is no abstract class, and ours is.
+            # The official client's Function, by which it may have been pickled, is not an abstract class, but ours is.
             return lambda kind, state: _abc.update_abstractmethods(theirs(kind, state))
         if name in ("_make_skeleton_class", "_make_skeleton_enum"):
-            # Without the id before the last argument, it makes a class instead of looking for one made earlier.
+            # Without the id before the last argument, it creates a class instead of looking for an existing one.
             return lambda *arguments: theirs(*arguments[:-2], None, arguments[-1])
         return theirs
 
@@ -115,7 +115,7 @@ class _Unpickler(_pickle.Unpickler):
         fromlist: _Sequence[str] | None = (),
         level: int = 0,
     ) -> _Any:
-        """The ``__import__`` of restored functions: finds the modules that came along."""
+        """Replacement for ``__import__`` in restored functions: finds the modules in the pickle."""
         package = (namespace or {}).get("__package__") or ""
         whole = _importlib_util.resolve_name("." * level + name, package) if level else name
         if whole not in self.modules:

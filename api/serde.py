@@ -1,12 +1,12 @@
-"""How messages become Python values and back: the SerDe contract of Pulsar Functions.
+"""SerDes, which convert between messages and Python values: the SerDe contract of Pulsar Functions.
 
-Design of `IdentitySerDe`: without a SerDe, Pulsar hands a function an int, a float or a complex number where the text
-of a message is one, in that order, else a str, else the bytes. Trying all three on every message costs more than all
-the rest of the work, so a text that cannot begin a number is recognised by its first character. The result is the
-same for every input; a test compares the two on random ones.
+Design of `IdentitySerDe`: without a SerDe, Pulsar passes a function an int, a float or a complex number if the text of
+a message can be parsed as one, tried in that order, otherwise a str, otherwise the bytes. Trying all three on every
+message costs more than everything else, so a text that cannot start a number is recognised by its first character. The
+result is the same for every input; a test compares the two on random ones.
 
-SerDes of this package convert whole batches too (`BatchSerDe`): a Python statement per message costs as much as the
-conversion itself.
+Our SerDes also convert whole batches (`BatchSerDe`): a Python statement per message costs as much as the conversion
+itself.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from typing import Any, NoReturn
 
 
 class SerDe(ABC):
-    """Converts between values and the bytes of messages; made once, without arguments."""
+    """Converts between values and message bytes; created once, without arguments."""
 
     @abstractmethod
     def serialize(self, input: Any) -> bytes:  # noqa: A002  the name is Pulsar's
-        """Return the bytes of a value."""
+        """Return a value as bytes."""
 
     @abstractmethod
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the value of bytes."""
+        """Return the value encoded in bytes."""
 
 
 class BatchSerDe(SerDe):
-    """A SerDe that converts many values in one call, by C code where it can.
+    """A SerDe that converts many values in one call, in C code where possible.
 
-    A subclass that changes how one message is converted is not asked for batches, unless it has these methods itself.
+    The batch methods are bypassed in a subclass that changes the conversion of single messages, unless it overrides
+    them too.
     """
 
     @abstractmethod
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return the bytes of values, None for None; or None if they are to be taken one by one, as one is refused."""
+        """Serialize values, None as None; returns None if one is invalid and they must be converted one by one."""
 
     @abstractmethod
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return the values of messages, or None if they are to be taken one by one, as one is refused."""
+        """Deserialize messages; returns None if one is invalid and they must be converted one by one."""
 
 
 def takes_batches(serde: SerDe) -> bool:
@@ -53,7 +54,7 @@ def takes_batches(serde: SerDe) -> bool:
 
 
 class PickleSerDe(SerDe):
-    """Python's own serialisation; reads only what trusted producers wrote."""
+    """Pickle; use it only with trusted producers."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
         """Return the value pickled."""
@@ -64,8 +65,8 @@ class PickleSerDe(SerDe):
         return pickle.loads(input_bytes)  # noqa: S301 (the author chose it)
 
 
-# No number, in any script, begins with one of these: numbers begin with a digit, a sign, a point, white space, a
-# bracket, or with inf, nan and j.
+# No number, in any script, begins with one of these: numbers begin with a digit, sign, point, white space, bracket, or
+# with inf, nan or j.
 _NO_NUMBER = frozenset("abcdefghklmopqrstuvwxyzABCDEFGHKLMOPQRSTUVWXYZ!\"#$%&'*,/:;<=>?@[\\]^_`{|}~") | {""}
 _NUMBERS = (int, float, complex)
 
@@ -76,10 +77,10 @@ class IdentitySerDe(BatchSerDe):
     def serialize(self, input: Any) -> bytes:  # noqa: A002
         """Return the bytes of a str, bytes, int, float or complex.
 
-        Subclasses of str are taken too, which Pulsar refuses: a batch of text is encoded without a look at each.
+        Unlike in Pulsar, subclasses of str are accepted: a batch of texts is encoded without checking each one.
 
         Raises:
-            TypeError: the value is of another type, bool and None included.
+            TypeError: the value has another type, including bool and None.
         """
         if isinstance(input, str):
             return str.encode(input)
@@ -124,7 +125,7 @@ def _number_or_text(text: str) -> Any:
 
 
 def _remedy(kind: type) -> str:
-    """Return what helps where a value of a kind was returned."""
+    """Return advice for a function that returned a value of this type."""
     for base in (dict, list, bool):
         if issubclass(kind, base):
             return f"give outputSerdeClassName JsonSerDe, or annotate the return type -> {base.__name__}"
@@ -144,10 +145,10 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
-    """Return what makes JSON of a value, in pieces; the second argument is 0.
+    """Return a JSON encoder that yields pieces; its second argument is 0.
 
-    `JSONEncoder.encode` makes one of these for each value, which takes longer than what it then does. Made once it
-    cannot remember what a value is inside of: one that contains itself ends at the limit of recursion.
+    `JSONEncoder.encode` creates such an encoder for each value, which takes longer than the encoding itself. A shared
+    encoder cannot detect circular references, so a value that contains itself ends with RecursionError.
     """
     encoder = json.JSONEncoder(check_circular=False, separators=(",", ":"), allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)
@@ -163,22 +164,24 @@ _encode = _make_encoder()
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _decode: Callable[[str], Any] = _decoder.decode
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # typeshed has it not
-"""Returns the value at an index of a text, and where it ends; in half the time, as it looks for no white space."""
+"""Returns the value at an index of a text and its end index; twice as fast as `decode`, because it skips no white
+space.
+"""
 
 
 class JsonSerDe(BatchSerDe):
     """JSON in UTF-8: dict, list, str, int, float, bool and None.
 
-    Numbers have any size. Where a name is twice in an object, the later one counts. NaN and Infinity, which JSON has
-    not, are refused in both directions. Half of a surrogate pair goes in and out as the escape that it is in JSON.
+    Numbers may have any size. If a name occurs twice in an object, the last one wins. NaN and Infinity, which are not
+    valid JSON, are rejected in both directions. Unpaired surrogates are read and written as JSON escapes.
     """
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a value as JSON without white space, in ASCII.
+        """Return a value as ASCII JSON without white space.
 
         Raises:
-            TypeError: JSON has no such value; names its type.
-            ValueError: it is NaN or infinite, contains itself, or nests too deep.
+            TypeError: the value's type has no JSON form; the message names the type.
+            ValueError: the value is NaN or infinite, contains itself, or is nested too deeply.
         """
         try:
             return "".join(_encode(input, 0)).encode()
@@ -193,10 +196,10 @@ class JsonSerDe(BatchSerDe):
         raise ValueError(f"JsonSerDe cannot serialize {type(input).__name__}: {why}")
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return what JSON says.
+        """Return the decoded JSON value.
 
         Raises:
-            ValueError: the bytes are none; says where.
+            ValueError: the bytes are not valid JSON; the message says where.
         """
         try:
             return _decode(input_bytes.decode())
@@ -209,17 +212,17 @@ class JsonSerDe(BatchSerDe):
         raise ValueError(f"a message of {len(input_bytes)} bytes is no JSON: {why}")
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return values as JSON, or None if one of them has none; None stays None."""
+        """Return values as JSON, or None if one of them is invalid; None stays None."""
         try:
             return [None if value is None else "".join(_encode(value, 0)).encode() for value in values]
-        except Exception:  # noqa: BLE001  a value may be of a class of the user's; which one it is, `serialize` finds out
+        except Exception:  # noqa: BLE001  user classes may raise anything; `serialize` finds out which value failed
             return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return what messages say, or None if one is no JSON."""
+        """Return the decoded messages, or None if one is not valid JSON."""
         try:
             texts = list(map(bytes.decode, messages))
-            found = list(map(_scan, texts, repeat(0)))  # ends early where a text begins with no JSON
+            found = list(map(_scan, texts, repeat(0)))  # stops early at a text that does not begin with JSON
             if len(found) == len(texts) and [end for _, end in found] == list(map(len, texts)):
                 return [value for value, _ in found]
             return list(map(_decode, texts))

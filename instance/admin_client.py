@@ -32,24 +32,24 @@ class AdminClient:
         return self.request("GET", path, params=params)
 
     def put(self, path: str, body: Any = None, **params: Any) -> Any:
-        """PUT a JSON body, and return the JSON of the answer, None if there is none."""
+        """PUT a JSON body and return the JSON of the response, or None."""
         return self.request("PUT", path, body, params)
 
     def post(self, path: str, body: Any = None, **params: Any) -> Any:
-        """POST a JSON body, and return the JSON of the answer, None if there is none."""
+        """POST a JSON body and return the JSON of the response, or None."""
         return self.request("POST", path, body, params)
 
     def delete(self, path: str, **params: Any) -> Any:
-        """DELETE, and return the JSON of the answer, None if there is none."""
+        """DELETE and return the JSON of the response, or None."""
         return self.request("DELETE", path, params=params)
 
     def request(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
-        """Make a request and return the JSON of its answer, None if there is none.
+        """Send a request and return the JSON of the response, or None.
 
         Raises:
             InvalidConfig: the path does not begin with a slash.
-            RequestRefused: the answer has an error status; it has both status and reason.
-            ConnectionLost: there is no answer.
+            RequestRefused: the response has an error status; carries status and reason.
+            ConnectionLost: there was no response.
         """
         if not path.startswith("/"):
             raise InvalidConfig(f"the path {path!a:.80} does not begin with /; give one such as /admin/v2/clusters")

@@ -35,21 +35,21 @@ class OneCall:
     """A call of an async function on one message.
 
     Attributes:
-        unit: that the message is in.
-        position: of the message in it.
-        key: calls with an equal one follow each other; None if there is none.
+        unit: the unit of the message.
+        position: position of the message in the unit.
+        key: calls with equal keys run one after the other; None for no key.
         serde: decodes the message.
-        owner: whatever belongs to it for whoever had it made.
-        outputs: what it gave, encoded; of a generator what was not taken yet.
-        size: their bytes.
-        failure: why it failed, its position as the message's; None if it did not.
-        is_skipped: the function was not called, for the message is not wanted any more.
-        is_given_up: it was cancelled because the thread is to stop; the message comes again.
-        is_over: it has ended, with whatever result.
-        busy_s: how many seconds it took.
-        published: what the context published meanwhile, where somebody else decides when it is sent.
-        tickets: of what the context published meanwhile.
-        state: what it reads and changes; None before it asks.
+        owner: arbitrary value of the code that created the call.
+        outputs: encoded outputs; of a generator, those not taken yet.
+        size: bytes of the outputs.
+        failure: why the call failed, with the message's position; None if it succeeded.
+        is_skipped: the function was not called because the message is no longer wanted.
+        is_given_up: the call was cancelled because the thread is stopping; the message is redelivered.
+        is_over: the call has ended, with any result.
+        busy_s: duration in seconds.
+        published: requests published through the context, where the owner decides when they are sent.
+        tickets: tickets of requests published through the context.
+        state: state read and changed by the call; None before its first access.
     """
 
     __slots__ = (
@@ -238,10 +238,10 @@ class CallRunner:
         Args:
             call: the function.
             limit: how many calls may run at once.
-            ended: told of each call when it has ended.
+            ended: called with each call that has ended.
             made: see `AsyncCall.process`.
             skips: whether a call ends without a result, as it begins.
-            careful: records calls after the process has ended during one; None if that is not counted.
+            careful: records calls after the process ended during one; None if such deaths are not counted.
         """
         self.fatal: BaseException | None = None
         self._call = call

@@ -1,13 +1,13 @@
-"""Calling a function on a run of messages: bytes in, bytes out, failures named by position. No I/O, no threads.
+"""Calls a function on a run of messages: bytes in, bytes out, failures by position. No I/O, no threads.
 
 Design: a Python statement per message costs as much as the user's function, so there is none. Decoding, calling and
-encoding each run through the messages inside the interpreter's own `map`, and Python code of ours runs only where a
-message fails: `list.extend` keeps what the iterator gave before it raised, so the failed position is the length of the
-list, and the iterator goes on behind it. The context needs no update per message either: it asks the iterator over
-the values how far it is, when the function asks the context.
+encoding each run over the messages inside the interpreter's own `map`, and our Python code runs only where a message
+fails: `list.extend` keeps the items before an exception, so the failed position is the length of the list, and the
+iterator continues after it. Nor is the context updated per message: when the function uses it, it gets the position
+from the iterator over the values.
 
-Rejected: a `for` loop with `try` inside (three times the cost of this), and stopping at a failure and calling again
-from there with a copy of the rest (quadratic where every message fails).
+Rejected: a `for` loop with `try` inside (three times the cost), and stopping at a failure and calling again with a copy
+of the rest (quadratic if every message fails).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Failure:
 
 @dataclass(slots=True)
 class Results:
-    """What a run gave.
+    """The results of a run.
 
     Attributes:
-        outputs: for each message the bytes of its output, or None where there is none; with ``counts`` all outputs of
-            the first message, then those of the second, and so on.
+        outputs: the output bytes of each message, or None without an output; with ``counts``, all outputs of the first
+            message, then those of the second, and so on.
         failures: the messages that failed; they have no outputs.
-        counts: how many outputs each message has; None where each has one or none.
+        counts: number of outputs per message; None if each has at most one.
     """
 
     outputs: list[bytes | None]
@@ -108,13 +108,13 @@ class Place:
 
 
 class BatchCall:
-    """A function with its SerDe on both sides.
+    """A function with its input and output SerDes.
 
     Attributes:
-        place: of the message at hand.
-        step: how many messages a run is to have; 0: as many as take a few milliseconds.
-        is_watched: `place` is needed although the function takes no context.
-        session: what the function changes; a call that raises leaves nothing there. None if there is no state.
+        place: position of the current message.
+        step: number of messages per run; 0 for as many as take a few milliseconds.
+        is_watched: whether `place` is needed although the function takes no context.
+        session: the function's state changes; a call that raises leaves none. None without state.
     """
 
     step = 0

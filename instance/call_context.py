@@ -18,10 +18,10 @@ from .stats import InstanceStats
 
 
 class CallContext(FunctionContext):
-    """The context of one instance; its message is that of the call whose task asks.
+    """The context of one instance; its message is that of the calling task.
 
     Attributes:
-        session: the function's state; None if there is no state store.
+        session: the function's state; None without a state store.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CallContext(FunctionContext):
         """Do nothing: what is at hand is known by its call."""
 
     def _call(self) -> OneCall | None:
-        """Return the call that asks, None if it is over or there is none."""
+        """Return the call of the current task, or None if it is over or there is none."""
         call = current_call()
         return None if call is None or call.is_over or get_ident() != self._thread else call
 

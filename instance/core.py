@@ -26,7 +26,7 @@ class Mailbox:
         """Prepare, on the event loop.
 
         Args:
-            on_error: told what an action raised; those behind it are done all the same.
+            on_error: called with exceptions of actions; later actions still run.
         """
         self._loop = asyncio.get_running_loop()
         self._on_error = on_error
@@ -45,7 +45,7 @@ class Mailbox:
         while self._actions:
             try:
                 self._actions.popleft()()
-            except Exception as error:  # noqa: BLE001  the boundary of whoever owns the mailbox
+            except Exception as error:  # noqa: BLE001  the mailbox's owner handles them
                 self._on_error(error)
 
 
@@ -53,24 +53,24 @@ class InstanceCore:
     """One instance as its settlement sees it.
 
     Attributes:
-        spec: what runs.
+        spec: the instance to run.
         client: connects to the broker.
         endpoints: opens inputs and outputs.
         guard: of everything that is opened; None without an instance lock.
-        hiding: takes secrets out of what log and status show.
+        hiding: removes secrets from log and status.
         stats: its counters.
-        log: takes what the instance has to say.
+        log: the instance's log.
         encryption: its keys, once they are loaded.
         loop: its event loop.
-        mailbox: takes what other threads have for the loop to do.
+        mailbox: takes actions from other threads to run on the loop.
         tasks: those that take input, and others that end before the function does.
         ended: why the instance ends, once it does; empty if it was stopped.
         opening: what is being opened, for the reason if that fails.
         is_broken: whether something failed that what follows depends on.
         thread_id: of the function's thread, once it has begun.
         turns: of the functions that share the process; None if it is the instance's own.
-        call_died: told why the instance ends, if that is because of the call in flight.
-        is_abandoned: whether the function did not return when it was told to stop.
+        call_died: called with the reason if the instance ends because of the call in flight.
+        is_abandoned: whether the function did not return after a stop request.
     """
 
     def __init__(

@@ -77,11 +77,11 @@ class InstanceEncryption:
         self._reason = ""
 
     def load(self, home: Home) -> None:
-        """Make the readers, on the function's thread.
+        """Create the readers, on the function's thread.
 
         Raises:
-            FunctionLoadError: a class is missing, or is no reader.
-            Exception: what a class of the package raises.
+            FunctionLoadError: a class is missing or is not a key reader.
+            Exception: raised by a class of the package.
         """
         for crypto in (*self._inputs.values(), self._output, self._letters):
             key = _key_of(crypto)
@@ -232,7 +232,7 @@ class PackageKeyReader:
         self._class_name = class_name
 
     def get_public_key(self, name: str, metadata: Any) -> EncryptionKey:
-        """Return the key; raises CryptoError if what the reader returns is none."""
+        """Return the key; raises CryptoError if the reader returns an invalid value."""
         return self._checked(self._reader.get_public_key(name, metadata), "get_public_key")
 
     def get_private_key(self, name: str, metadata: Any) -> EncryptionKey:

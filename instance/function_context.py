@@ -58,8 +58,8 @@ class Outside(Protocol):
         """Acknowledge one message.
 
         Raises:
-            ValueError: there is no such input topic.
-            InvalidConfig: the id is no message's.
+            ValueError: the topic is not an input.
+            InvalidConfig: the id is not a message id.
         """
 
 
@@ -162,7 +162,7 @@ class FunctionContext(RecordedContext, Context):
             outside: publishes and acknowledges.
             logger: what `get_logger` returns.
             make_serde: makes a SerDe from its class name.
-            state: the function's state; None if there is no state store.
+            state: the function's state; None without a state store.
         """
         self._equipment = Equipment()
         self._admin: AdminClient | None = None
@@ -344,7 +344,7 @@ class FunctionContext(RecordedContext, Context):
         )
 
     def _topic(self, name: object) -> str:
-        """Return the name of a topic; refuse what is none."""
+        """Validate a topic name and return it as str."""
         text = str(name)
         if text not in self._topics:
             check_text("topic_name", text)

@@ -132,11 +132,11 @@ class FunctionThread(threading.Thread):
         """Prepare.
 
         Args:
-            name: of the thread.
-            load: imports and makes the function, on this thread.
+            name: thread name.
+            load: imports and creates the function, on this thread.
             maker: processes entries.
-            listener: is told what happens.
-            stats: counts.
+            listener: receives events of the thread.
+            stats: counters.
         """
         super().__init__(name=name, daemon=True)
         self.inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -153,7 +153,7 @@ class FunctionThread(threading.Thread):
         self._has_calls: Callable[[], bool] | None = None
 
     def run(self) -> None:
-        """Load the function and call it until told to stop."""
+        """Load the function and call it until stopped."""
         error: BaseException | None = None
         close: Callable[[], None] | None = None
         try:

@@ -19,12 +19,12 @@ class Gate:
         self._changed = threading.Condition(threading.Lock())
 
     def enter(self, messages: int, size: int, *, waits: bool = True) -> bool:
-        """Let a piece in, waiting until there is room; return False if there is none and the gate is closed.
+        """Let a piece in, waiting for room; return False if there is no room and the gate is closed.
 
         Args:
-            messages: of the piece.
-            size: its bytes.
-            waits: else False is returned at once where there is no room.
+            messages: number of messages in the piece.
+            size: bytes of the piece.
+            waits: if false, return False at once when there is no room.
         """
         with self._changed:
             while self._messages and not self._has_room(messages, size):
@@ -46,7 +46,7 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Stop all waits."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""Calling a generator function: any number of outputs of each message, taken in chunks while it runs.
+"""Calls generator functions: any number of outputs per message, taken in chunks while the function runs.
 
-Design: outputs are taken by `islice` inside `list.extend`, so that no statement of ours runs for each, and what was
-given before an exception is kept, as in `BatchCall`. Whoever sends outputs while the function runs calls it by `begin`;
-`run` takes all outputs of all messages, for those who commit them as one, and has a limit therefore.
+Design: outputs are taken by `islice` inside `list.extend`, so no statement of ours runs per output, and outputs before
+an exception are kept, as in `BatchCall`. Callers that send outputs while the function runs use `begin`; `run` takes all
+outputs of all messages, for callers that commit them together, and therefore has a limit.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RunningCall:
     """One call of a generator function.
 
     Attributes:
-        error: what it raised, or why an output of it cannot be encoded.
-        is_over: whether there is no more to take.
+        error: the exception that it raised, or that encoding an output raised.
+        is_over: whether there are no more outputs.
     """
 
     __slots__ = ("_call", "_iterator", "error", "is_over")
@@ -67,7 +67,7 @@ class RunningCall:
         return [output for output in encoded if output is not None]
 
     def fail(self, error: BaseException) -> None:
-        """Take note that it has failed; there is no more to take."""
+        """Record a failure; there are no more outputs."""
         self.error = error
         self.is_over = True
 

@@ -1,8 +1,8 @@
-"""Names that tell one creation of a function from another: of its table, its instances' locks, and what it produces.
+"""Names that distinguish creations of a function: for its table, its instances' locks, and its producers.
 
-The state store knows tables and positions by such names, the broker locks and, for its deduplication, producers. A
-function that is deleted and created again, or begins anew at an earlier message, must not be taken for the one before:
-it would find what that has left, and what it makes would be dropped as made already.
+The state store identifies tables and positions by such names, the broker identifies locks and, for deduplication,
+producers. A function that is deleted and created again, or that restarts from an earlier message, must not be confused
+with the previous one: it would find the old state, and its outputs would be dropped as duplicates.
 """
 
 from __future__ import annotations

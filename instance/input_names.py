@@ -9,18 +9,18 @@ from ..wire.topic_name import parse_topic_name
 
 
 def find_partition(known: Callable[[str], bool], topic: object, partition: object, inputs: str) -> str:
-    """Return the full name of what a function names, among those that are known.
+    """Return the full name of an input that a function refers to.
 
     Args:
-        known: tells full names of inputs and of their partitions.
-        topic: its name, with or without a partition.
-        partition: its number; 0 or -1 where the topic has none.
-        inputs: those that there are, for the error.
+        known: returns whether a full name is an input or a partition of one.
+        topic: topic name, with or without a partition.
+        partition: partition number; 0 or -1 for a topic without partitions.
+        inputs: list of the inputs for the error.
 
     Raises:
-        InvalidConfig: topic and partition are no text and no number.
-        InvalidTopicName: the text is no topic's name.
-        ValueError: it is not among them.
+        InvalidConfig: topic is not a str, or partition is not a valid number.
+        InvalidTopicName: the topic name is invalid.
+        ValueError: the topic is not an input.
     """
     if not isinstance(topic, str):
         raise InvalidConfig(f"the topic is {type(topic).__name__}; give a str")

@@ -34,12 +34,12 @@ class InstanceLock:
         self.guard: Guard | None = self._lock.cover if self._lock is not None else None
 
     async def acquire(self, ended: asyncio.Future[str]) -> None:
-        """Wait for the lock, or until the instance is told to end.
+        """Wait for the lock, or until the instance ends.
 
-        Cancellation: the lock stays asked for until `close`.
+        Cancellation: the request for the lock stays open until `close`.
 
         Raises:
-            MagnetarError: the broker refuses for good.
+            MagnetarError: the broker permanently rejects the request.
         """
         if self._lock is None:
             return

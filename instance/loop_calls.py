@@ -40,6 +40,6 @@ class LoopCalls:
         return asked.result()
 
     def stop(self) -> None:
-        """Let nobody wait any more (from any thread)."""
+        """Stop all waits (from any thread)."""
         if not self._stopping.done():
             self._stopping.set_result(None)

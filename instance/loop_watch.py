@@ -1,8 +1,8 @@
-"""Notices when a function holds up its event loop, and says in which line.
+"""Detects a function that blocks its event loop, and reports the line.
 
-Design: nobody on the loop can tell that it stands still, so another thread asks it every second for a sign of life. If
-the last one was not answered, the function's thread is looked at: the innermost frame that is not of an installed
-library or of ours is where the function waits, or computes.
+Design: code on the loop cannot notice that the loop is blocked, so another thread sends it a ping every second. If the
+last one was not answered, the function's thread is inspected: the innermost frame outside installed libraries and
+Magnetar is where the function waits or computes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Headers of outputs: properties that name the input message.
 
-Pulsar's instances write both properties on every output. They are over a hundred bytes, different for each message:
-on outputs of ordinary size they would more than double what is stored, and no two messages of a batch would share
-their metadata any more, which is what makes reading a batch fast. So they are written where somebody asks: on outputs
-of messages that carry `TRIGGER_PROPERTY` and came alone (no batch, or a batch of one), which is how
-``functions trigger`` sends them.
+Pulsar's instances write both properties on every output. They are over a hundred bytes long and different for each
+message: they would more than double the stored size of ordinary outputs, and the messages of a batch could no longer
+share their metadata, which is what makes reading a batch fast. So they are written only on request: on outputs of
+messages that carry `TRIGGER_PROPERTY` and were sent alone (no batch, or a batch of one), as ``functions trigger`` does.
 """
 
 from __future__ import annotations

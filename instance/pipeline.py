@@ -67,16 +67,16 @@ _CALLS_GRACE = 0.7
 
 
 class Pipeline:
-    """One instance; made, run once with `run`, and stopped with `stop`.
+    """One instance: created, run once with `run`, and stopped with `stop`.
 
     Attributes:
         stats: its counters.
         is_running: whether messages are being processed.
-        abandoned: whether the function did not return when it was told to stop.
-        grace_s: how long it was given for that.
-        core: what its parts share.
-        settlement: what its outcomes do.
-        values: how messages of a function become values and back, once it is loaded.
+        abandoned: whether the function did not return after a stop request.
+        grace_s: how long it had to return.
+        core: state shared by its parts.
+        settlement: handles the outcomes.
+        values: converts the function's messages and values, once it is loaded.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Pipeline:
         tasks = self.core.tasks
         tasks.cancel()
         self._request_stop()
-        await tasks.close()  # from here on nobody puts anything into the inbox
+        await tasks.close()  # from here on nothing is put into the inbox
         if not await within(self.grace_s, self._thread_ended.wait()):
             self.abandoned = self.core.is_abandoned = True
             return

@@ -167,7 +167,7 @@ class Settlement(Outside, Protocol):
         """What works on the function's thread."""
 
     def session(self) -> StateSession | None:
-        """Return the function's state, None if there is no state store; asked for once, if it takes a context."""
+        """Return the function's state, None without a state store; called once, if the function takes a context."""
 
     async def open(self, calls: Calls) -> None:
         """Open inputs and outputs, saying in `InstanceCore.opening` what is being opened.

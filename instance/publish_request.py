@@ -1,6 +1,6 @@
-"""A message that a function publishes through its context, checked before it leaves the function's thread.
+"""A message that a function publishes through its context, validated before it leaves the function's thread.
 
-What becomes of it a callback is told on a thread of its own: user code must not run on an event loop.
+Callbacks receive the outcome on a separate thread: user code must not run on an event loop.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Callbacks:
         """Prepare.
 
         Args:
-            on_error: told what a callback raised, on the callbacks' thread.
+            on_error: called with exceptions of callbacks, on the callbacks' thread.
         """
         self._on_error = on_error
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] | None = None
@@ -127,7 +127,7 @@ def read_compression(kind: Any) -> Compression:
     """Return our name of a compression given as our constant, the official client's, a number, a name or None.
 
     Raises:
-        InvalidConfig: there is no such compression.
+        InvalidConfig: the compression is unknown.
     """
     if kind is None:
         return "NONE"
@@ -235,14 +235,14 @@ def check_size(topic: str, payload: bytes, options: MessageOptions) -> None:
 
 
 def read_message_id(given: Any, method: str = "ack") -> MessageId:
-    """Return the id of what `Context.get_message_id` returned, or an id of the official client.
+    """Return the id from a result of `Context.get_message_id` or an id of the official client.
 
     Args:
-        given: it.
-        method: of the context, which was given it.
+        given: the object.
+        method: the context's method, for the error.
 
     Raises:
-        InvalidConfig: it is none, or an id that no message has.
+        InvalidConfig: it is not a message id, or not that of a message.
     """
     try:
         message_id = deserialize(bytes(given.serialize()))

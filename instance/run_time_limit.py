@@ -33,7 +33,7 @@ class Watched(Protocol):
     """Says which call is at hand."""
 
     def at(self) -> object | None:
-        """Return what is equal as long as one call runs, None while there is none."""
+        """Return a value that stays equal while one call runs, None between calls."""
 
 
 class RunTimeLimit:

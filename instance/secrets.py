@@ -37,11 +37,11 @@ class SecretsProvider(Protocol):
         """Take `secretsProviderConfig` of the worker's configuration; called once."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
-        """Return a secret, None if there is none.
+        """Return a secret, or None if it does not exist.
 
         Args:
-            secret_name: by which the function asks.
-            secret_path: what the function's config says of it.
+            secret_name: name used by the function.
+            secret_path: value stored in the function's config.
         """
 
 
@@ -74,10 +74,10 @@ class StatedSecretsProvider:
         """Take no settings."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
-        """Return the secret; None if there is no such variable or file.
+        """Return the secret; None if the variable or file does not exist.
 
         Raises:
-            InvalidConfig: the stored value says nothing of a place.
+            InvalidConfig: the stored value does not describe where the secret is.
         """
         match secret_path:
             case str():
@@ -114,14 +114,14 @@ _BUILT_IN: dict[str, type[SecretsProvider]] = {
 
 
 def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
-    """Return the provider of a worker.
+    """Create a worker's secrets provider.
 
     Args:
-        name: of its class, ``module.Class`` of the worker's environment unless it is one of ours; empty for the usual.
-        config: what it is told.
+        name: class name, ``module.Class`` from the worker's environment or one of ours; empty for the default.
+        config: its settings.
 
     Raises:
-        FunctionLoadError: there is no such class, or it does not take its settings.
+        FunctionLoadError: the class does not exist, or rejects its settings.
     """
     module_name, _, class_name = name.rpartition(".")
     try:

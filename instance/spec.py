@@ -18,18 +18,18 @@ from .system_user import SystemUser
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What all instances of a worker have in common.
+    """Settings shared by all instances of a worker.
 
     Attributes:
         worker_id: the worker that runs them.
-        service_url: where the broker listens.
-        admin_url: where the admin REST listens.
-        cluster: name of the cluster.
-        state_url: the table service, ``bk://host:port`` or ``bk+ssl://…``; empty if the cluster keeps no state.
-        locks_topic: keeps the instances' locks; empty: nobody else can run one of these.
-        secrets_provider: class that finds secrets, ``module.Class``; empty for the usual one.
-        secrets_config: what it is told, as JSON; empty for nothing.
-        security: what is shown to broker and REST interface, and how those and the table service are checked.
+        service_url: the broker's URL.
+        admin_url: the admin REST interface's URL.
+        cluster: cluster name.
+        state_url: the table service, ``bk://host:port`` or ``bk+ssl://…``; empty if the cluster has no state store.
+        locks_topic: topic of the instances' locks; empty if no other worker can run the instances.
+        secrets_provider: class that finds secrets, ``module.Class``; empty for the default.
+        secrets_config: its settings as JSON; empty for none.
+        security: credentials for broker and REST interface, and how these and the table service are verified.
     """
 
     worker_id: str

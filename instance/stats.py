@@ -172,7 +172,7 @@ class InstanceStats:
         return self.record_many(metric, number, 1)
 
     def record_many(self, metric: str, total: float, count: int) -> str:
-        """Add values to a metric of the user's that somebody else has added up; returns as `record`."""
+        """Add a total of values to a user metric; returns the same as `record`."""
         with self._lock:
             known = self._user.get(metric)
             if known is None and len(self._user) >= METRICS_MAX:
@@ -193,7 +193,7 @@ class InstanceStats:
         return ""
 
     def take_recorded(self) -> dict[str, tuple[float, int]]:
-        """Return sum and count of each of the user's metrics, and begin them anew."""
+        """Return sum and count of each user metric, and reset them."""
         with self._lock:
             recorded, self._user = self._user, {}
             self._has_refused_metrics = False

@@ -19,11 +19,11 @@ from ..wire.topic_pattern import compile_pattern
 
 
 def topic_pattern(text: str) -> TopicPattern:
-    """Return a pattern that is matched in a time that grows with the length of names only.
+    """Compile a pattern whose matching time grows only with the length of names.
 
     Raises:
-        InvalidConfig: it is no pattern of topics in one namespace.
-        MagnetarError: it is no pattern, or one that takes too long.
+        InvalidConfig: it does not match topics in a single namespace.
+        MagnetarError: it is not a valid pattern, or would take too long.
     """
     return TopicPattern(re.compile(text), compile_pattern(text))
 
@@ -55,7 +55,7 @@ def patterns_of(details: FunctionDetails) -> Mapping[str, TopicPattern]:
 
 
 def takes(pattern: TopicPattern, topic: str) -> bool:
-    """Return whether a pattern takes a topic, given by any of its names; False for what is none."""
+    """Return whether a pattern matches a topic given by any of its names; False for an invalid name."""
     try:
         name = parse_topic_name(topic)
     except InvalidTopicName:

@@ -1,8 +1,8 @@
-"""Directories that user code writes to, handled by a worker that is root: made, taken over and removed.
+"""Creates, takes over and removes directories that user code writes to, in a worker that runs as root.
 
-Whoever owns a directory may put links of both kinds, pipes and endless trees into it. So root follows no link below
-one, changes the owner of nothing in it, and lets its owner remove it. The directory above one is always root's: no name
-in that can be changed by another.
+The owner of a directory may fill it with symbolic and hard links, pipes and endless trees. So root follows no link
+below it, changes no owners in it, and lets its owner remove it. Its parent directory always belongs to root: no other
+user can change a name in it.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def _copy_log(source: Path, target: Path, user: SystemUser) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory, whoever owns it, as far as that is possible. Blocking.
+    """Remove a directory of any owner, as far as possible. Blocking.
 
-    That of another user is emptied by a process of that user: a link leads that to nothing of root's, and a tree of
-    many levels takes files and memory of that process only.
+    A directory of another user is emptied by a process of that user: links cannot make it remove files of root, and a
+    deep tree uses up files and memory of that process only.
     """
     try:
         owner = directory.lstat()
@@ -119,7 +119,7 @@ def remove_tree(directory: Path) -> None:
 
 
 class Removal:
-    """Removal of directories in the background, one after the other: one that takes long keeps nobody waiting."""
+    """Removes directories in the background, one after the other, so that a slow removal blocks no caller."""
 
     def __init__(self, trash: Path) -> None:
         """Prepare.
@@ -168,12 +168,12 @@ class Removal:
 
 
 def copy_regular(source: Path, target: Path) -> None:
-    """Copy the files of a tree that somebody else may change meanwhile into a new one; links and pipes are left out.
+    """Copy the files of a tree that another process may change meanwhile into a new one; links and pipes are skipped.
 
     Blocking.
 
     Raises:
-        OSError: the disk is full, or the like.
+        OSError: for example, the disk is full.
     """
     for directory, _, names, descriptor in os.fwalk(source, follow_symlinks=False):
         made = target / Path(directory).relative_to(source)

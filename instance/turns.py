@@ -10,7 +10,8 @@ WAIT_S = 2.0
 """How long a call waits for the others; longer would let a call that does not end stop other functions."""
 
 Alone = Callable[[bool], None]
-"""Told that a call has the process to itself, and when it has lost that to another one that waited for too long."""
+"""Called with true when a call gets the process to itself, and with false when another call has waited too long for it.
+"""
 
 
 class Turns:

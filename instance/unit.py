@@ -134,10 +134,10 @@ class Unit:
 
     Attributes:
         entries: in the order of arrival.
-        messages: all payloads, one behind the other.
+        messages: all payloads in order.
         failed_entries: entries of which a settled message failed, each once.
-        made: attributes of the outputs by position, which calls that are traced add to; None where none are.
-        reasons: why messages failed, by position; only where somebody asks for it.
+        made: attributes of the outputs by position, added by traced calls; None without tracing.
+        reasons: why messages failed, by position; only collected on request.
     """
 
     __slots__ = ("_indexes", "_open", "_settled", "_starts", "entries", "failed_entries", "made", "messages", "reasons")

@@ -54,10 +54,10 @@ class UserMetrics:
     """Metrics of one instance; may be used from any thread."""
 
     def __init__(self, refuse: Callable[[str], None]) -> None:
-        """Begin without any.
+        """Create an empty set.
 
         Args:
-            refuse: told, once, of the first metric beyond `SERIES_MAX`; those beyond count and are not shown.
+            refuse: called once, for the first metric beyond `SERIES_MAX`; further ones count but are not exported.
         """
         self._refuse = refuse
         self._has_refused = False
@@ -132,7 +132,7 @@ class UserMetrics:
             )
 
     def records(self) -> Iterator[MetricsData.UserMetric]:
-        """Yield what there is, as the worker is told."""
+        """Yield the metrics in the form sent to the worker."""
         with self._lock:
             families = [(name, family, list(family.series.items())) for name, family in self._families.items()]
         for name, family, series in families:

@@ -339,7 +339,7 @@ class AsyncFlow:
 
 
 def _large(call: OneCall) -> bytes | None:
-    """Return an output of a call that no message can hold, None if there is none."""
+    """Return the first output of a call that exceeds the message size limit, or None."""
     if call.size <= MESSAGE_BYTES_MAX:
         return None
     return next((output for output in call.outputs if len(output) > MESSAGE_BYTES_MAX), None)

@@ -343,7 +343,7 @@ class AtLeastOnce:
                         self._settle(one)
                 if piece.ticket is not None:  # not at once: a long row of pieces may wait for each other
                     self._core.loop.call_soon(piece.ticket.finish, piece.error)
-            except Exception as error:  # noqa: BLE001  this is called back, where nobody would hear of it
+            except Exception as error:  # noqa: BLE001  this runs in a callback, where an exception would be lost
                 self._core.failed(error)
         self._in_flight -= 1
         if not self._in_flight:

@@ -1,7 +1,7 @@
-"""FailedMessages: what becomes of messages that fail, where a function limits their tries.
+"""FailedMessages: handles failed messages of functions with a retry limit.
 
-One that has tries left is asked for again after a pause. One that has none goes to the dead-letter topic, or is dropped
-if there is none; it is acknowledged when the letter is durable, and its entry is held until then.
+A message with retries left is requested again after a pause. One without goes to the dead-letter topic, or is dropped
+if there is none; it is acknowledged when the dead letter is durable, and its entry is held until then.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class FailedMessages:
         return "" if self._box is None else self._box.trouble()
 
     def request_stop(self) -> None:
-        """Let nobody wait any more (from any thread)."""
+        """Stop all waits (from any thread)."""
         if self.in_place is not None:
             self.in_place.stop()
 

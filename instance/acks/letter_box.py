@@ -35,7 +35,7 @@ ENTRY_BYTES_MAX = 512 * 1024
 
 
 class _Waiting(NamedTuple):
-    """A letter, and who is told when it is stored; by itself, in chunks or not, if it is too large beside others."""
+    """A letter, and the callback for when it is stored. One too large for a batch is sent alone, or in chunks."""
 
     letter: Letter
     stored: Callable[[], None]
@@ -44,9 +44,9 @@ class _Waiting(NamedTuple):
 
 
 class LetterBox:
-    """The producers of the dead-letter topic, each made for the first letter that needs it; used on the event loop.
+    """The producers of the dead-letter topic, each created by the first letter that needs it; used on the event loop.
 
-    What is not stored is sent again, after growing pauses, until it is; whoever gives letters bounds how many wait.
+    Letters that cannot be stored are retried, after growing pauses, without limit; callers must bound how many wait.
     """
 
     def __init__(self, core: InstanceCore, topic: str, subscription: str) -> None:
@@ -54,8 +54,8 @@ class LetterBox:
 
         Args:
             core: of the instance.
-            topic: where letters go.
-            subscription: that the topic gets, so that it keeps letters until somebody has taken them.
+            topic: dead-letter topic.
+            subscription: initial subscription of the topic, so that it retains letters until they are consumed.
         """
         self._core = core
         self._topic = topic

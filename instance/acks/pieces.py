@@ -67,8 +67,7 @@ class Piece:
         messages: how many messages the outputs have.
         size: their bytes.
         changes: what was changed in the function's state meanwhile.
-        ticket: is told when the outputs are stored, for a piece behind it that must not be settled before; None if
-            there is none.
+        ticket: resolved when the outputs are stored, for a later piece that must not be settled before, or None.
         members: pieces without outputs that are settled in the place of this one, once its outputs are stored.
         waits: of a member, what was published for which of its positions; if that is not stored, the position fails.
         waiting_for: receipts that are missing; the event loop's.
@@ -118,13 +117,13 @@ class PieceMaker:
 
     Attributes:
         bounds: of entries of outputs.
-        gate: bounds the outputs that are on their way; the function's thread waits there.
+        gate: limits the outputs in flight; the function's thread waits there.
         tickets: what the context published since the last piece.
-        keeps: has what is at hand wait for a message that was published; False if nothing is at hand.
+        keeps: makes the current message wait for a published one; False if there is no current message.
         void: entries that are not to be processed any more, by their ids.
         state: the function's table; None if it has no context or there is no state store.
         keeps_reasons: whether units say why messages of theirs failed.
-        in_place: tries messages again before those behind them are processed; None if none is.
+        in_place: retries messages before the following ones are processed, or None.
         careful: records calls after the process has ended during one; None if that is not counted.
     """
 

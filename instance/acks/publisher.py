@@ -251,7 +251,7 @@ async def _close(producer: Producer | PartitionedProducer) -> None:
 
 
 def result_of(error: MagnetarError | None) -> Result:
-    """Return what a callback is told."""
+    """Return the result code passed to a callback."""
     if error is None:
         return Result.Ok
     if isinstance(error, BrokerError) and error.code == 7:

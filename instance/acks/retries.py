@@ -141,7 +141,7 @@ class TriesInPlace:
         return self._rules.is_ordered or entry.topic.startswith("non-persistent:")
 
     def stop(self) -> None:
-        """Let nobody wait any more (from any thread)."""
+        """Stop all waits (from any thread)."""
         self._stopped.set()
 
     def steps(

@@ -1,11 +1,11 @@
-"""A batch source as a source: takes a task, reads it to its end, and takes the next.
+"""Runs a batch source as a source: takes a task, reads it to its end, and takes the next.
 
-The tasks are messages of a topic that the instances share: `TaskTopic`. Instance 0 discovers them, between two reads.
-One is acknowledged when all records of it are durable, and before that nobody else has it; the tasks of an instance
-that dies are begun anew elsewhere. One that cannot be read goes behind the others; see `failed_tasks`.
+The tasks are messages of a topic that the instances share: `TaskTopic`. Instance 0 discovers them between two reads. A
+task is acknowledged when all its records are durable; until then no other instance has it. The tasks of an instance
+that dies are started over by others. A task that cannot be read is requeued behind the others; see `failed_tasks`.
 
-Position: the version of the source's record for which tasks were discovered at the beginning. An instance that is
-started again after a crash does not discover them again; one whose source was updated, or stopped and started, does.
+Position: the version of the source's record for which tasks were first discovered. An instance that restarts after a
+crash does not discover them again, but one whose source was updated, or stopped and started, does.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class TaskReader(Source):
         if not self._is_taken_over:
             self._is_taken_over = True
             self._failed.open()
-        self._is_prepared = False  # a task at hand is begun anew
+        self._is_prepared = False  # the current task is started over
         self._discovered = (context.position or {}).get("discovered")
         if self._due_s is None:  # a discovery that failed stays due
             self._plan()

@@ -1,9 +1,9 @@
 """A sink under EFFECTIVELY_ONCE: each input partition has one reader, and is written and acknowledged in order.
 
-What was written and not acknowledged before a crash comes again, in the same order, to whoever reads the partition
-next, and to nobody else: there is a lock for each partition. The sink makes sure that writing it again changes nothing
-(`Connector.not_effectively_once`). A refused record is stored in the dead-letter topic before anything behind it is
-acknowledged; after a crash between the two it is there twice.
+Records that were written but not acknowledged before a crash are redelivered in the same order, and only to the next
+reader of the partition, because each partition has a lock. The sink ensures that writing them again changes nothing
+(`Connector.not_effectively_once`). A rejected record is stored in the dead-letter topic before anything after it is
+acknowledged; a crash between the two stores it twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finding the class of a connector, and reading what it is told."""
+"""Find a connector's class and read its configuration."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..spec import InstanceSpec
 
 
 def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector, Any, Mapping[str, str]]:
-    """Return a connector, its configuration and its secrets, which neither log nor status show from now on.
+    """Return a connector, its configuration and its secrets; log and status hide the secrets from now on.
 
     Args:
         core: of the instance.
-        home: where the code of one that is uploaded is imported.
+        home: where the code of an uploaded connector is imported.
         kind: ``source`` or ``sink``.
 
     Raises:
-        FunctionLoadError: there is no such connector, or it does not take what it is told.
+        FunctionLoadError: the connector does not exist, or its configuration is invalid.
     """
     spec = core.spec
     part = spec.details.sink if kind == "sink" else spec.details.source
@@ -77,10 +77,10 @@ def check_batching(connector: type[Connector], batch: Mapping[str, Any] | None) 
 
 
 def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
-    """Return what says when a batch source discovers its tasks.
+    """Return the trigger of a batch source's discovery.
 
     Raises:
-        FunctionLoadError: there is no such trigger, or it does not take what it is told.
+        FunctionLoadError: the trigger does not exist, or its configuration is invalid.
     """
     _, batch = parted(json.loads(spec.details.source.configs))
     name, given = trigger_of(batch or {})

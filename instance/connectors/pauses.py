@@ -50,7 +50,7 @@ class Pauses:
         self._change(self._paused - {name})
 
     def resume_all(self) -> None:
-        """Go on with all inputs: a sink that is opened anew knows nothing of what it had paused."""
+        """Resume all inputs, because a reopened sink does not know what it had paused."""
         self._change(frozenset())
 
     def _known(self, topic: str) -> str:
@@ -77,9 +77,9 @@ class Pauses:
         return True
 
     def parked(self, is_over: Callable[[Item], bool]) -> Item | None:
-        """Return the next entry that waits no more: its input goes on, or ``is_over`` says so; None if there is none.
+        """Return the next parked entry whose input was resumed or for which ``is_over`` returns true, or None.
 
-        It is to be processed before the next is asked for.
+        Process it before requesting the next.
         """
         for name, items in self._parked.items():
             if name not in self._paused or is_over(items[0]):

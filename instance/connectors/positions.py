@@ -240,7 +240,7 @@ class Positions:
             except (StateRefused, FencedByPosition):
                 raise
             except asyncio.CancelledError:
-                self._is_new.set()  # nobody knows whether it is kept
+                self._is_new.set()  # it is unknown whether the position was saved
                 raise
             except MagnetarError as error:
                 self.trouble = f"the position is not kept: {error}"
@@ -262,7 +262,7 @@ class Positions:
                     raise FencedByPosition(
                         f"a later instance of {self._core.spec.key} has kept its position, and this one must stop"
                     ) from None
-                # The answer to an earlier write was lost, or the state store begins anew.
+                # The reply to an earlier write was lost, or the state store has started over.
         raise StateStoreUnavailable(f"the version of the position changed {_ATTEMPTS} times")
 
     async def _store(self, key: bytes, data: bytes, version: int) -> int:

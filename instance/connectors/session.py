@@ -1,11 +1,11 @@
-"""A connector between its opening and its closing, with what goes wrong in between.
+"""A connector from opening to closing, with error handling.
 
-A call that finds the other system away is made again until it succeeds or the instance is to stop: after a pause that
-grows, and with the connector closed and opened anew, so that a connector may leave reconnecting to this. Meanwhile
-`trouble` says what is wrong. It also says so when a call does not return for `SILENCE_S`.
+If the other system is unavailable, a call is repeated until it succeeds or the instance stops: after a growing pause,
+and with the connector closed and reopened, so that connectors need no reconnection logic. Meanwhile `trouble` describes
+the error. It also reports a call that has not returned for `SILENCE_S`.
 
-Asynchronous methods run on an event loop of the connector's thread. It also gets a turn whenever nothing comes, for
-what a connector has begun there: answers to pings, reading ahead.
+Asynchronous methods run on an event loop of the connector's thread. The loop also runs while the connector is idle, for
+its background work there: replies to pings, reading ahead.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""A source in the place of input and function: what it reads goes to the output topic, and its position is kept.
+"""Runs a source in place of input and function: its records go to the output topic, and its position is saved.
 
     Source.read → records → entries → output → receipts → position → acknowledgement
 
-The connector's thread reads, encodes and ships; it waits where too much is on its way. A batch of records is settled
-when all its entries are durable, and all before it. The position kept is that behind the last batch that is settled:
-after a start the source begins there, and what it had read beyond comes again. One that is opened anew in a running
-instance begins behind the last record that it has handed over, once all of them are durable.
+The connector's thread reads, encodes and ships; it waits while too much is in flight. A batch of records is settled
+when all its entries, and all before it, are durable. The saved position is the one after the last settled batch: after
+a restart the source begins there and reads everything later again. A source reopened in a running instance begins after
+its last record, once all records are durable.
 
-EFFECTIVELY_ONCE: records are numbered in the order in which they are read, and their number is their sequence id, under
-the instance's own producer name. How many there were is kept with the position; what is read again after a start has
-the numbers that it had, and what the broker has stored of it is left out here. Which partition a record goes to follows
-from its key or its number. Records are acknowledged when the position behind them is kept, not before: what a source
-throws away then it is never asked for again.
+EFFECTIVELY_ONCE: records are numbered in the order in which they are read, and the number is the sequence id, under a
+producer name of the instance. The number of records is saved with the position. Records read again after a restart get
+the same numbers as before, and those that the broker has stored already are skipped here. The partition of a record
+follows from its key or its number. Records are acknowledged only when the position after them is saved: a source may
+then discard them, as they are never read again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .values import WrongRecord, encoded
 IDLE_S = 0.05
 """How long nothing is read after a read that returned nothing at once."""
 END_S = 0.5
-"""How long nothing is looked after when there is no more input."""
+"""Pause between checks after the end of the input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
 _LINES_MAX = 10
@@ -115,11 +115,11 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What is known of the output when it is open.
+    """Properties of the opened output.
 
     Attributes:
-        route: returns the partition of a record by its key and its number.
-        stored: the highest number that each partition has; -1 if none, or if nobody asks.
+        route: returns the partition of a record by its key and number.
+        stored: highest stored number per partition; -1 if none or not requested.
         is_exact: whether records are numbered.
     """
 

@@ -201,7 +201,7 @@ class SourceSettlement:
         try:
             self._reader.acknowledge()
         except InstanceStopping:
-            pass  # the other system is away; what it was not told comes again
+            pass  # the other system is unavailable; it redelivers unacknowledged records
         finally:
             session.close()
 
@@ -255,7 +255,7 @@ class SourceSettlement:
         self._reader.begin(kept._replace(partitions=count), Destination(route, stored, self._is_exact))
 
     async def _open_output(self, partition: str) -> Output:
-        """Open the output of a partition; effectively once under the instance's own name, once nobody uses it."""
+        """Open the output of a partition; under EFFECTIVELY_ONCE with the instance's producer name, once free."""
         core = self._core
         config = core.encryption.writing(replace(producer_config(), guard=core.guard))
         if not self._is_exact:
@@ -443,4 +443,4 @@ def _ignore(error: Exception) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits for it."""
+    """Do nothing."""

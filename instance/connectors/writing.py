@@ -1,16 +1,16 @@
-"""What becomes of records that a sink is given: written, refused and tried again, given away, or lost.
+"""Writes records to a sink, and decides about each: written, rejected, retried, dead-lettered or lost.
 
-Design: records are given batch by batch in their order. What a batch says about single records is kept under their
-positions, and decides what the next batch is:
+Design: records are passed batch by batch, in order. The outcome of a batch is kept by record position and determines
+the next batch:
 
-- A record that was refused is tried again, alone, as often as `Rules.retries` says, with growing pauses. In order, the
-  records before it are written first and those behind it wait. Else it is put aside until it is due, and others go on.
-- A batch that fails by an exception that says nothing (a bug, or an error that the connector does not translate) is
-  given again record by record, so that one record is found. Where retries are set, this record counts as refused; else
-  the instance ends with its name: nothing goes to the dead-letter topic that nobody refused.
-- Where each record may be written at most once, records that a call failed with are lost, as they may be written.
+- A rejected record is retried alone up to `Rules.retries` times, with growing pauses. In order, the records before it
+  are written first and the following ones wait. Otherwise it is set aside until due, and others continue.
+- A batch that fails with any other exception (a bug, or an error that the connector does not translate) is retried
+  record by record to find the culprit. With retries configured, this record counts as rejected; otherwise the instance
+  ends and names it: only rejected records go to the dead-letter topic.
+- Where each record may be written at most once, records of a failed call are lost, as they may have been written.
 
-Invariant: every position ends in exactly one of written, refused, lost and later, or the call raises.
+Invariant: every position ends as exactly one of written, refused, lost and later, or the call raises.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Later(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of records, by position.
+    """The outcome of records, by position.
 
     Attributes:
-        written: they are durable.
-        refused: they will never be taken, and why.
-        lost: they may be written or not, and nobody tries again; with the reason.
-        later: they are tried again.
+        written: durable.
+        refused: will never be accepted; with the reason.
+        lost: may or may not be written, and are not retried; with the reason.
+        later: to be retried.
     """
 
     written: list[int] = field(default_factory=list)
@@ -120,17 +120,17 @@ class RecordWriter:
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # of calls that are not made again
 
     def write(self, records: Sequence[Placed], sizes: Sequence[int], outcome: Outcome) -> None:
-        """Write records in their order, and put into ``outcome`` what became of each, even when this raises.
+        """Write records in order, and record each outcome in ``outcome``, even if this raises.
 
         Args:
-            records: at least none.
-            sizes: of their messages, in bytes.
+            records: may be empty.
+            sizes: message sizes in bytes.
             outcome: empty.
 
         Raises:
-            InstanceStopping: those that are in no list are not written, and the instance is to stop.
-            Unwanted: the same, and nobody waits for them any more.
-            WriteFailed: the first that is in no list made the sink fail.
+            InstanceStopping: records in no list are not written, because the instance is stopping.
+            Unwanted: records in no list are not written, because they are no longer wanted.
+            WriteFailed: the first record in no list made the sink fail.
             OpenFailed: the sink cannot be opened.
         """
         for run in runs_within(sizes, self._batching.records if self._has_batches else 1, self._batching.size):

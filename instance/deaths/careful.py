@@ -193,10 +193,10 @@ class CarefulCalls:
         self._journal.died(reason)
 
     def close(self, *, is_abandoned: bool) -> None:
-        """Note that the instance was stopped (from any thread).
+        """Record that the instance was stopped (from any thread).
 
         Args:
-            is_abandoned: a call has not ended; if the process now ends without being told to, it was that call.
+            is_abandoned: a call has not ended; if the process now ends without a stop request, that call is to blame.
         """
         if is_abandoned and self._core.turns is None:
             self._journal.leave()

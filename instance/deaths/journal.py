@@ -18,7 +18,7 @@ from ..logs.file import open_log
 from .record import Call, DeathRecord, Range, from_json, range_of
 
 SIZE_MAX = 1024 * 1024
-"""Beyond, the file is written anew with what is in flight."""
+"""Beyond this size the file is rewritten with only the calls in flight."""
 _READ_MAX = 16 * SIZE_MAX
 
 
@@ -64,14 +64,14 @@ class CallJournal:
         return _found(lines)
 
     def start(self, record: DeathRecord, *, is_recording: bool) -> None:
-        """Write the file anew.
+        """Rewrite the file.
 
         Args:
-            record: of the deaths so far.
+            record: the deaths so far.
             is_recording: whether calls follow.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         with self._lock:
             self._record, self._is_recording = record, is_recording

@@ -1,15 +1,15 @@
-"""One activation of an input partition: recovery, intake, publishing, acknowledging, handing over.
+"""One activation of an input partition: recovery, intake, publishing, acknowledging, handover.
 
-Beginning: take the partition's lock, open the producer of the output topic, ask the state store how far the partition
-was committed, publish what it still has in the outbox. Only then input is taken, and none at or below the position that
-is done: the highest of what was committed and of what the broker's deduplication has of our producer.
+Start: take the partition's lock, open the producer of the output topic, read the partition's last commit from the state
+store, and publish the remaining outbox. Only then is input taken, and none up to the position already done: the higher
+one of the last commit and of our producer's last message known to the broker's deduplication.
 
 Invariants: results arrive in the order of their positions and are settled in that order, so acknowledging the position
-of the last settled one acknowledges nothing that is not done. Input is acknowledged after its outputs are stored.
+of the last settled one acknowledges nothing unfinished. Input is acknowledged after its outputs are stored.
 
-Ending, while the connection stands: what is under way is finished, as nobody can begin before our producers are closed
-and the lock is given back. Without the connection: what was not sent is given up and comes again; what is on its way to
-the state store is still committed, unless somebody else was faster.
+End, while connected: work in progress is finished, because no other instance can start before our producers are closed
+and the lock is released. Without a connection: unsent results are dropped and processed again later; results on their
+way to the state store are still committed, unless another instance was faster.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Activation:
             self._settle_soon()
 
     def _give_up(self, result: Result) -> None:
-        """Drop a result whose input, or whose rows in the outbox, somebody deals with later."""
+        """Drop a result whose input, or whose rows in the outbox, are processed again later."""
         if result.is_direct:
             self._has_given_up = True
         self._owner.flow.left([result], False)
@@ -258,7 +258,7 @@ class Activation:
         self._is_settling = False
         try:
             self._settle_in_order()
-        except Exception as error:  # noqa: BLE001  the loop calls this, and nobody would hear of it
+        except Exception as error:  # noqa: BLE001  called by the event loop, where an exception would be lost
             self._owner.end(f"{self.topic}: what is done cannot be settled: {error!r}")
 
     def _settle_in_order(self) -> None:

@@ -33,13 +33,13 @@ COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Ledger:
-    """What is committed of one input partition during one activation.
+    """The commits of one input partition during one activation.
 
     Attributes:
         partition: full name.
-        position: of the last commit; the committer's.
-        published: outputs up to this position are published; the event loop's.
-        cleared: up to where the store was told so; the committer's.
+        position: last commit; used by the committer.
+        published: outputs up to this position are published; used by the event loop.
+        cleared: last published position that was reported to the store; used by the committer.
     """
 
     partition: str
@@ -94,7 +94,7 @@ class Committer(WritingThread[_Job]):
             retries: makes the calls; used by this thread alone.
             session: forgets what is committed.
             writer: by which the session reads, see `TableClient.commit`.
-            committed: told of each commit, on this thread, with the error if it failed for good.
+            committed: called with each commit, on this thread, and with the error if it failed permanently.
         """
         super().__init__(name, retries)
         self._function = function

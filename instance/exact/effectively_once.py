@@ -56,22 +56,22 @@ class EffectivelyOnce:
 
     Attributes:
         endpoints: opens outputs.
-        admin_url: of the broker's REST interface, empty if it is not to be asked.
-        credentials: shown there.
+        admin_url: URL of the broker's REST interface, empty if unused.
+        credentials: credentials for it.
         guard: for all of them; None without an instance lock.
         held: bounds the entries in work.
         committer: commits results; None without a state store.
-        direct_topic: full name of the output topic if outputs may go straight to it; empty if none is known.
-        flow: is told of results that come to their end.
-        process: gives an entry to the function's thread.
-        end: stops the instance, for a reason.
+        direct_topic: full name of the output topic if outputs may be sent to it directly, otherwise empty.
+        flow: called with completed results.
+        process: passes an entry to the function's thread.
+        end: stops the instance with a reason.
     """
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet.
 
         Raises:
-            InvalidConfig: the url of the state store is none.
+            InvalidConfig: the state store's URL is invalid.
         """
         spec = core.spec
         self._core = core
@@ -160,7 +160,7 @@ class EffectivelyOnce:
         try:
             await open_all(made, subscription_of(spec), config)
         except MagnetarError:
-            for partition in made:  # looked for again, or nobody would ever process them
+            for partition in made:  # otherwise they would never be opened again
                 del self._partitions[partition.topic]
             raise
         return made
@@ -250,7 +250,7 @@ class EffectivelyOnce:
     # -- called by partitions -------------------------------------------------------------------------------------
 
     def create_lock(self, producer_name: str) -> Lock | None:
-        """Return the lock of the partition whose producers have a name; None if nobody else can have it."""
+        """Return the lock of the partition with a producer name; None if no other instance can run it."""
         spec = self._core.spec
         if not spec.locks_topic:
             return None

@@ -1,8 +1,8 @@
-"""The producers of one activation of an input partition: one per output topic, under the partition's own name.
+"""The producers of one activation of an input partition: one per output topic, under the partition's producer name.
 
-A producer's name is what the broker's deduplication knows it by, and it admits one producer of a name at a time. So
-opening one also waits for whoever had the partition before: until that one has closed its producer, or the broker has
-given up a connection of which nothing was heard.
+The broker's deduplication identifies a producer by its name and admits one producer per name at a time. So opening one
+also waits for the partition's previous owner: until it has closed its producer, or the broker has timed out its
+connection.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Outputs:
 
         Args:
             endpoints: opens outputs.
-            name: of all of them.
-            config: of all of them.
-            admin_url: tells whether the broker knows what it has stored; empty: nobody asks.
-            credentials: shown to it.
+            name: producer name of all outputs.
+            config: config of all outputs.
+            admin_url: REST interface that tells whether the broker knows what it has stored; empty for no check.
+            credentials: credentials for it.
         """
         self.waits_for = ""
         self._endpoints = endpoints

@@ -74,7 +74,7 @@ class ResultMaker:
 
     @property
     def session(self) -> StateSession | None:
-        """The function's state; None if it has no context or there is no state store."""
+        """The function's state; None without a context or a state store."""
         return self._session
 
     @session.setter
@@ -128,10 +128,10 @@ class ResultMaker:
         self.published += call.published
 
     def _ship_made(self) -> None:
-        """Send the results on their way.
+        """Ship the finished results.
 
         Raises:
-            InstanceStopping: there is no room, and the instance is being stopped; their entries are taken back.
+            InstanceStopping: there is no room and the instance is stopping; the entries are taken back.
         """
         results, self._made = self._made, []
         if not results:

@@ -75,7 +75,7 @@ class OutputTopics:
         return partitions
 
     async def _refresh(self, topic: str, known: _Known) -> tuple[str, ...]:
-        """Look again at a topic that is known; nobody has to wait for a broker that is away."""
+        """Refresh a known topic, without waiting for an unavailable broker."""
         try:
             return await self.prepare(topic)
         except DeduplicationOff as error:
@@ -98,5 +98,5 @@ class OutputTopics:
         return self._calls.wait(self.prepare(topic) if known is None else self._refresh(topic, known))
 
     def stop(self) -> None:
-        """Let nobody wait any more (from any thread)."""
+        """Stop all waits (from any thread)."""
         self._calls.stop()

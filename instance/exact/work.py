@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Result:
-    """What one input entry made.
+    """The result of one input entry.
 
     Attributes:
-        source: where the entry came from.
+        source: activation of the entry.
         entry: the entry.
-        position: of the entry.
+        position: position of the entry.
         rows: output entries, sealed, in the order of their sequence ids.
-        is_direct: whether they go straight to the broker; else after a commit of the state store.
-        changes: of the state.
-        published: what came from the context's `publish`, to be told of what became of it.
-        messages: how many messages the rows have.
-        size: their bytes.
-        waiting_for: receipts that are missing; the event loop's.
+        is_direct: whether they go straight to the broker; otherwise after a commit of the state store.
+        changes: state changes.
+        published: requests of the context's `publish`, whose callbacks receive the outcome.
+        messages: number of messages in the rows.
+        size: bytes of the rows.
+        waiting_for: number of missing receipts; used by the event loop.
     """
 
     source: Activation

@@ -112,7 +112,7 @@ def _arity_refusal(function: Any, name: str) -> str:
 
 
 def _binds(function: Any, *arguments: Any) -> bool:
-    """Return whether a call with these arguments is possible, or nobody can tell."""
+    """Return whether a call with these arguments is possible or cannot be checked."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

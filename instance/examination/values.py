@@ -45,11 +45,11 @@ _HELPERS = (
 
 
 class ExaminedHome(ProcessHome):
-    """A package that is loaded to be examined, and what its code did not find.
+    """A package that is loaded for examination, and the modules that its code did not find.
 
     Attributes:
-        root: the directory of its modules.
-        missed: the name of a module that code of the package looked for in vain; empty if there is none.
+        root: directory of its modules.
+        missed: first module that the package's code tried to import and that was not found; empty if none.
     """
 
     def __init__(self, package: Path) -> None:
@@ -75,7 +75,7 @@ class ExaminedHome(ProcessHome):
         return bool(name) and (place.with_suffix(".py").is_file() or place.is_dir())
 
     def take_miss(self, name: str, file: str) -> None:
-        """Take note that nobody finds a module, which code of a file imports."""
+        """Record a failed import of a module by a file of the package."""
         if not self.has(name.partition(".")[0]) and Path(file).is_relative_to(self.root):
             self.missed = self.missed or name
 

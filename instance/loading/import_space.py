@@ -90,9 +90,9 @@ class _Finder:
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
         """See importlib.metadata: find what was installed for the space whose code asks; by plain or prefixed names."""
         space = self._asking()
-        if space is None or space.libraries is None or "path" in vars(context):  # a path: somebody knows where to look
+        if space is None or space.libraries is None or "path" in vars(context):  # the caller gave a path
             return ()
-        from importlib.metadata import DistributionFinder, MetadataPathFinder  # whoever asks has imported it
+        from importlib.metadata import DistributionFinder, MetadataPathFinder  # the caller has imported it already
 
         name = None if context.name is None else context.name.removeprefix(space.prefix + ".")
         where = DistributionFinder.Context(name=name, path=[str(space.libraries)])

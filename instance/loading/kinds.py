@@ -49,10 +49,10 @@ def kind_of(function: Callable[..., Any] | None) -> Kind:
 
 
 def batch_size(function: Callable[..., Any], name: str) -> int | None:
-    """Return the most messages of one call of a batch function, None if it is none.
+    """Return the maximum messages per call of a batch function, None for other functions.
 
     Raises:
-        FunctionLoadError: it is marked as one, and is of another kind too.
+        FunctionLoadError: it is marked as a batch function but is also of another kind.
     """
     for layer in layers(function):
         size = getattr(layer, MARK, None)

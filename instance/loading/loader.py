@@ -109,10 +109,10 @@ def requirements_of(package: Path) -> Path | None:
 
 
 def module_root(package: Path) -> Path:
-    """Return the directory that modules of a package are imported from.
+    """Return the directory that a package's modules are imported from.
 
     Raises:
-        FunctionLoadError: there is no such file or directory.
+        FunctionLoadError: the file or directory does not exist.
     """
     if package.is_dir():
         return package
@@ -191,14 +191,14 @@ def _is_elsewhere(name: str) -> bool:
 
 
 class LoadedFunction:
-    """A callable, and how it is called.
+    """A callable and its calling convention.
 
     Attributes:
         call: takes the value, and the context if `takes_context`.
-        takes_context: whether it does.
-        kind: of function.
-        batch_size: the most messages of one call, of a batch function.
-        loop: the event loop that its object was made under, of an async one; None if it is none.
+        takes_context: whether it takes the context.
+        kind: kind of function.
+        batch_size: maximum messages per call of a batch function.
+        loop: event loop on which an async function's object was created; None for other functions.
     """
 
     def __init__(
@@ -235,16 +235,16 @@ class LoadedFunction:
 
 
 def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
-    """Return the function that ``className`` names.
+    """Load the function that ``className`` names.
 
-    ``module.Class`` is made once, without arguments, and its ``process(input, context)`` called; ``module.function`` is
-    called with the value, and the context if it has a second argument; ``module`` alone means its function ``process``.
-    An object with an async method is made while the event loop runs that the method will run on, so that it can make
-    clients and the like that want one.
+    ``module.Class`` is instantiated once, without arguments, and its ``process(input, context)`` is called;
+    ``module.function`` is called with the value, and with the context if it has a second parameter; ``module`` alone
+    means its function ``process``. An object with an async method is created while the method's event loop runs, so
+    that it can create clients and the like that need one.
 
     Raises:
-        FunctionLoadError: there is no such thing, or it is of a kind that cannot be called.
-        Exception: whatever the package raises while it is imported, or the class while it is made.
+        FunctionLoadError: it does not exist, or it is of a kind that cannot be called.
+        Exception: raised by the package on import or by the class on creation.
     """
     class_name = spec.details.className
     module_name, _, attribute = class_name.rpartition(".")
@@ -334,10 +334,10 @@ def _is_context(annotation: object) -> bool:
 
 
 def load_serde(home: Home, class_name: str) -> SerDe:
-    """Return a SerDe by class name; an empty one means `IdentitySerDe`.
+    """Return a SerDe by class name; an empty name means `IdentitySerDe`.
 
     Raises:
-        FunctionLoadError: there is no such class, or it lacks a method.
+        FunctionLoadError: the class does not exist or lacks a method.
     """
     if not class_name:
         return IdentitySerDe()

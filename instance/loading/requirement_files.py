@@ -1,8 +1,9 @@
-"""What a requirements.txt depends on, as far as its text says: other files, an index, or nothing but hashes.
+"""Determine what a requirements.txt depends on, judging by its text: other files, an index, or only hashes.
 
-Two functions share an installation if it would be the same for both. That is so if every line names a release with its
-hashes. Else another tenant's installation is not taken: whoever installed it decided when, and from where. A line may
-name files of the package (`./lib`, `-r more/base.txt`, `-e .`); then these belong to what was asked for.
+Two functions share an installation if it would be the same for both. That is certain if every line names a release with
+its hashes. Otherwise another tenant's installation is not reused, because that tenant chose when it was installed and
+from where. A line may name files of the package (`./lib`, `-r more/base.txt`, `-e .`); then these files are part of the
+requirements.
 
 Source: pip's documentation, "Requirements File Format".
 """

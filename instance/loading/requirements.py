@@ -1,14 +1,14 @@
-"""The requirements.txt of a package: installed once on a machine, for all functions that ask for the same.
+"""Installs a package's requirements.txt once per machine, for all functions with the same requirements.
 
-Design: pip installs into a directory that is named after what was asked for, so that functions, processes and runs
-share it; and after the tenant, unless the text alone decides what comes (see `requirement_files`). It is filled under
-another name and renamed: it is complete or absent. Whoever installs or removes it holds an exclusive lock on it,
-whoever uses it a shared one; the kernel lets go of these with their process. pip holds the lock with whoever started
-it, so that none that lost its parent writes into a directory that another has taken over.
+Design: pip installs into a directory named after the requirements, so that functions, processes and runs share it; the
+name includes the tenant unless the text alone determines the result (see `requirement_files`). The directory is filled
+under a temporary name and then renamed: it is complete or absent. Installing or removing it takes an exclusive lock,
+using it a shared one; the kernel releases these when the process ends. pip holds the lock together with the process
+that started it, so an orphaned pip cannot write into a directory that another process has taken over.
 
-pip runs code of what it builds. With a user it runs as that one, in a directory of the user's, and what it has made
-there is copied, file by file: what instances load and the worker reads cannot be changed any more. The directory with
-the lock is one that the user cannot open, and so not lock.
+pip runs code of the packages that it builds. With a user configured it runs as that user, in a directory of that user,
+and the result is copied file by file: files that instances load and the worker reads cannot be changed afterwards. The
+user cannot open the directory with the lock, and so cannot lock it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Installed:
             os.close(lock)
 
     def __del__(self) -> None:
-        """Release what nobody holds: it was found for somebody who does not wait any more."""
+        """Release an installation whose finder has stopped waiting for it."""
         self.release()
 
 
@@ -134,10 +134,10 @@ class Installer:
         return self.directory / f"{digest}-{hashlib.sha256(self.tenant.encode()).hexdigest()[:16]}"
 
     def remove_others(self, needed: Collection[str]) -> None:
-        """Remove what nobody uses but some, and what was not finished; blocking.
+        """Remove unused and unfinished installations except some; blocking.
 
         Args:
-            needed: what is asked for, as of `digest_of`.
+            needed: digests to keep, as of `digest_of`.
         """
         if self.directory.is_dir():
             for found in self.directory.iterdir():
@@ -159,7 +159,7 @@ class Installer:
         return Installed(target if self.user is None else target / _LIBRARIES, lock)
 
     def _make(self, requirements: Path, target: Path) -> None:
-        """Install them, or wait until whoever is at it has ended."""
+        """Install the requirements, or wait for another process that is installing them."""
         fresh = target.with_name(_FRESH + target.name)
         fresh.mkdir(exist_ok=True)
         lock = _locked(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -263,7 +263,7 @@ class Installer:
 
 
 def _locked(directory: Path, how: int) -> int | None:
-    """Return a descriptor that holds a lock on a directory; None if there is none, or somebody else has the lock."""
+    """Return a descriptor with a lock on a directory; None if the directory is missing or locked by another process."""
     try:
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -282,7 +282,7 @@ def _locked(directory: Path, how: int) -> int | None:
 
 
 def _remove(found: Path) -> None:
-    """Remove a directory that nobody holds; what cannot be removed now is tried another time."""
+    """Remove a directory that is not locked; on errors it is retried another time."""
     with contextlib.suppress(OSError):
         lock = _locked(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
@@ -304,7 +304,7 @@ def _remove_all(directory: Path) -> None:
 
 
 def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str], dict[str, Any]]:
-    """Return a command line, and what `Popen` has to be told, of a process of a user's that gains no rights."""
+    """Return a command line and `Popen` arguments for a process that runs as a user and cannot gain rights."""
     environment = {**clean_environment(os.environ), "HOME": home, "TMPDIR": home, "USER": user.name}
     identity = {"user": user.uid, "group": user.gid, "extra_groups": (), "umask": 0o077}
     return [sys.executable, "-I", "-S", "-c", _WITHOUT_GAIN, *command], {"env": environment, **identity}

@@ -37,8 +37,8 @@ class InstanceLog:
     """Writes lines from any thread.
 
     Attributes:
-        observers: are told level and text of each piece, bounded, from the writing thread; used for the log topic.
-        hiding: takes out of a text what is not to be shown.
+        observers: called with level and bounded text of each piece, on the writing thread; used for the log topic.
+        hiding: removes secrets from a text.
     """
 
     def __init__(self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
@@ -69,9 +69,9 @@ class InstanceLog:
         """Append a text, line by line. A full disk loses lines, never a message of the function.
 
         Args:
-            level: of the lines.
-            text: of any length; see `bounded_lines` for the bounds.
-            to_file_only: observers are not told, for it is about them.
+            level: log level of the lines.
+            text: of any length; see `bounded_lines` for the limits.
+            to_file_only: skip the observers, because the text is about them.
         """
         self.write_all(level, (text,), to_file_only=to_file_only)
 
@@ -181,7 +181,7 @@ class LogHandler(logging.Handler):
         """Write one record."""
         try:
             self._log.write(record.levelname, self.format(record))
-        except Exception:  # noqa: BLE001  logging's own rule: a record that cannot be formatted harms nobody
+        except Exception:  # noqa: BLE001  as in logging: a record that cannot be formatted does no harm
             self.handleError(record)
 
 
@@ -209,21 +209,21 @@ def bounded(text: str, characters_max: int) -> str:
 
 
 class NotALog(OSError):
-    """What has the name of a log is none: a link, a pipe, or another user's file."""
+    """A log path is not a log file but a link, a pipe, or another user's file."""
 
 
 def open_log(path: Path, flags: int) -> int:
-    """Open the file of a log.
+    """Open a log file.
 
-    Whoever the function runs as owns the directory, perhaps another user than the reader: who could put a link to
-    somebody else's file there, or a pipe that nobody writes to.
+    The user that the function runs as owns the directory, and may differ from the reader: it could put a link to
+    another user's file there, or a pipe without a writer.
 
     Args:
-        path: its place.
+        path: of the file.
         flags: as of `os.open`.
 
     Raises:
-        NotALog: it is no regular file with one name, of the directory's owner or of this process's user.
+        NotALog: it is not a regular file with one name, owned by the directory's owner or this process's user.
         OSError: it cannot be opened.
     """
     try:
@@ -252,7 +252,7 @@ def rotated(path: Path) -> Path:
 
 
 def tail(path: Path, lines: int) -> str:
-    """Return the last lines of a log, of its older half too where needed; empty if there is none yet."""
+    """Return the last lines of a log, including its rotated half where needed; empty if there is no log yet."""
     text = _end_of(path)
     if text.count("\n") < lines:
         text = _end_of(rotated(path)) + text
@@ -302,7 +302,7 @@ class LogFollower:
             with open(open_log(path, os.O_RDONLY), "rb") as file:
                 file.seek(self._offset)
                 data = file.read(TAIL_BYTES_MAX)
-        except NotALog:  # told once, by `tail`
+        except NotALog:  # reported once, by `tail`
             return ""
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)

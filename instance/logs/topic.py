@@ -1,8 +1,8 @@
-"""Sends what an instance logs to the function's log topic as well.
+"""Copies an instance's log to the function's log topic.
 
-Design: lines are taken on any thread and sent on the event loop. A topic that cannot keep up must slow no function
-down, so beyond `WAITING_LINES_MAX` or `WAITING_CHARACTERS_MAX` lines are dropped, and the topic is told how many. A
-piece that no message can hold is cut, and says so; one that the broker refuses is named in the log file.
+Design: lines are taken on any thread and sent on the event loop. A slow topic must not slow a function down, so lines
+beyond `WAITING_LINES_MAX` or `WAITING_CHARACTERS_MAX` are dropped, and their number is sent to the topic. A piece that
+exceeds the message size limit is truncated with a note; one that the broker rejects is named in the log file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Tracebacks as text, without the frames that are ours.
+"""Formats tracebacks as text, without Magnetar's own frames.
 
-Design: a function that fails for many messages fails at few places. What costs is the stack, whose lines are read and
-parsed for the marks below them, a hundred times what raising costs; and it is the same text each time. So it is kept
-by the places that the exception went through, and only the exception's own lines are made anew. Exceptions with a
-cause, a group, or a stack that is deep are formatted as a whole.
+Design: a function that fails for many messages fails in few places. The expensive part is the stack, whose lines are
+read and parsed for the marks below them, at a hundred times the cost of raising; and it is the same text each time. So
+it is cached by the places that the exception passed through, and only the exception's own lines are formatted each
+time. Exceptions with a cause, a group or a deep stack are formatted as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import CodeType
 _OWN_FILES = (os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib")
 _EXPLAINED = (SyntaxError, NameError, AttributeError, ImportError)
 KEPT_MAX = 256
-"""Stacks that are kept, of all functions of a process; beyond, they are made anew."""
+"""Maximum number of cached stacks of all functions of a process."""
 KEPT_FRAMES_MAX = 64
 
 _Places = tuple[tuple[int, int], ...]

@@ -70,12 +70,12 @@ class StateBinding:
         """Prepare; connections and thread are made when they are first needed.
 
         Args:
-            store: where the state store is.
+            store: address of the state store.
             table: its name, see `instance.identity.table_of`.
-            report: takes level and text of lines for the log, from any thread.
+            report: takes level and text of log lines, from any thread.
 
         Raises:
-            InvalidConfig: the url is none, or the settings do not work with it.
+            InvalidConfig: the URL is invalid, or does not match the settings.
         """
         self._reads = Retries(store, table, report)
         self._writes = Retries(store, table, report)

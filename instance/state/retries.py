@@ -39,13 +39,13 @@ class Retries:
         """Prepare; the connection is made by the first call.
 
         Args:
-            store: where the state store is.
+            store: address of the state store.
             table: its name, see `instance.identity.table_of`.
-            report: takes level and text of a line for the log, when trouble begins and when it is over.
-            clock: rising seconds.
+            report: takes level and text of a log line, when an outage begins and ends.
+            clock: monotonic seconds.
 
         Raises:
-            InvalidConfig: the url is none, or the settings do not work with it.
+            InvalidConfig: the URL is invalid, or does not match the settings.
         """
         store.check()
         self._store = store

@@ -1,38 +1,38 @@
-"""StateSession: a function's changes that are not stored yet, which its own reads see.
+"""StateSession: a function's state changes that are not stored yet but visible to its own reads.
 
-Design: changes are gathered in dictionaries on the function's thread, so that counting a word costs about what adding
-to a dictionary costs. At the end of a piece `take` makes a *layer* of them, which goes to the store beside the piece's
-outputs; once it is stored, `forget` drops it. A read looks at the fresh changes first, then at the layers that are
-on their way, then asks the store.
+Design: changes are collected in dictionaries on the function's thread, so that counting a word costs about as much as
+adding to a dictionary. At the end of a piece `take` turns them into a *layer*, which goes to the store beside the
+piece's outputs; once it is stored, `forget` drops it. A read looks at the new changes first, then at the layers in
+flight, then asks the store.
 
-A key is pending in one of three forms: written (`values`: bytes, or None for deleted), incremented (`increments`), or
-both, and then the increments came after. The function's thread may use everything here; other threads `forget`,
-`suspect` and `stop` only. What user code calls from elsewhere, or once its call has ended, is refused: it would be part
-of a message that it does not belong to, or of none.
+A pending key has one of three forms: written (`values`: bytes, or None for deleted), incremented (`increments`), or
+both, and then the increments came later. The function's thread may use everything here; other threads may only call
+`forget`, `suspect` and `stop`. Calls by user code from other threads, or after its call has ended, are rejected: they
+would become part of an unrelated message, or of none.
 
-A call that fails leaves nothing behind: what a key was before the call's first change of it is noted, and `undo` puts
-it back. While many messages are called in a row, the iterator that hands out the function's context forgets the notes
-of the call before: no Python code runs for a message.
+A failed call leaves no changes: the value of a key before the call's first change is noted, and `undo` restores it.
+While many messages are processed in a row, the iterator that hands out the function's context drops the notes of the
+previous call: no Python code runs per message.
 
-Reads of the store are kept until the unit ends: all its messages were here when it began, so what led to them was
-stored before. They are kept beyond it too, up to `KEPT_BYTES_MAX`, but not believed: the first question of each unit
-brings the table's *generation*, which is another one when anybody else changed the table meanwhile. If it is the same,
-what was kept holds, with what this session changed; one short question is then all that a unit asks. If not, all of it
-is dropped. Functions mostly ask for the keys that they asked for a moment ago, so the next question is for those of the
-last units too, in one call: for up to four times as many keys as the last unit asked for, which costs little beside the
-calls that it saves. While others change the table all the time, the first question of a unit asks for them at once.
+Reads of the store are cached until the unit ends: all its messages existed when it began, so whatever led to them was
+stored before. They are cached beyond the unit too, up to `KEPT_BYTES_MAX`, but must be validated: the first query of
+each unit returns the table's *generation*, which changes when another client changes the table. If it is the same, the
+cache is valid, together with this session's own changes; one short query is then all that a unit needs. If not, the
+cache is dropped. Functions mostly ask for the keys that they asked for a moment ago, so the next query includes those
+of the last units, in one call: up to four times as many keys as the last unit asked for, which costs little compared
+with the calls saved. While others change the table all the time, the first query of a unit includes them at once.
 
-The store may refuse an increment, long after the function made it: the key holds text. What the function did meanwhile
-is asked for again then, and the key is a *suspect*: it is read before it is incremented, so that the refusal meets the
-very call that it is about.
+The store may reject an increment long after the function made it, because the key holds text. The changes that the
+function made meanwhile are then requested again, and the key becomes a *suspect*: it is read before it is incremented,
+so that the error hits the call that caused it.
 
-Invariant: a number that comes from the store is never combined with increments that may be part of it already. A key
-that is incremented in a layer under way is therefore read only after that layer is stored, which takes one commit.
+Invariant: a number from the store is never combined with increments that it may already include. A key that is
+incremented in a layer in flight is therefore read only after that layer is stored, which takes one commit.
 
-Invariant: what is kept is what the table holds if nobody else has changed it since the generation `_kept_at` was taken.
-So what a unit finds in a layer on its way is *passing* and not kept: whether another's change came before or after that
-layer nobody knows. A change that this session makes while it knows the generation is kept, as another's change before
-it was read, and one after it changes the generation. When a layer fails, nothing that was kept is believed any more.
+Invariant: the cache matches the table if no other client has changed it since the generation `_kept_at` was read. So a
+value that a unit finds in a layer in flight is *passing* and not cached: it is unknown whether another client's change
+came before or after that layer. A change by this session while it knows the generation is cached: another client's
+earlier change was read, and a later one changes the generation. When a layer fails, the whole cache is invalid.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class StateSession:
         """Take the first increment of a key since the last `take` or write."""
         _check_key(key)
         if key in self._values:
-            _sum(key, self._values[key], amount)  # refuses what is no number
+            _sum(key, self._values[key], amount)  # rejects values that are not numbers
         elif key in self._known or key in self._suspects:
             _sum(key, self._look_up(key), amount)
         if key not in self._increments_before:
@@ -199,7 +199,7 @@ class StateSession:
         self._increments[key] = amount
 
     def get_counter(self, key: str) -> int:
-        """Return a counter, 0 if there is none."""
+        """Return a counter, 0 if missing."""
         if get_ident() != self._thread:
             self._refuse("get_counter")
         return _sum(key, self._look_up(key), 0)
@@ -220,7 +220,7 @@ class StateSession:
         self._written_bytes += len(data)
 
     def get_state(self, key: str) -> bytes | None:
-        """Return a value, None if there is none; of a counter its 8 bytes, the highest first."""
+        """Return a value or None; for a counter, its 8 bytes in big-endian order."""
         if get_ident() != self._thread:
             self._refuse("get_state")
         content = self._look_up(key)
@@ -296,7 +296,7 @@ class StateSession:
         self._known.update(zip(names, contents, strict=True))
 
     def _forget_known(self) -> None:
-        """Read the store anew within a unit that has read, or changed, more than is kept."""
+        """Drop the reads of a unit that exceed the cache limit."""
         self._known.clear()
         self._passing.clear()
         self._known_bytes = 0
@@ -360,10 +360,10 @@ class StateSession:
         )
 
     def take(self, *, ends_unit: bool = True) -> Layer | None:
-        """Return the fresh changes as a layer, None if there are none; reads see them until it is forgotten.
+        """Return the new changes as a layer, or None; reads see them until the layer is forgotten.
 
         Args:
-            ends_unit: read the store anew from now on.
+            ends_unit: end the unit, so that later reads ask the store again.
         """
         if self._known:
             self._absorb(self._known)
@@ -400,7 +400,7 @@ class StateSession:
                 self._passing.discard(key)
 
     def _end_unit(self) -> None:
-        """Keep what is known, and read the store anew from now on."""
+        """Move the reads to the cache, and ask the store again from now on."""
         if self._asked:
             known, recent = self._known, self._recent
             for key in self._asked:

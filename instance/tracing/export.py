@@ -81,7 +81,7 @@ class SpanQueue(SpanProcessor):
         """Do nothing: only spans that have ended are sent."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span, or count it as lost if there is no room; never waits for the endpoint."""
+        """Queue a span, or count it as lost if the queue is full; never waits for the endpoint."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         with self._changed:
@@ -184,10 +184,10 @@ _users = 0
 
 
 def acquire() -> SpanQueue:
-    """Return the queue of this process, begun if there is none; `release` it.
+    """Return the queue of this process, created if needed; call `release` afterwards.
 
     Raises:
-        Exception: a setting of the environment is wrong.
+        Exception: a setting in the environment is invalid.
     """
     global _shared, _users  # one for each process
     with _lock:
@@ -203,9 +203,9 @@ def acquire() -> SpanQueue:
 
 
 def release() -> None:
-    """Let go of the queue; whoever is the last one has it shut down.
+    """Release the queue; the last user shuts it down.
 
-    Others need not wait: the queue lives on, and sends soon.
+    Other users need not wait: the queue stays alive and sends soon.
     """
     global _shared, _users
     with _lock:

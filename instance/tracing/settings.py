@@ -44,10 +44,10 @@ def wish_of(environment: Mapping[str, str]) -> Wish:
 
 
 def batch_setting(environment: Mapping[str, str], variable: str, usual: int) -> int:
-    """Return a setting of the queue of spans.
+    """Return a setting of the span queue.
 
     Raises:
-        ValueError: it is no positive number.
+        ValueError: it is not a positive number.
     """
     text = environment.get(variable, "").strip()
     if not text:

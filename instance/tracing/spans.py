@@ -61,7 +61,7 @@ class CallSpan:
         self._end_ns = time.time_ns()
 
     def failed(self, errors: Iterable[BaseException]) -> None:
-        """Say why the call failed; the same error is told once."""
+        """Record why the call failed; equal errors are recorded once."""
         if not self._span.is_recording():
             return
         told = list({id(error): error for error in errors}.values())

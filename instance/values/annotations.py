@@ -23,10 +23,10 @@ class Annotations(NamedTuple):
     """The annotations of a function.
 
     Attributes:
-        input: of the value that it takes; of a batch function, of one item of the list. `NOTHING` if there is none.
-        output: of the value that it returns, or of one of them.
-        parameter: the name of the first parameter.
-        unresolved: those that name what their module does not have, as they are written.
+        input: annotation of the value; in a batch function, of one list item. `NOTHING` if missing.
+        output: annotation of the returned value, or of one of several.
+        parameter: name of the first parameter.
+        unresolved: annotations with names missing from their module, as written.
     """
 
     input: Any

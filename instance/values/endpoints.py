@@ -38,7 +38,7 @@ class SchemaEndpoints:
         self._output_topic = ""
         self._output: TopicSchema | None = None
         self._registered = b""
-        self._producer: Any = None  # the last one of the output; knows the version when the topic is made anew
+        self._producer: Any = None  # last producer of the output; knows the schema version if the topic is recreated
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
         """Open topics with these schemas from now on (called before any is opened)."""
@@ -93,7 +93,7 @@ class SchemaEndpoints:
         return getattr(self._producer, "schema_version", b"") or self._registered
 
     async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
-        from .topic_schemas import BoundSchema  # imported by whoever made `output`
+        from .topic_schemas import BoundSchema  # imported when `output` was created
 
         schema = output.schema
         if isinstance(schema, BoundSchema):
@@ -130,7 +130,7 @@ class SchemaEndpoints:
         return None if isinstance(found, TopicNotFound) and not version else found
 
     def stop(self) -> None:
-        """Let nobody wait any more (from any thread)."""
+        """Stop all waits (from any thread)."""
         self._calls.stop()
 
 
@@ -143,7 +143,7 @@ def _check_kind(topic: str, newest: SchemaInfo, kind: int) -> None:
 
 
 def _base(topic: str) -> str:
-    """Return the full name of a topic without its partition; what is none, a pattern, stays as it is."""
+    """Return a topic's full name without its partition; invalid names, such as patterns, are returned unchanged."""
     try:
         return parse_topic_name(topic).base.text if topic else ""
     except InvalidTopicName:

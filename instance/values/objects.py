@@ -47,7 +47,7 @@ class ModelSerDe(SerDe):
         self._read = getattr(wanted.kind, "model_validate_json", None) or wanted.kind.parse_raw
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a model as JSON; TypeError if it is none, ValueError if it cannot be written."""
+        """Return a model as JSON; TypeError for other types, ValueError if it cannot be written."""
         check_returned(input, self._wanted)
         write = getattr(input, "model_dump_json", None) or input.json
         try:
@@ -83,7 +83,7 @@ class StructSerDe(SerDe):
         self._write = json.Encoder().encode
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a Struct as JSON; TypeError if it is none, ValueError if it cannot be written."""
+        """Return a Struct as JSON; TypeError for other types, ValueError if it cannot be written."""
         check_returned(input, self._wanted)
         try:
             data: bytes = self._write(input)

@@ -85,7 +85,7 @@ class NumberSerDe(_PlainSerDe):
         """Return the number.
 
         Raises:
-            ValueError: the message is none, or a float where an int is wanted.
+            ValueError: the message is not a number, or is a float where an int is expected.
         """
         try:
             return self._kind(input_bytes)

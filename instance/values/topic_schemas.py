@@ -46,11 +46,11 @@ _DICTS = (Form.ANY, Form.OBJECT, Form.JSON)
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """A schema of a function for one of its topics.
+    """A function's schema for one of its topics.
 
     Attributes:
-        schema: what the broker is told, and values are converted by.
-        topics_kind: the type that the topic's own schema must have, as values are dicts by it; None where they are not.
+        schema: registered with the broker, and used to convert values.
+        topics_kind: required type of the topic's own schema, if values are dicts of that schema; otherwise None.
     """
 
     schema: Schema[Any]

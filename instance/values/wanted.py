@@ -44,14 +44,14 @@ JSON_FORMS = frozenset({Form.OBJECT, Form.ARRAY, Form.JSON, Form.TRUTH, Form.TEX
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one side of a function wants.
+    """The type that one side of a function expects.
 
     Attributes:
-        form: of the value.
-        kind: its class, where the form alone does not say it.
-        shown: as an author writes it.
-        where: who says so, such as ``parameter order of shop.total``; empty if nobody does.
-        takes_none: whether None is a value, too.
+        form: form of the value.
+        kind: its class, if the form alone does not determine it.
+        shown: as written by an author.
+        where: where it was declared, such as ``parameter order of shop.total``; empty if nowhere.
+        takes_none: whether None is also accepted.
     """
 
     form: Form = Form.ANY
