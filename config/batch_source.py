@@ -33,7 +33,7 @@ def trigger_of(batch: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def check_batch(batch: Mapping[str, Any]) -> None:
-    """Raise InvalidConfig for a `batchSourceConfig` that is none."""
+    """Raise InvalidConfig for an invalid `batchSourceConfig`."""
     name = batch.get(_TRIGGER)
     if not name:
         raise InvalidConfig("BatchSourceConfig does not specify Discovery Trigger ClassName")
@@ -73,7 +73,7 @@ def joined(configs: Mapping[str, Any], batch: Mapping[str, Any] | None, class_na
 
 
 def parted(configs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what the connector is told, and the `batchSourceConfig`, of the configs of a record."""
+    """Split the configs of a record into the connector's own settings and the `batchSourceConfig`."""
     own = {key: value for key, value in configs.items() if key not in (CONFIG_KEY, CLASS_KEY)}
     return own, json.loads(configs[CONFIG_KEY]) if CONFIG_KEY in configs else None
 

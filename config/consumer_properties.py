@@ -82,14 +82,14 @@ _INSTEAD = {
 
 
 def read_consumer_properties(properties: Mapping[str, str], where: str = "consumerProperties") -> dict[str, Any]:
-    """Return settings of our client's consumer, by their names there.
+    """Return the matching settings of our client's consumer, by our names.
 
     Args:
-        properties: by Pulsar's names.
-        where: the name of the map, for errors.
+        properties: properties by Pulsar's names.
+        where: name of the map, for errors.
 
     Raises:
-        InvalidConfig: a property is unknown, is said elsewhere, or has a value that is none.
+        InvalidConfig: a property is unknown, has to be set elsewhere, or has an invalid value.
     """
     settings = {}
     for name, text in properties.items():

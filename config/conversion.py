@@ -133,10 +133,10 @@ def _language(values: Json) -> str | None:
 
 
 def runtime_options(text: str | None) -> dict[str, Any]:
-    """Return the attributes of a config that the text of customRuntimeOptions gives.
+    """Return the config attributes set by the text of customRuntimeOptions.
 
     Raises:
-        InvalidConfig: the text is no JSON object, holds other fields than `RUNTIME_OPTIONS`, or a wrong value.
+        InvalidConfig: the text is not a JSON object, or has a field not in `RUNTIME_OPTIONS` or an invalid value.
     """
     if not text:
         return {}

@@ -29,10 +29,10 @@ class Cron:
 
 
 def read_cron(text: str) -> Cron:
-    """Return what an expression says.
+    """Parse an expression.
 
     Raises:
-        InvalidConfig: it is none, or never due.
+        InvalidConfig: the expression is invalid or never due.
     """
     if len(text) > 1000:
         raise InvalidConfig(f"cron: an expression of {len(text)} characters is none; give at most 1,000")

@@ -1,7 +1,7 @@
-"""`cryptoConfig` of an input or of the producer: whose keys decrypt or encrypt messages, and what happens without them.
+"""`cryptoConfig` of an input or of the producer: the keys for decryption or encryption, and what to do without them.
 
-Keys are found by a class of the function's own, or by one of `READERS`, which read files on the worker. A record says
-where keys are, never what they are: whoever may look at a function sees its record.
+Keys are found by a class of the function's package, or by one of `READERS`, which read files on the worker. A record
+contains the locations of keys, never the keys: every user who can view the function can read its record.
 """
 
 from __future__ import annotations

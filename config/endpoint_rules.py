@@ -33,7 +33,7 @@ def check_consumer_properties(specs: Mapping[str, ConsumerSpec], *, is_ordered: 
 
 
 def check_pattern(text: str) -> None:
-    """Refuse a pattern of topics that is none, or that cannot be matched in bounded time."""
+    """Reject a topics pattern that is invalid or cannot be matched in bounded time."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise InvalidConfig(f"topicsPattern of {len(text)} characters is longer than {PATTERN_CHARACTERS_MAX}")
     try:

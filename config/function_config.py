@@ -55,7 +55,7 @@ KEY_BASED = BATCH_BUILDERS[1]
 
 DEFAULT_COMPRESSION = "LZ4"
 DEFAULT_CPU = 1.0
-"""Pulsar's default, which is no limit here: an instance uses what the machine has."""
+"""The number of messages that an instance can hold."""
 CORES_MIN = 0.01
 """The kernel's own limit: a thousandth of a second in each tenth."""
 DEFAULT_RAM_BYTES = 1 << 30

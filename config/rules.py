@@ -192,7 +192,7 @@ def _check_topics(config: FunctionConfig) -> None:
 
 
 def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
-    """Refuse a dead-letter topic that is none, or that is an input: what is refused would come again without end."""
+    """Reject an invalid dead-letter topic, or one that is an input: rejected messages would be redelivered forever."""
     if check_topic("DeadLetter", topic) in {parse_topic_name(one) for one in inputs}:
         raise InvalidConfig(
             f"DeadLetter topic {topic} is also being used as an input topic (topics must be one or the other)"
@@ -226,7 +226,7 @@ def check_keys_of_letters(specs: Mapping[str, ConsumerSpec]) -> None:
 
 
 def check_topic(what: str, text: str) -> TopicName:
-    """Return the name of a topic; refused if it is none."""
+    """Parse a topic name and reject invalid ones."""
     try:
         name = parse_topic_name(text)
     except InvalidTopicName as exc:

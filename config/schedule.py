@@ -27,15 +27,15 @@ class Schedule:
     """The times of one expression in one time zone."""
 
     def __init__(self, expression: str, time_zone: str = "UTC", *, field: str = "schedule") -> None:
-        """Read an expression.
+        """Parse an expression.
 
         Args:
             expression: of five or six fields.
-            time_zone: name of the zone whose clock it means.
-            field: what error messages call it.
+            time_zone: name of the time zone.
+            field: field name for error messages.
 
         Raises:
-            InvalidConfig: it is none, it never comes true, or there is no such time zone.
+            InvalidConfig: the expression is invalid or never due, or the time zone is unknown.
         """
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # neither is for every process that knows of batch sources
 
@@ -62,7 +62,7 @@ class Schedule:
             raise InvalidConfig(f"{field} {expression!r} never comes true")
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the first time behind a moment, None if there is none in the next fifty years."""
+        """Return the next time after a moment, or None if there is none in the next fifty years."""
         from cronsim import CronSim
 
         times = CronSim(self._text, moment.astimezone(self.zone))

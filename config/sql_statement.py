@@ -1,7 +1,7 @@
-"""The statement of a function without code: the names of its views, and what can be said against it without Spark.
+"""The SQL statement of a function without code: view names, and checks that work without Spark.
 
-Whoever creates a function is told at once of what is certainly wrong. The statement is not parsed here, as only Spark's
-own grammar knows what it takes: a mistake that is none would be worse than one that Spark tells some seconds later.
+Errors that are certain are reported when the function is created. The statement is not parsed here, because only
+Spark's own grammar knows what it accepts: a wrong error would be worse than one that Spark reports some seconds later.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def _count(names: Iterable[str], wanted: str) -> int:
 
 
 def check_statement(text: str) -> str:
-    """Return a statement without the semicolon at its end; refused if it is no single query, whatever its grammar.
+    """Return a statement without the semicolon at its end, after checking that it is a single query, in any grammar.
 
     Raises:
-        InvalidConfig: says why, and where.
+        InvalidConfig: with reason and position.
     """
     if len(text) > STATEMENT_CHARACTERS_MAX:
         raise InvalidConfig(f"sql: {len(text)} characters are more than the {STATEMENT_CHARACTERS_MAX} allowed")

@@ -10,8 +10,7 @@ WAIT_S = 2.0
 """How long a call waits for the others; longer would let a call that does not end stop other functions."""
 
 Alone = Callable[[bool], None]
-"""Called with true when a call gets the process to itself, and with false when another call has waited too long for it.
-"""
+"""Called with true when a call gets the process to itself, with false when another call has waited too long for it."""
 
 
 class Turns:

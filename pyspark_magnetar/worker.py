@@ -16,7 +16,7 @@ between_tasks.keep_archives()
 
 if (
     __name__ == "__main__"
-):  # where Spark is told not to fork its workers; how they connect differs from version to version
+):  # Spark is configured not to fork its workers; how they connect differs from version to version
     runpy.run_module("pyspark.worker", run_name="__main__", alter_sys=True)
 else:
     from pyspark.worker import main as run_task

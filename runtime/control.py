@@ -147,10 +147,10 @@ class ControlClient:
         return answer
 
     def _checked_target(self, user: int) -> str:
-        """Return an address of the instance's own socket, and of no other that a link in its directory names.
+        """Return an address of the instance's own socket that a link in its directory cannot redirect.
 
         Raises:
-            ConnectionLost: what lies there is no socket of that user.
+            ConnectionLost: the path is not a socket of that user.
         """
         try:
             held = os.open(self._socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

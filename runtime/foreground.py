@@ -40,11 +40,11 @@ async def run_here(
     """Run an instance until ``stop`` is set or it ends, and return why it ended; empty if it was stopped.
 
     Args:
-        spec: what to run.
+        spec: the instance to run.
         stop: ends it.
-        show: is given what the instance logs, from any thread.
-        warn: is told what keeps the instance from going on, whenever that changes.
-        offer: is given what returns its counters, before it begins.
+        show: called with the instance's log lines, from any thread.
+        warn: called with what blocks the instance, whenever that changes.
+        offer: called once, before the start, with a function that returns the instance's counters.
 
     Cancellation: stops it without waiting for the function.
     """

@@ -27,10 +27,10 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 
 def read_answer(kind: type[_Answer], data: bytes) -> _Answer:
-    """Return an answer as a record.
+    """Parse an answer into a record.
 
     Raises:
-        ConnectionLost: it is none.
+        ConnectionLost: the data is invalid.
     """
     try:
         return kind.FromString(data)

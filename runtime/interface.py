@@ -38,7 +38,7 @@ class Instance(Protocol):
 
 @runtime_checkable
 class Triggered(Protocol):
-    """An instance that works when it is told to, and until its backlog of that moment is done."""
+    """An instance that runs on request, until the backlog of that moment is done."""
 
     async def begin_run(self, run_id: str) -> None:
         """Begin; how far it is stands in the status.
@@ -87,7 +87,7 @@ class Runtime(Protocol):
         """Make ready what the first instance would otherwise wait for."""
 
     async def start(self, spec: InstanceSpec) -> Instance:
-        """Start an instance; what goes wrong inside it is told by `Instance.wait`.
+        """Start an instance; errors inside it are returned by `Instance.wait`.
 
         Raises:
             MagnetarError: nothing could be started.

@@ -1,8 +1,8 @@
-"""Instances in the foreground: those of one component, without a worker, until they are stopped.
+"""Runs the instances of one component in the foreground, without a worker, until they are stopped.
 
-They are run by a `RuntimeManager` as on a worker, with its restarts, from a record that nobody has stored. What they
-need on disk is in a temporary directory, but for installed requirements, which later runs use again. No lock keeps a
-second one of the same name from running: that is the caller's choice.
+A `RuntimeManager` runs them as on a worker, with its restarts, from a record that is not stored. Their files are in a
+temporary directory, except installed requirements, which later runs reuse. No lock prevents a second run of the same
+name: that is the caller's responsibility.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ ReadMetrics = Callable[[int], Awaitable[MetricsData]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRun:
-    """What is run, and where.
+    """What to run, and where.
 
     Attributes:
-        details: the record of the component.
-        package: its code, a .py, .zip or .whl file; None for an installed connector.
-        service_url: of the broker.
-        admin_url: of the broker's REST interface.
-        state_url: of the state store; empty for none.
-        state_call: where the source shows that the code uses its state; empty where it does not.
-        first_instance: the number of the first instance.
-        secrets_provider: class that finds secrets; empty for the usual one.
-        secrets_config: what it is told, as JSON; empty for nothing.
-        security: what broker and REST interface are shown, and how they are checked.
+        details: the component's record.
+        package: its code, a .py, .zip or .whl file; None for a built-in connector.
+        service_url: the broker's URL.
+        admin_url: the broker's REST interface URL.
+        state_url: the state store's URL; empty for none.
+        state_call: place in the source where the code uses its state; empty if it does not.
+        first_instance: number of the first instance.
+        secrets_provider: class that finds secrets; empty for the default.
+        secrets_config: its settings as JSON; empty for none.
+        security: credentials for broker and REST interface, and how these are verified.
     """
 
     details: FunctionDetails
@@ -232,14 +232,14 @@ def cache_directory() -> Path:
 
 
 def unpacked(package: Path, directory: Path) -> Path:
-    """Return a package as instances take it: a .py file as it is, an archive as the directory of its modules. Blocking.
+    """Return a package in the form that instances use: a .py file, or a directory of modules. Blocking.
 
     Args:
-        package: the file, or a directory of modules, which stays as it is.
-        directory: where archives are extracted to.
+        package: the file, or a directory of modules, which is returned as it is.
+        directory: where archives are extracted.
 
     Raises:
-        PackageError: it is none, or cannot be read.
+        PackageError: the package is invalid or cannot be read.
     """
     if package.is_dir():
         return package.resolve()

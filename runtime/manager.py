@@ -60,7 +60,7 @@ INCARNATION_FILE = ".function"
 """File beside the logs of a function: the uuid of its creation."""
 INCARNATION_BYTES_MAX = 256
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
-CLOSE_GRACE_S = 5.0  # a server told to end has 10 s for everything
+CLOSE_GRACE_S = 5.0  # a server has 10 s for its whole shutdown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class InstanceEnvironment(Environment):
 
 @dataclass(slots=True)
 class _Held:
-    """One assignment and who serves it; nobody if it is stopped."""
+    """An assignment and the supervisor that runs it; None if it is stopped."""
 
     assignment: Assignment
     supervisor: Supervisor | None

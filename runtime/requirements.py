@@ -38,17 +38,17 @@ class Installations:
     async def of(
         self, function: str, package: Path, tell: Callable[[str], None], installer: Installer | None = None
     ) -> Installed | None:
-        """Return the requirements of a function, installed; None if it has none.
+        """Return the installed requirements of a function; None if it has none.
 
         Args:
             function: ``tenant/namespace/name``.
-            package: the directory of its modules, or a file.
-            tell: is told what is being done, and that nothing is any more.
-            installer: what installs; None: the one given first.
+            package: directory of its modules, or a file.
+            tell: called with a progress text, and with an empty one at the end.
+            installer: overrides the default installer.
 
         Raises:
             FunctionLoadError: they cannot be installed, or the Python environment, which comes first on the search
-                path, has something of them in another version.
+                path, has one of them in another version.
 
         Cancellation: ends pip.
         """

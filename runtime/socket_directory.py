@@ -1,8 +1,8 @@
-"""The directory for the sockets of a worker's instances: below its data, or below /tmp where that path is too long.
+"""The directory for a worker's instance sockets: below its data directory, or below /tmp if that path is too long.
 
-Design: the one below /tmp has a random name, and its path is noted below the data. A worker that is killed leaves it
-behind; the next life of that worker removes what is noted, unless somebody still has its lock. A lock ends with its
-process, so a worker that is only slow to stop keeps what it uses.
+Design: the directory below /tmp has a random name, and its path is noted in the data directory. A worker that is killed
+leaves it behind; its next start removes the noted directory unless it is still locked. The lock ends with its process,
+so a worker that is only slow to stop keeps its directory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _locked(directory: Path) -> int:
     """Return a file that holds the lock of a directory until it is closed.
 
     Raises:
-        OSError: somebody else has it, or the directory is not there.
+        OSError: the directory is locked by another process, or missing.
     """
     file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -84,14 +84,14 @@ def _locked(directory: Path) -> int:
 
 
 def _remove_noted(note: Path) -> None:
-    """Remove what an earlier life left, if it is what such a life makes and nobody uses it."""
+    """Remove the directory of an earlier run, if it is recognisable as such and unused."""
     try:
         left = Path(os.fsdecode(note.read_bytes()))
         status = left.lstat()
         if not left.name.startswith(SHORT_PREFIX) or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return
         lock = _locked(left)
-    except (OSError, ValueError):  # there is none, it is gone, or its worker lives
+    except (OSError, ValueError):  # nothing noted, already removed, or its worker is alive
         return
     for found in left.iterdir():  # of an isolated instance
         remove_tree(found)

@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1  # before a restart: a killed process is back within 2 s, up to four times in a row
 LONGEST_DELAY_S = 30.0
-HEALTHY_S = 10.0  # after a run of this length the delays begin anew
+HEALTHY_S = 10.0  # after a run of this length the delays start over
 RESTART_TIMEOUT_S = 5.0
 LEFTOVERS_MAX = 10
-LONGEST_PAUSE_S = 5.0  # after a fault of the supervisor itself, which nobody knows
+LONGEST_PAUSE_S = 5.0  # after an unexpected error in the supervisor itself
 
 
 class Supervisor:
@@ -178,8 +178,8 @@ class Supervisor:
         """Begin a run of the instance.
 
         Raises:
-            RunNotYet: it is about to start.
-            RunRefused: it is down, is no such instance, or has another run.
+            RunNotYet: the instance is about to start.
+            RunRefused: the instance is down, does not work in runs, or has another run.
         """
         instance = self._instance
         if instance is None and self._failure:

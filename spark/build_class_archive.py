@@ -29,12 +29,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def build(environment: Mapping[str, str]) -> Path | None:
-    """Build the archive for the Java and the Spark of this machine, and return it; None if another process does.
+    """Build the archive for this machine's Java and Spark, and return it; None if another process is building it.
 
     Blocking, for half a minute; a JVM of 512 MB and a Python worker run meanwhile.
 
     Raises:
-        MagnetarError: there is no Java, no Spark or no directory, or the JVM wrote none.
+        MagnetarError: Java, Spark or a directory is missing, or the JVM wrote no archive.
     """
     need_spark()
     java, jars = find_java(environment), spark_jars()

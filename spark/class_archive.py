@@ -1,11 +1,11 @@
-"""An archive of the classes that Spark's JVM loads: with it the JVM starts in half the time.
+"""An archive of the classes that Spark's JVM loads, which halves the JVM's start time.
 
-It is Java's class-data sharing; `build_class_archive` builds it.
+It uses Java's class-data sharing; `build_class_archive` builds it.
 
-Design: the archive is what a JVM writes that has done a little of everything, and fits one Java and one set of jars:
-both are in its name, and the JVM looks again. It is mapped into memory as it is, so its checksum is in its name too and
-is compared at each start; and it is used only if it is the user's own and nobody else can write it. Whatever is wrong
-with an archive, or with building one, a JVM starts without.
+Design: the archive is written by a JVM that has exercised a little of everything, and fits one Java and one set of
+jars: both are in its name, and the JVM checks again. It is mapped into memory unchanged, so its checksum is in its name
+too and is verified at each start; and it is used only if it belongs to the user and is not writable by others. On any
+error with an archive, or with building one, the JVM starts without it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ClassArchive:
         return ClassArchive(directory, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32])
 
     def file(self) -> Path | None:
-        """Return the archive if it is there, whole, and nobody else's; one that is damaged is removed."""
+        """Return the archive if it exists, is intact and belongs to the user; a damaged one is removed."""
         for path in self._files():
             found = path.stat()
             if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -81,7 +81,7 @@ class ClassArchive:
         return None
 
     def options(self) -> list[str]:
-        """Return the options with which a JVM takes the archive; none if there is none that can be used."""
+        """Return the JVM options for using the archive, or none if there is no usable archive."""
         try:
             path = self.file()
         except OSError as error:
@@ -101,10 +101,10 @@ class ClassArchive:
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Path | None]:
-        """Give the path that a JVM is to write the archive to, None if it is there or somebody else builds one.
+        """Yield the path for the JVM to write the archive to; None if it exists or another process is building it.
 
         Raises:
-            OSError: the directory cannot be written.
+            OSError: the directory is not writable.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.directory / _LOCK).open("ab") as lock:

@@ -49,7 +49,7 @@ class ClusterView:
 
 
 def is_cluster(master: str) -> bool:
-    """Return whether executors are processes of their own, which somebody else starts."""
+    """Return whether executors are separate processes, started by a cluster manager."""
     return master.startswith("spark://") or is_managed(master)
 
 
@@ -59,9 +59,9 @@ def is_managed(master: str) -> bool:
 
 
 def masters_of(master: str) -> list[tuple[str, int]]:
-    """Return host and port of whoever has to listen: each master of a ``spark://`` URL, those that stand by too.
+    """Return host and port of all masters: of a ``spark://`` URL each master, including standby ones.
 
-    Of Kubernetes it is its interface; of YARN nothing is known, as its configuration names it.
+    For Kubernetes it is the API server; for YARN it is empty, because only its configuration names the address.
     """
     if master == YARN:
         return []
@@ -131,7 +131,7 @@ def cores_of(context: SparkContext) -> int:
     here = int(context.defaultParallelism)
     if not is_cluster(context.master):
         return here
-    if is_managed(context.master):  # nobody knows what it may give
+    if is_managed(context.master):  # the executors that it may provide are unknown
         most = context.getConf().get("spark.dynamicAllocation.maxExecutors") or "0"
         return max(here, int(most) * int(context.getConf().get("spark.executor.cores") or 1))
     view = ask_master(context)
@@ -172,11 +172,11 @@ def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
 
 
 def why_none_managed(master: str, application: str) -> str:
-    """Return in one line who says why YARN or Kubernetes has given a driver no executors.
+    """Return in one line where to find out why YARN or Kubernetes has given a driver no executors.
 
     Args:
-        master: as Spark is told.
-        application: its id.
+        master: the Spark master.
+        application: application id.
     """
     if master == YARN:
         return (
@@ -191,10 +191,10 @@ def why_none_managed(master: str, application: str) -> str:
 
 
 class ClusterWatch:
-    """Watches the executors of a driver, on a thread of its own until `close`.
+    """Watches the executors of a driver, on its own thread until `close`.
 
     Attributes:
-        reason: in one line why there are no executors; empty if there are, or nobody knows yet.
+        reason: in one line why there are no executors; empty if there are some, or if it is not known yet.
     """
 
     def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:

@@ -26,25 +26,26 @@ _RELATION = "DataSourceV2ScanRelation"
 
 
 def end_of(read: DataFrame | StreamingQuery) -> str:
-    """Return the first messages that a read does not have any more: a value for ``startingOffsets`` of the next one.
+    """Return the position where a read ends, as ``startingOffsets`` for the next read.
 
-    It is what was planned, whether or not an action has run: a DataFrame whose end is fixed here keeps it. Read without
-    ``endingOffsets`` and save this together with the result, and the next read goes on without gap or repetition. ::
+    The end is that of the plan, whether or not an action has run: a DataFrame whose end is fixed here keeps it. Read
+    without ``endingOffsets`` and save this together with the result, and the next read goes on without gap or
+    repetition. ::
 
         orders = spark.read.format("magnetar").option("startingOffsets", before).load("orders")
         orders.write.format("delta").mode("append").save(path)
         before = end_of(orders)
 
     Args:
-        read: of one or more topics, with all that was made of it; or a stream, as of its last progress.
+        read: a DataFrame over one or more topics, including derived ones; or a stream, as of its last progress.
 
     Returns:
         JSON such as ``{"persistent://public/default/orders": {"0": "5:18", "1": "7:0"}}``, by topic and partition.
         Topics without messages are left out, and so read from their beginning next time.
 
     Raises:
-        InvalidConfig: it reads no topic, or one topic with two ends, or a stream has had no batch yet; or it is a
-            DataFrame of Spark 4.0, which plans anew for each action.
+        InvalidConfig: it reads no topic, or one topic with two ends; or a stream has had no batch yet; or it is a
+            DataFrame of Spark 4.0, which plans again for each action.
         PySparkException: the read cannot be planned.
     """
     found = list(_of_query(read) if hasattr(type(read), "lastProgress") else _of_frame(read))
@@ -76,7 +77,7 @@ def _offset(text: str) -> Any:
 
 
 def _of_frame(frame: Any) -> Iterator[dict[str, Any]]:
-    """Yield what each read of a topic has planned; Spark keeps plans, and does not plan anew for this."""
+    """Yield what each read of a topic has planned; Spark keeps plans, so this does not plan again."""
     spark = installed_spark()
     if spark is not None and spark < KEEPS_PLANS_FROM:
         raise InvalidConfig(

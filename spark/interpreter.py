@@ -26,15 +26,15 @@ def enable(spark: SparkSession) -> SparkSession:
 
     Streams that the session starts afterwards are written to topics exactly once where their plan allows it.
 
-    On this machine's cores the workers are told to run in this Python, unless PYSPARK_PYTHON or
-    ``spark.pyspark.python`` names one. On a cluster its path may be another one, so nothing is changed there.
+    With a local master the workers run in this Python, unless PYSPARK_PYTHON or ``spark.pyspark.python`` names one. On
+    a cluster its path may differ, so nothing is changed there.
 
     Args:
-        spark: a session that `SparkSession.builder` made; one of `open_session` needs nothing of this.
+        spark: a session from `SparkSession.builder`; one from `open_session` does not need this.
 
     Raises:
         InvalidConfig: pandas or pyarrow is missing.
-        SparkFailed: the workers run in a Python that has no magnetar; says which, and what to set.
+        SparkFailed: the workers run in a Python without magnetar; the message says which, and what to set.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -50,7 +50,7 @@ def enable(spark: SparkSession) -> SparkSession:
         spark.conf.set(_PYTHON_OF_SQL, sys.executable)
     for source in (MagnetarSource, PulsarSource):
         register(spark, source)
-    options = {"service.url": "pulsar://localhost:6650", "topic": "any"}  # nobody is asked for the columns
+    options = {"service.url": "pulsar://localhost:6650", "topic": "any"}  # the columns need no request
     try:
         spark.read.format(MagnetarSource.name()).options(**options).load().schema  # noqa: B018  a worker says them
     except (PySparkException, Py4JError) as error:

@@ -56,13 +56,13 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """Return the Java to run Spark with: of JAVA_HOME, else of the path, else the pip-installed one.
+    """Find the Java to run Spark with: from JAVA_HOME, otherwise on the path, otherwise the pip-installed one.
 
     Args:
-        environment: where JAVA_HOME and PATH are looked up.
+        environment: for JAVA_HOME and PATH.
 
     Raises:
-        InvalidConfig: there is none; or JAVA_HOME names one that does not work, for then another would surprise.
+        InvalidConfig: no Java was found; or that of JAVA_HOME does not work, in which case no other is tried.
     """
     home = environment.get("JAVA_HOME")
     if home:
@@ -130,7 +130,7 @@ def module_options(java: Java, jars: Path) -> list[str]:
 
 
 def missing_module(java: Java, option: str) -> str | None:
-    """Return the module that an option adds and ``java`` lacks, None if there is none."""
+    """Return the module that an option adds and ``java`` lacks, or None."""
     if not option.startswith(_ADD_MODULES):
         return None
     return next((name for name in option[len(_ADD_MODULES) :].split(",") if name not in java.modules), None)

@@ -53,7 +53,7 @@ class Place(Protocol):
         """Show a line instead of the last one."""
 
     def end(self, line: str) -> None:
-        """Take the last line away, or have ``line`` stay for it; the next `show` begins anew."""
+        """Erase the last line, or replace it by a permanent ``line``; the next `show` starts a new one."""
 
 
 class TerminalLine:

@@ -83,7 +83,7 @@ class Session:
         self._progress: JobProgress | None = None
         self._cluster: ClusterWatch | None = None
         if is_cluster(context.master):
-            # A driver that the cluster has given up can do no more; whoever waits for the JVM's end learns it so.
+            # A driver removed by the cluster cannot continue; ending the JVM notifies all waiting code.
             self._cluster = ClusterWatch(context, lambda: end_jvm(process))
 
     @property
@@ -181,12 +181,12 @@ def open_session(
     """Start a JVM and a session in it.
 
     Args:
-        config: how.
-        environment: of the JVM, and where Java is looked for; None is this process's.
-        with_sql: make `Session.spark` now, not when it is first asked for.
+        config: session configuration.
+        environment: of the JVM, and for finding Java; None for this process's environment.
+        with_sql: create `Session.spark` now, not on first access.
 
     Raises:
-        InvalidConfig: there is no Java, or pyspark and pyarrow are not installed.
+        InvalidConfig: there is no Java, or pyspark or pyarrow is not installed.
         SparkFailed: the JVM or the session did not start.
     """
     need_spark()
@@ -235,10 +235,10 @@ def need_configuration(master: str, environment: Mapping[str, str]) -> list[str]
 
 
 def reach_master(master: str) -> None:
-    """Check that a cluster's master listens: Spark itself would try for a minute.
+    """Check that a cluster's master is listening: Spark itself would try for a minute.
 
     Raises:
-        SparkFailed: nobody does.
+        SparkFailed: no master answers.
     """
     if not is_cluster(master) or master == YARN:
         return
@@ -477,15 +477,15 @@ def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S)
 
 
 def check_ready(master: str, environment: Mapping[str, str] | None = None, directory: Path | None = None) -> None:
-    """Check the extra, a Java, the master, and the disk. Blocking: a silent master takes 5 s an address.
+    """Check the extra, Java, the master, and the disk. Blocking: an unresponsive master takes 5 s per address.
 
     Args:
-        master: as `SessionConfig` takes it.
-        environment: where Java is looked for; None is this process's.
-        directory: where Spark writes; made if it is not there.
+        master: as in `SessionConfig`.
+        environment: for finding Java; None for this process's environment.
+        directory: where Spark writes; created if missing.
 
     Raises:
-        InvalidConfig: something is not installed or configured, the master is of an unknown kind, or there is no room.
+        InvalidConfig: something is not installed or configured, the master is of an unknown kind, or the disk is full.
         SparkFailed: no master answers.
     """
     need_spark()

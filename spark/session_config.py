@@ -114,10 +114,10 @@ class SessionConfig:
 
 
 def spark_master(master: str) -> str:
-    """Return the master as Spark is told; a local one tries each task `TASK_ATTEMPTS` times.
+    """Return the master URL for Spark; a local master tries each task `TASK_ATTEMPTS` times.
 
     Raises:
-        InvalidConfig: it is of no kind that is known.
+        InvalidConfig: the kind of master is unknown.
     """
     local = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)\])?", master)
     if local:

@@ -32,13 +32,13 @@ _CACHES = "__pycache__"
 
 
 def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Path | None) -> str:
-    """Return what tasks are told of requirements, which lie where they run from then on.
+    """Return a description of requirements for tasks, after making them available where tasks run.
 
     Args:
-        context: that runs the tasks.
-        function: by name.
-        libraries: where they are installed on this machine, in a directory named after its content.
-        scratch: for an archive of them, kept as long as the context; None: all tasks run on this machine.
+        context: context that runs the tasks.
+        function: function name.
+        libraries: directory on this machine where they are installed, named after its content.
+        scratch: directory for an archive of them, kept as long as the context; None if all tasks run on this machine.
     """
     if scratch is None:
         return json.dumps({"function": function, "directory": str(libraries)})
@@ -61,7 +61,7 @@ def _write(archive: Path, libraries: Path) -> None:
 
 @contextlib.contextmanager
 def announced(spark: SparkSession, text: str) -> Iterator[None]:
-    """Have the tasks of a session, and of jobs that this thread starts, be told where requirements are.
+    """Announce requirements to the tasks of a session, and of jobs started by this thread.
 
     Args:
         spark: a session that is used for one function alone.
@@ -80,7 +80,7 @@ def announced(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def install(worker_util: Any) -> None:
-    """Have each task of this Python worker find the requirements that it was told of; takes PySpark's module."""
+    """Make each task of this Python worker find its announced requirements; takes PySpark's module."""
     wrap_setup(worker_util, _with_requirements)
 
 

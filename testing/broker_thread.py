@@ -25,9 +25,9 @@ _T = TypeVar("_T")
 
 
 class BrokerThread:
-    """A broker on an event loop and a thread of its own, so that the test may block; its port is a free one.
+    """A broker on its own event loop and thread, so that the test may block; it listens on a free port.
 
-    It has no REST interface and no workers: topics are created by whoever uses them first.
+    It has no REST interface and no workers: topics are created on first use.
 
     Attributes:
         service: the broker; belongs to its loop (`call`).

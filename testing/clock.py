@@ -1,11 +1,11 @@
-"""A clock that a test moves, and the event loop that runs by it.
+"""A clock controlled by the test, and the event loop that runs by it.
 
-Design: the loop's time is the machine's rising clock and what the test has moved it by, so timers of what runs on the
-loop (delays, pauses before a retry, expiry) need no change of theirs. Moving goes from timer to timer: only when
-nothing is left to do does the clock jump to what is due next, so that a pause which follows from another begins where
-that ended. The loop's selector is what knows that nothing is left, as it is asked to wait; there the clock is moved.
+Design: the loop's time is the machine's monotonic clock plus the time by which the test has advanced it, so timers on
+the loop (delays, retry pauses, expiry) work unchanged. The clock advances from timer to timer: only when there is
+nothing left to do does it jump to the next one due, so that a pause which follows another begins where that one ended.
+The loop's selector knows when there is nothing left, because it is asked to wait; the clock is advanced there.
 
-While nobody moves it the clock goes on by itself, as fast as any.
+While the test does not advance it, the clock runs at normal speed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class MovableLoop(asyncio.SelectorEventLoop):
         return self.clock.monotonic()
 
     def watch(self, is_busy: Callable[[], bool]) -> Callable[[], None]:
-        """Have the clock stand still while somebody works in a thread; returned is what ends that."""
+        """Stop the clock while ``is_busy`` returns true; returns a function that ends this."""
         self._workers.append(is_busy)
         return lambda: self._workers.remove(is_busy)
 
@@ -126,14 +126,14 @@ class MovableLoop(asyncio.SelectorEventLoop):
         self._jobs -= 1
 
     def advance(self, seconds: float, timeout_s: float) -> None:
-        """Move the clock, and return when all that became due is done (from another thread than the loop's).
+        """Advance the clock, and return when all due work is done (call it from another thread than the loop's).
 
         Args:
-            seconds: by how much, 0 or more; 0 waits until nothing is left to do.
-            timeout_s: the machine's seconds that this may take.
+            seconds: by how much, 0 or more; 0 waits until there is nothing left to do.
+            timeout_s: limit in seconds of real time.
 
         Raises:
-            OperationTimeout: somebody works for longer.
+            OperationTimeout: work was still running at the limit.
         """
         arrived: Future[None] = Future()
 

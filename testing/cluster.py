@@ -29,7 +29,7 @@ from .memory_broker import MemoryBroker
 
 SERVICE_URL_VARIABLE = "MAGNETAR_TEST_SERVICE_URL"
 ADMIN_URL_VARIABLE = "MAGNETAR_TEST_ADMIN_URL"
-"""Not the variables of the command line: tests must not run on a broker that somebody works with, unasked."""
+"""Different from the command line's variables: tests must not run on a production broker by accident."""
 _KEEP_ALIVE_S = 86_400.0
 _ANSWER_S = 10.0
 _IN_MEMORY = "/dev/shm"  # noqa: S108 (made by mkdtemp)

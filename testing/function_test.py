@@ -107,7 +107,7 @@ class FunctionTest:
         self._readers: dict[str, Reader] = {}
         self._sent = 0
         self._known_failures = 0
-        self._failures_before: list[str] = []  # of instances before a restart, which nobody has looked at
+        self._failures_before: list[str] = []  # unchecked failures of instances before a restart
         self._output_serde: SerDe = IdentitySerDe()
 
     # -- beginning and end ----------------------------------------------------------------------------------------

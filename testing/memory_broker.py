@@ -1,9 +1,9 @@
-"""The broker in memory, on the loop of whoever starts it: the one that ships, on a disk that is none.
+"""The production broker in memory, on the caller's event loop, with a simulated disk.
 
-Topics, subscriptions, redelivery, delays, expiry and deduplication are the broker's own. Only its storage is told to
-write to a `SimulatedDisk`, on the loop itself instead of on threads, and everything asks the test's clock for the time.
+Topics, subscriptions, redelivery, delays, expiry and deduplication are the broker's own. Only its storage writes to a
+`SimulatedDisk`, on the loop itself instead of on threads, and all its time comes from the test's clock.
 
-It is never stopped: it ends with the process, and nothing of it is kept.
+It is never stopped: it ends with the process, and its data is lost.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LoopLanes:
         future: Future[_T] = Future()
         try:
             future.set_result(job())
-        except Exception as error:  # noqa: BLE001  whoever waits for it gets it
+        except Exception as error:  # noqa: BLE001  raised in the awaiting code
             future.set_exception(error)
         return future
 
@@ -101,7 +101,7 @@ class MemoryBroker:
             web_port=0,
             keep_alive_s=_KEEP_ALIVE_S,
             deduplication=True,
-            failover_delay_s=0,  # nobody was active before whose acknowledgements are on their way
+            failover_delay_s=0,  # there is no earlier consumer with acknowledgements in flight
         )
         storage = Storage.open(
             "/memory", StorageConfig(journal_file_bytes=MIB), SimulatedDisk(), clock.time, monotonic=clock.monotonic

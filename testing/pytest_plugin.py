@@ -1,6 +1,6 @@
 """The pytest plugin: a fixture, and the option that runs the same tests on a real broker.
 
-Not loaded by itself, so that it costs nobody who does not use it. In ``conftest.py`` beside the tests:
+It is not loaded automatically, so that it costs nothing if unused. In ``conftest.py`` beside the tests:
 
     pytest_plugins = ["magnetar.testing.pytest_plugin"]
 """

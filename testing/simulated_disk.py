@@ -212,7 +212,7 @@ class SimulatedDisk:
         self.operate("remove", path, act)
 
     def forget_cached(self, path: str) -> None:
-        """See `Disk`; there is no such memory here."""
+        """Do nothing: there is no page cache here."""
 
     def list(self, directory: str) -> list[str]:
         """See `Disk`."""

@@ -1,13 +1,13 @@
-"""Places on a worker's disk under isolation: what a tenant's instances may read, and what they may write to.
+"""Directories on a worker's disk under isolation: what a tenant's instances may read and write.
 
-    <data>/users/<uid>/packages/<sha256>/       packages, root's; only the user's group comes through <uid>
-    <data>/users/<uid>/requirements/<digest>/   what was installed for them, root's
-    <data>/logs/functions/<tenant>/…/<name>/    logs of a function, its user's
-    <data>/run/<worker>/<instance>/             of one process while it runs, its user's: socket, temporary files
+    <data>/users/<uid>/packages/<sha256>/       packages, owned by root; only the user's group can enter <uid>
+    <data>/users/<uid>/requirements/<digest>/   requirements installed for them, owned by root
+    <data>/logs/functions/<tenant>/…/<name>/    logs of a function, owned by its user <data>/run/<worker>/<instance>/
+    socket and temporary files of a running process, owned by its user
 
-Packages are shared by content: the same file may be named by functions of two tenants. Each user has a tree of hard
-links to the files of the store, whose own directory is closed: no content is there twice, and nobody learns by a name
-what others have.
+Packages are shared by content: functions of two tenants may use the same file. Each user has a tree of hard links to
+the files of the store, whose own directory is closed: contents are stored once, and no user can learn from names what
+others have.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Isolation:
             shutil.rmtree(found, ignore_errors=True)
 
     def installer_for(self, user: SystemUser) -> Installer:
-        """Return what installs requirements of packages for a user, and as that user; blocks nobody."""
+        """Return an installer of requirements that runs as a user and for that user only; does not block."""
         directory = self._data_dir / USERS_FOLDER / str(user.uid) / _REQUIREMENTS
         return Installer(directory, unused_s=math.inf, user=user)
 

@@ -53,7 +53,7 @@ def body_bytes(head: bytes) -> int:
 
 
 def take(buffer: bytearray) -> dict[str, Any] | None:
-    """Remove the first whole message from a buffer and return it, or None if there is none yet."""
+    """Remove the first complete message from a buffer and return it, or None if it is incomplete."""
     if len(buffer) < LENGTH_BYTES:
         return None
     end = LENGTH_BYTES + body_bytes(bytes(buffer[:LENGTH_BYTES]))

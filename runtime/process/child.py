@@ -95,7 +95,7 @@ def run(spec_text: str, output: Output) -> NoReturn:
 
 
 def _make_room(log_file: Path) -> None:
-    """Remove what earlier code of this user has put where its log should be, and is none."""
+    """Remove anything at the log's path that is not a log, left there by earlier code of this user."""
     try:
         os.close(open_log(log_file, os.O_RDONLY))
     except FileNotFoundError:

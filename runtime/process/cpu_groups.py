@@ -40,15 +40,15 @@ class CpuGroups:
     version: int
 
     def make(self, zygote: int, number: int, cores: float) -> Path:
-        """Make the group of an instance and return its directory.
+        """Create an instance's group and return its directory.
 
         Args:
             zygote: process id of the zygote that starts it.
-            number: the instance's.
-            cores: how many it may use; more than the machine has is no limit.
+            number: number of the instance.
+            cores: CPU limit in cores; more than the machine has means no limit.
 
         Raises:
-            OSError: the kernel refuses.
+            OSError: the kernel rejects it.
         """
         group = self.directory / f"{_PREFIX}{zygote}-{number}"
         group.mkdir(exist_ok=True)

@@ -28,10 +28,10 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 
 
 def open_of(process_id: int, descriptor: int, flags: int) -> int:
-    """Open what another process has under a descriptor, anew.
+    """Reopen a file descriptor of another process.
 
     Raises:
-        OSError: it has none, or is none of ours.
+        OSError: the descriptor does not exist, or the process may not be accessed.
     """
     return os.open(f"/proc/{process_id}/fd/{descriptor}", flags | os.O_CLOEXEC)
 

@@ -240,9 +240,9 @@ class Examinations:
 
 
 def _said(text: bytes) -> Examined:
-    """Return what a child has said: lines with the files that it reads, then its answer.
+    """Parse the output of a child: lines with the files that it reads, then its answer.
 
-    There is no answer if it ended before, or something else has written into its pipe.
+    The answer is missing if the child ended early or something else wrote to its pipe.
     """
     before, _, last = text.rpartition(b"\n")
     reading, said = _object(before).get("reading"), _object(last)

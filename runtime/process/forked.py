@@ -1,9 +1,9 @@
-"""Child process made by fork instead of exec: it shares the memory of everything that its parent had imported.
+"""Child processes created by fork instead of exec: they share the memory of the parent's imports.
 
-Design: an interpreter with our modules costs 20 to 30 MB; a fork of one that has imported them costs what it writes to.
-A fork is only sound where nothing else runs: with one thread, before any event loop, lock or open file that matters.
-So a server forks its children first of all, and whoever must be started later is started by exec. Parent and child
-share one socket and, of the parent's files, standard error.
+Design: an interpreter with our modules costs 20 to 30 MB; a fork of one that has imported them costs only the pages
+that it writes to. A fork is only sound where nothing else runs: with one thread, before any event loop, lock or open
+file that matters. So a server forks its children first of all; later ones are started by exec. Parent and child share
+one socket and, of the parent's files, standard error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
 FIRST_FILE = 3  # behind standard input, output and error
 UNKNOWN_CODE = 255
-"""Stands for the exit code of a child whose end somebody else has taken note of; asyncio has the same."""
+"""The exit code of a child that was reaped elsewhere, as in asyncio."""
 
 
 def thread_count() -> int:
@@ -70,7 +70,7 @@ class ForkedProcess:
     def __init__(self, pid: int, channel: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._channel = channel  # a number, not a socket: a later fork closes it, and nobody else must
+        self._channel = channel  # a number, not a socket: a later fork closes it, and nothing else may
         self._watched = -1
         self._ended: asyncio.Future[int] | None = None
 
@@ -101,7 +101,7 @@ class ForkedProcess:
                 if self._watched >= 0:
                     signal.pidfd_send_signal(self._watched, number)
                 else:
-                    os.kill(self.pid, number)  # nobody has looked for its end yet: the number is its own
+                    os.kill(self.pid, number)  # not reaped yet, so the number is still its own
 
     def _reap(self) -> None:
         try:
@@ -129,7 +129,7 @@ def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.collect(0)  # what is new only: looking at all that was imported takes 25 ms, in which nobody imports anything
+    gc.collect(0)  # only new objects: scanning all imported ones would block the process for 25 ms
     gc.freeze()  # a collection would write to, and so copy, every shared page
     try:
         pid = os.fork()

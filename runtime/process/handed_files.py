@@ -1,4 +1,4 @@
-"""Files that a worker holds for one process to come, which opens them through `/proc`: nobody in between reads them."""
+"""Files that a worker holds for one future process, which opens them through `/proc`: no other process reads them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _READS_MAX = 64
 
 
 def memory_file(name: str, content: str) -> int:
-    """Return the descriptor of a new file in memory; whoever opens it anew reads from its beginning.
+    """Return the descriptor of a new file in memory; a process that reopens it reads from the beginning.
 
     Raises:
-        OSError: no more files.
+        OSError: too many open files.
     """
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     with open(descriptor, "wb", closefd=False) as file:
@@ -47,14 +47,14 @@ class HandedFiles:
             raise
 
     def keep_output(self) -> None:
-        """Close all but what the last words come through: the process has its own, or there is none."""
+        """Close all files except the read end of the output: the process has its own, or does not exist."""
         for name in ("write", "spec"):
             number = self.numbers.pop(name, -1)
             if number >= 0:
                 os.close(number)
 
     def rest(self) -> str:
-        """Return what the process and its children had written and nobody read any more. Blocking, not for long."""
+        """Return the unread output of the process and its children. Blocks briefly."""
         rest = b""
         with contextlib.suppress(OSError, ValueError):
             for _ in range(_READS_MAX):

@@ -51,7 +51,7 @@ class Liveness:
         return self._counted_s >= min(SILENT_S, self.silence_max_s / 2)
 
     def seen(self, now_s: float) -> None:
-        """Take an answer to another question, which is no check."""
+        """Record an answer to a request other than a check."""
         self.silent_since_s = now_s
 
     def answered(self, now_s: float) -> None:

@@ -1,13 +1,12 @@
-"""Environment marks that say which instance a process belongs to, and the end of what is left of an instance.
+"""Marks that show which instance a process belongs to, and the cleanup of an instance's remaining processes.
 
-Design: what a function starts may leave its session (`setsid`) and its parent (a double fork), so neither says whose it
-is. Every process inherits the resource limits of its parent, through fork and exec, and cannot raise them: the limit of
-file locks, which Linux has not used since version 2.4, holds a number that is the instance's own. Control groups would
-do the same, but they take rights that a worker need not have.
+Design: a process started by a function may leave its session (`setsid`) and its parent (a double fork), so neither
+shows where it belongs. But every process inherits its parent's resource limits through fork and exec, and cannot raise
+them: the limit of file locks, unused by Linux since version 2.4, holds a number unique to the instance. Control groups
+would work too, but need privileges that a worker does not always have.
 
-The zygote adopts what loses its parent (`PR_SET_CHILD_SUBREAPER`), so all of it stays below the zygote while that
-runs. When zygote and worker are killed in the same moment nobody is left to end it; the next zygote of this machine
-does (`end_abandoned`).
+The zygote adopts orphans (`PR_SET_CHILD_SUBREAPER`), so all processes stay below the zygote while it runs. If zygote
+and worker are killed at the same moment, the next zygote of this machine ends the remaining ones (`end_abandoned`).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def kill(pid: int, mark: int) -> bool:
     except OSError:
         return False
     try:
-        # Looked at now: the number can be given to nobody else while it is held, if it is still the same process.
+        # Check only now: while the handle is open, the process id cannot be reused, if it is still the same process.
         if (proc.limit_of(pid, _LIMIT_NAME) or 0) != mark:
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -73,10 +73,10 @@ def resident_bytes(pid: int) -> int:
 
 
 def own_bytes(pid: int) -> int:
-    """Return how much memory would be free without a process: no files, and its part of what it shares.
+    """Return how much memory the end of a process would free: no files, and its share of shared pages.
 
-    Pages that a fork has not written to since count by halves, thirds, and so on: the zygote's cost nobody twice.
-    Where the kernel does not show that of another user's process (a container without `SYS_PTRACE`) all pages count.
+    Pages that a fork has not written to are split among the processes sharing them, so the zygote's are counted once.
+    Where the kernel hides this for another user's process (a container without `SYS_PTRACE`), all pages count.
     """
     shown = _read(pid, "smaps_rollup")
     if not shown:

@@ -179,7 +179,7 @@ class ProcessInstance:
         self._tasks.cancel()
         if not self._started.done():
             self._started.set_exception(FunctionLoadError(reason))
-            self._started.exception()  # nobody may be waiting
+            self._started.exception()  # avoid a warning if nothing awaits it
         settle(self._ended, reason)
 
     def reason_of(self, code: int, said: str, verdict: str) -> str:
@@ -225,11 +225,11 @@ class ProcessInstance:
 class ZygoteClient:
     """One zygote and the instances that it started.
 
-    Invariant: every instance that was started through a client is told its end, whatever an event, a log file or the
-    connection is like: the one that an event is about if that event cannot be taken, and all when the zygote ends.
+    Invariant: every instance started through a client is notified of its end, despite any error in an event, a log file
+        or the connection: a single instance if its event cannot be processed, and all when the zygote ends.
 
     Attributes:
-        channel: to the zygote.
+        channel: connection to the zygote.
     """
 
     def __init__(self, channel: ProcessChannel) -> None:
@@ -336,7 +336,7 @@ class ZygoteClient:
             if (future := self._examined.get(number)) is not None:
                 settle(future, Examined(event["answer"], event["has_ended"], event["reading"]))
         elif instance is None:
-            if kind == "started":  # too late: nobody waits for it, and it would keep its successor waiting
+            if kind == "started":  # too late: it is no longer wanted, and would delay its successor
                 self.kill_instance(number)
         elif kind == "started":
             instance.has_started(event["pid"])
@@ -356,7 +356,7 @@ class ZygoteClient:
         try:
             async with asyncio.timeout(REASON_TIMEOUT_S):
                 reason = await asyncio.to_thread(instance.reason_of, event["code"], event["said"], event["verdict"])
-        except Exception as error:  # noqa: BLE001  whatever it is, the instance's end is told
+        except Exception as error:  # noqa: BLE001  on any error, the instance's end is still reported
             log.warning("%s; why is not known: %r", reason, error)
         finally:
             await self._finish(instance, reason)
@@ -386,7 +386,7 @@ class ZygoteClient:
 
 
 class ProcessRuntime:
-    """Starts instances through a zygote, which it starts anew when it is gone."""
+    """Starts instances through a zygote, and restarts the zygote when it has ended."""
 
     def __init__(
         self,
@@ -421,7 +421,7 @@ class ProcessRuntime:
                 environment = None if self._isolation is None else clean_environment(os.environ)
                 if forked is not None:
                     channel = ProcessChannel(forked, *await forked.attach())
-                else:  # -P: the worker's working directory is no place to import user code's modules from
+                else:  # -P: user modules must not be imported from the worker's working directory
                     channel = await execute(
                         lambda number: [sys.executable, "-P", "-m", _ZYGOTE, str(number)], environment
                     )

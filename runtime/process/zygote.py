@@ -1,21 +1,21 @@
-"""Zygote, the parent of all process instances: imports once, then forks.
+"""The zygote, parent of all process instances: imports once, then forks.
 
 Design: starting an interpreter and importing our modules takes a third of a second and 23 MB; a fork of a process that
-has done so takes 2 ms and shares those pages. That is only sound while nothing runs in the parent but one thread that
-holds no lock: so this process makes no thread, no event loop, no channel and no server, imports no user code, and
-refuses to fork when the kernel counts more than one thread.
+has done so takes 2 ms and shares those pages. That is only sound while the parent has a single thread that holds no
+lock: so this process creates no thread, event loop, channel or server, imports no user code, and refuses to fork when
+the kernel counts more than one thread.
 
-It is forked from the worker before that does anything else, or started by exec where that is no longer possible, and
-shares no file with it but one socket. When that socket ends, the worker is gone: the zygote ends, and its children
-with it. The same when the worker, once it has begun to send beats, is silent for `LEASE_S` because it is stopped, or
-for `HELD_LEASE_S` whatever the reason: others are about to take its instances, and wait until these have ended. The
-zygote is the children's parent, so a process id that it signals cannot have been given to another process.
+It is forked from the worker before the worker does anything else, or started by exec where that is no longer possible,
+and shares only one socket with it. When that socket closes, the worker has ended: the zygote ends, and its children
+with it. The same happens when the worker, once it has begun to send heartbeats, is silent for `LEASE_S` because it is
+stopped, or for `HELD_LEASE_S` for any reason: other workers are about to take over its instances and wait until these
+have ended. The zygote is the parent of the children, so a process id that it signals cannot have been reused.
 
-It adopts what instances start and leave behind, and ends that with them (`marks`). It looks after their memory
-(`memory_watch`), for a worker whose interpreter is busy could not, and puts those with a limit of CPU time into control
-groups (`cpu_groups`). It forks what examines packages, too (`examinations`).
+It adopts the processes that instances leave behind, and ends them with the instance (`marks`). It watches their memory
+(`memory_watch`), which a worker with a busy interpreter could not, and puts those with a CPU limit into control groups
+(`cpu_groups`). It also forks the examiners of packages (`examinations`).
 
-Invariant: what goes wrong with one instance is told of that instance, and ends no other.
+Invariant: an error with one instance is reported for that instance, and ends no other.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Zygote:
             _allow_files((self._files[1], self._files[1]))  # a pipe for each instance
             self._serve()
         finally:
-            # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also waited for, so
-            # that no dead one is left to whoever adopts orphans.
+            # PR_SET_PDEATHSIG does the same when this process is killed; here the children are also reaped, so that
+            # init inherits no zombies.
             for process_id in (*self._children, *self._examinations.process_ids):
                 _kill_with_group(process_id)
             self._end_everything()
@@ -392,12 +392,12 @@ class Zygote:
 
 
 def _complain(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody may read the worker's standard error
+    with contextlib.suppress(OSError, ValueError):  # the worker's standard error may be closed
         print(f"magnetar zygote: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _rest_of(output: int) -> str:
-    """Return what an instance had written to its standard output and nobody read any more; close the pipe."""
+    """Return the unread standard output of an instance and close the pipe."""
     rest = b""
     try:
         while is_readable(output, 0) and (piece := os.read(output, _READ_BYTES)):

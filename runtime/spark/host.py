@@ -1,10 +1,10 @@
-"""The process in which a worker's Spark functions run: the driver, with the JVM below it.
+"""The process in which a worker's Spark functions run: the driver, with the JVM as its child.
 
-Design: it is started by exec, not forked from the zygote, because Spark makes threads. It shares with the worker
-nothing but one socket, over which both send JSON objects (`process/messages`). The main thread serves that socket and
-never waits for Spark; each function has a thread of its own, which loads the code and then does one run after the
-other. The JVM starts when the first function is loaded, or, if the worker says so, with the first run that needs it; a
-mistake in a function is told without waiting for it. Its end is the end of this process: the worker starts another.
+Design: it is started by exec, not forked from the zygote, because Spark creates threads. It shares only one socket with
+the worker, over which both send JSON objects (`process/messages`). The main thread serves that socket and never waits
+for Spark; each function has its own thread, which loads the code and then executes one run after the other. The JVM
+starts when the first function is loaded, or, if the worker is configured so, with the first run that needs it; errors
+in a function are reported without waiting for it. When the JVM ends, this process ends, and the worker starts another.
 When the worker dies, the kernel ends this process, and the JVM ends with the pipe that is its standard input.
 """
 
@@ -59,7 +59,7 @@ class SharedSession:
     """One session for all functions of this process, opened by the first that needs it."""
 
     def __init__(self, config: SessionConfig, has_died: Callable[[str], None]) -> None:
-        """Prepare; ``has_died`` is told when the JVM ends by itself."""
+        """Prepare; ``has_died`` is called when the JVM ends by itself."""
         self._config = config
         self._has_died = has_died
         self._opening: Future[Session] | None = None
@@ -72,7 +72,7 @@ class SharedSession:
 
         Raises:
             InvalidConfig, SparkFailed: it cannot be started.
-            RunCancelled: nobody wants it any more; it is opened all the same, for the next.
+            RunCancelled: the caller cancelled; the session still opens, for the next run.
         """
         self._is_used = True
         return self.wait(is_cancelled)
@@ -92,7 +92,7 @@ class SharedSession:
     def _open(self, opening: Future[Session]) -> None:
         try:
             session = open_session(self._config, with_sql=False)
-        except BaseException as error:  # noqa: BLE001  told to all who wait
+        except BaseException as error:  # noqa: BLE001  raised in all waiting callers
             with self._lock:
                 self._opening = None
             opening.set_exception(error)
@@ -176,7 +176,7 @@ class SharedSession:
         deadline_s = time.monotonic() + ORDERLY_END_S
         try:
             session = opening.result(ORDERLY_END_S)
-        except Exception:  # noqa: BLE001  there is none, or what there is of it ends with this process
+        except Exception:  # noqa: BLE001  there is no session, or its remains end with this process
             return
         stopping = threading.Thread(target=session.stop, daemon=True)
         stopping.start()

@@ -50,7 +50,7 @@ class Job(Protocol):
         """Process the backlog and return how the run ended; raises nothing. ``due_ms``: of its trigger, 0 for none."""
 
     def unfinished(self) -> str:
-        """Return the id of a run that another driver has begun and not ended, empty if there is none."""
+        """Return the id of a run that another driver began and did not end, empty if there is none."""
 
     def history(self) -> History:
         """Return the latest runs that have ended."""
@@ -85,7 +85,7 @@ class Throttle:
     def take(self, progress: RunProgress) -> None:
         """Take a report; from any thread."""
         if progress.has_ended:
-            return  # told once `run` has returned, when another may begin
+            return  # reported when `run` has returned and another run may begin
         with self._lock:
             self._latest = progress
             if progress.stage != self._stage:

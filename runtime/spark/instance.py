@@ -217,7 +217,7 @@ class SparkInstance:
         return self.host is not None and (not self._is_loaded or (run is not None and run.is_active))
 
     def added(self, host: HostProcess) -> None:
-        """Note that a host was told to load it."""
+        """Record that the host was asked to load it."""
         self.host = host
         self._is_loaded = False
         self._released.clear()
@@ -323,7 +323,7 @@ class SparkInstance:
         self.host.channel.tell(command)
 
     def _take_up(self, run_id: str) -> None:
-        """Go on with a run whose worker is gone; one whose end was told here is over."""
+        """Resume a run whose worker is gone, unless its end is known here already."""
         known = self._runs.of(self.spec)
         is_known = known is not None and (known.is_active or known.progress.run_id == run_id)
         if run_id and not is_known and not self._is_stopping and self.host is not None:

@@ -28,16 +28,16 @@ from .instance import Event, Runs, SparkInstance
 IDLE_CHECKS = 10
 """How often the time after which an idle host is ended is looked at within that time."""
 END_TIMEOUT_S = 4.5
-"""A host that was told to end has ended its JVM by then, or both are killed."""
+"""Time for a host to end its JVM after an end request; then both are killed."""
 _log = logging.getLogger(__name__)
 
 
 class HostProcess:
-    """One process, from its start to its end.
+    """One host process, from its start to its end.
 
     Attributes:
-        channel: to the process, which may have imported nothing yet; one that is gone takes no commands.
-        was_told_to_end: its end is no failure.
+        channel: connection to the process, which may still be importing; a closed channel takes no commands.
+        was_told_to_end: an end was requested, so it is not a failure.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class HostProcess:
         take_event: Callable[[Event], None],
         has_ended: Callable[[HostProcess, str], None],
     ) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Args:
-            channel: to the process.
-            take_event: is given what the host says, on the event loop.
-            has_ended: is told, once and last, that the process is gone, and why.
+            channel: connection to the process.
+            take_event: called with the host's events, on the event loop.
+            has_ended: called once, after all events, when the process has ended, with the reason.
         """
         self._take_event = take_event
         self._has_ended = has_ended
@@ -77,18 +77,18 @@ class HostProcess:
             self._has_ended(self, self._reason or reason)
 
     def _take(self, body: bytes) -> None:
-        """Take an event; what goes wrong with one is no reason to hear no other."""
+        """Handle an event; an error in one event must not stop the others."""
         try:
             event = json.loads(body)
             if event["event"] == "failed":
                 self._reason = event["reason"]
             else:
                 self._take_event(event)
-        except Exception:  # noqa: BLE001  it is logged, and whoever it was about hears of the end of the host
+        except Exception:  # noqa: BLE001  it is logged, and affected instances learn of the host's end
             _log.exception("an event of the host of Spark functions could not be taken: %r", body[:200])
 
     def kill(self, reason: str) -> None:
-        """End it by force; `has_ended` is told the reason."""
+        """Kill the host; `has_ended` is called with the reason."""
         self._reason = reason
         self._is_ending = True
         self.channel.kill()
@@ -163,11 +163,11 @@ class SparkRuntime:
         return instance
 
     async def add(self, instance: SparkInstance) -> None:
-        """Have an instance's function loaded by the host, which is started if there is none.
+        """Load an instance's function in the host, starting the host if needed.
 
         Raises:
             ClosedError: the worker is stopping.
-            OSError: no process could be made.
+            OSError: the process could not be created.
         """
         async with self._starting:
             if self._is_closed:

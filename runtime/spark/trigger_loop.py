@@ -1,7 +1,7 @@
-"""The task that begins the runs of one Spark function which nobody asks for: by cron, by backlog, continuously.
+"""The task that begins the automatic runs of one Spark function: by cron, by backlog, or continuously.
 
-It decides nothing (`spark.jobs.triggers` does) and keeps nothing: what was is in the instance, from the state store.
-It needs no host: that ends when it is idle, and the next run starts another.
+It makes no decisions (`spark.jobs.triggers` does) and stores nothing: the history is in the instance, from the state
+store. It does not need the host, which ends when it is idle; the next run starts another.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TriggerLoop:
         self._is_started = False
 
     def start(self) -> None:
-        """Begin, if it has not; what fails is logged, shown as trouble, and begun anew after a pause."""
+        """Start, if not started; a failure is logged, shown as trouble, and retried after a pause."""
         if not self._is_started:
             self._is_started = True
             self._tasks.keep(self._run, "runs that are due", on_failure=self._failed)

@@ -59,7 +59,7 @@ class Backlog:
         self._asking: asyncio.Task[None] | None = None
 
     async def entries(self) -> int:
-        """Return the number of entries, `UNKNOWN` if the broker has not told it."""
+        """Return the number of entries, or `UNKNOWN` without an answer from the broker."""
         if not self._spec.admin_url:
             return UNKNOWN
         is_old = self._asked_s is None or time.monotonic() - self._asked_s > KEPT_S

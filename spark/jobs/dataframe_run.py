@@ -42,8 +42,8 @@ class DataFrameRun:
     """One run.
 
     Attributes:
-        rows: messages that were read, once they are known.
-        libraries: what tasks are told of the function's requirements, as of `for_tasks`; empty if there are none.
+        rows: number of messages read, once known.
+        libraries: description of the function's requirements for tasks, from `for_tasks`; empty if there are none.
     """
 
     def __init__(

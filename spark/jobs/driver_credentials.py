@@ -1,17 +1,17 @@
-"""What the tasks of a function show on other machines: they ask its driver for it, each time that they show it.
+"""Credentials for a function's tasks on other machines: tasks request them from the driver whenever they need them.
 
-Design: the token of a function is a file on the machine of its worker, written anew in time, and a run may take longer
-than a token is good. So tasks are not given the token but a way to ask for one: the address of a socket of the driver,
-and a key without which it answers nobody. They ask at every connection and whenever a broker asks again, so they show
-what the driver would show at that moment. The key goes to the executors with the function's code and no further; who
-has it has what the function may do, as long as its driver runs. A driver that is gone answers nobody, but its tasks end
-with it, too.
+Design: a function's token is a file on its worker's machine that is renewed periodically, and a run may take longer
+than a token is valid. So tasks get, instead of the token, the means to request it: the address of a socket of the
+driver, and a key without which the driver does not answer. They request it at every connection and whenever a broker
+sends a challenge, so they always use the driver's current token. The key goes to the executors with the function's code
+and nowhere else; it grants the function's rights as long as the driver runs. When the driver has ended, requests fail,
+but its tasks end with it, too.
 
-Neither key nor token crosses the network in the clear here: whoever asks sends random bytes and their HMAC, and the
-answer is sealed with AES-GCM, bound to these bytes so that an old answer is none. So this is as secret as the way on
-which Spark brings code to executors, which its settings encrypt.
+Neither key nor token crosses the network in the clear: the task sends random bytes and their HMAC, and the answer is
+sealed with AES-GCM and bound to these bytes, so that old answers cannot be replayed. So this is as secret as Spark's
+channel for code, which can be encrypted in Spark's settings.
 
-A client certificate cannot be handed on so: its files have to be where the tasks run.
+A client certificate cannot be passed on this way: its files have to exist where the tasks run.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class CredentialsServer:
             return {"error": str(error)}
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._questions.close()
         self._is_closed = True
         self._answering.shutdown(wait=False)  # not cancelled: each of those who wait still has to be closed
@@ -143,13 +143,13 @@ class DriverAuthentication(Authentication):
     """The tasks' side: shows what the driver has to show now."""
 
     def __init__(self, params: str) -> None:
-        """Prepare; nobody is asked yet.
+        """Prepare; nothing is requested yet.
 
         Args:
             params: of `CredentialsServer.security`.
 
         Raises:
-            InvalidConfig: they are none.
+            InvalidConfig: the params are invalid.
         """
         try:
             where = json.loads(params)

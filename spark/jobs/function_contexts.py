@@ -50,10 +50,10 @@ class DataFrameContext(RecordedContext):
     """The context of a DataFrame function.
 
     Attributes:
-        spark: the session, one of the function's own: its settings and temporary views are nobody else's.
-        run_id: of the run that asked for this.
-        run_number: counts the runs of the function; the same when a run is repeated after a failure. Name what you
-            write after it, and overwrite it, and a repeated run writes nothing twice.
+        spark: the function's own session: its settings and temporary views are not shared.
+        run_id: id of this run.
+        run_number: counts the runs of the function; the same if a run is repeated after a failure. Name your output
+            after it and overwrite existing output, so that a repeated run writes nothing twice.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class DataFrameContext(RecordedContext):
         """Return the backlog of one input, with the columns of the function's first parameter.
 
         Args:
-            topic: an input, by its full name, its short one, or the name that its view has in SQL.
+            topic: an input, by its full or short name, or by the name of its SQL view.
 
         Raises:
-            InvalidConfig: there is no such input.
+            InvalidConfig: the topic is not an input.
         """
         return self._inputs.table(topic)
 

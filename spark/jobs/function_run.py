@@ -68,14 +68,14 @@ class SparkFunction:
         """Load the function and create its subscriptions; no session is needed for that.
 
         Args:
-            spec: of the function.
+            spec: the function.
             open_session: called by the first run, on its thread.
-            installer: of requirements; None: a package with some is refused.
+            installer: installs requirements; None to reject packages with requirements.
 
         Raises:
-            FunctionLoadError: there is no such function, or it is of a kind that cannot run so.
+            FunctionLoadError: the function does not exist, or is of a kind that Spark cannot run.
             MagnetarError: the broker does not answer.
-            Exception: whatever the function's code raises.
+            Exception: raised by the function's code.
         """
         self.spec = spec
         self.owner = f"{spec.worker_id}/{uuid.uuid4().hex[:12]}"
@@ -216,7 +216,7 @@ class SparkFunction:
             self._stop_jobs = None
 
     def unfinished(self) -> str:
-        """Return the id of the run that a driver before this one has begun and not ended, empty if there is none.
+        """Return the id of a run that an earlier driver began and did not end, empty if there is none.
 
         Raises:
             MagnetarError: the state store does not answer.

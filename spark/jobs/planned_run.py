@@ -132,7 +132,7 @@ class PlannedRun:
         if not backlogs:
             return
         plan = planner.plan(backlogs, self._progress.run_id, cores_of(self._open()))
-        # Before anything is published: from here on this plan is repeated exactly, by whoever finds it.
+        # Before anything is published: from here on every driver that loads this plan repeats it exactly.
         store.begin(plan)
         self._execute(store, plan, subscriptions, is_repeated=False)
 

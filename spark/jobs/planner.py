@@ -1,8 +1,8 @@
-"""Makes the plan of a run: a new one for the backlog, or an unfinished one, checked against today's topics.
+"""Creates the plan of a run: a new one for the backlog, or an unfinished one, checked against the current topics.
 
-The backlog begins where the function's durable subscriptions stand, which are read and moved here too. A consumer is
-attached for these requests alone and is never sent a message. It is exclusive, so nobody else consumes under the
-subscription's name meanwhile; a cumulative acknowledgement would be refused to a shared one.
+The backlog begins at the function's durable subscriptions, which are read and moved here too. A consumer is attached
+only for these requests and never receives a message. It is exclusive, so that no other consumer uses the subscription
+meanwhile; besides, a shared one may not acknowledge cumulatively.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Planner:
         self._routes = Routes(spec.service_url, spec.client_security)
 
     def unfinished(self, plan: Plan) -> Plan:
-        """Return a plan that an earlier run left, for the output topic that there is now.
+        """Return a plan left by an earlier run, fitted to the current output topic.
 
-        Partitions that were added meanwhile get nothing of it, as what it repeats has to go where it went before. A
-        topic that was made anew, or is another one since an update, holds nothing of it.
+        Partitions added meanwhile get no messages from it, because repeated messages must go to the same partitions as
+        before. A topic that was recreated, or replaced in an update, has none of its messages yet.
 
         Raises:
-            RunFailed: entries of it are gone; a task would wait for them.
-            RunFenced: another driver has taken it over.
+            RunFailed: entries of the plan no longer exist; a task would wait for them.
+            RunFenced: another driver has taken over.
             MagnetarError: a broker or the state store does not answer.
         """
         self._check_there(plan)
@@ -161,28 +161,28 @@ class Subscription:
     from_earliest: bool
 
     def position(self, *, is_known: bool = False) -> Position:
-        """Return the mark-delete position, creating the subscription and the topic where they are missing.
+        """Return the mark-delete position, creating the subscription and the topic if they are missing.
 
         Args:
-            is_known: it is known elsewhere how far the topic was read: a subscription that is missing was deleted, or
-                has expired. It is made anew before all entries, so that none is left out.
+            is_known: the topic's progress is known from elsewhere, so a missing subscription was deleted or has
+                expired. It is recreated before all entries, so that none is skipped.
 
         Raises:
-            MagnetarError: the broker does not tell, or not within `retries.RETRY_DEADLINE_S`.
+            MagnetarError: the broker did not answer within `retries.RETRY_DEADLINE_S`, or answered with an error.
         """
         return self._with_retries(self._position, self.from_earliest or is_known, makes_topic=True)
 
     def move(self, end: Position, check: Callable[[], None]) -> bool:
-        """Acknowledge all entries up to and including ``end``; does nothing where that is done already.
+        """Acknowledge all entries up to and including ``end``; does nothing if that is done already.
 
         Args:
-            end: last entry that is done.
-            check: raises where somebody else has taken over; called before anything is changed, and again with the
-                consumer attached: nobody moves a subscription back that somebody holds.
+            end: last processed entry.
+            check: raises if another driver has taken over; called before any change, and again with the consumer
+                attached, so that no subscription in use is moved back.
 
-        Returns: whether the topic exists; it is not made anew.
+        Returns: whether the topic exists; it is not recreated.
 
-        Raises: as `position`, and what ``check`` raises.
+        Raises: as `position`, and exceptions of ``check``.
         """
 
         def move(consumer: BlockingConsumer) -> None:

@@ -1,19 +1,19 @@
 """Plans: which entries a run reads, and which producer writes their outputs; stored before anything runs.
 
-Design: the broker drops what it has of a producer already, so a run that is repeated must send the same entries under
-the same names. Which range of entries belongs to which name is therefore decided in a plan, and the plan is one key of
-the function's state table. Plan n is stored before its job begins; afterwards the same key says that n is done, and
-which position each input reached. Every change names the version that it changes (compare-and-set) and who makes it: a
-driver that takes an unfinished plan over writes its own name to it, and the one before it finds another version there
-and stops. The subscription only follows: it is moved to what the key says, as often as needed.
+Design: the broker drops messages that it already has from a producer, so a repeated run must send the same entries
+under the same names. A plan therefore assigns ranges of entries to names, and is one key of the function's state table.
+Plan n is stored before its job begins; afterwards the same key says that n is done, and which position each input
+reached. Every change names the version that it changes (compare-and-set) and the driver that makes it: a driver that
+takes over an unfinished plan writes its own name to it, and the previous one finds another version there and stops. The
+subscription only follows: it is moved to the position in the key, as often as needed.
 
-Invariant: the ranges of plan n + 1 lie behind those of plan n, partition by partition. So the sequence ids of a slot
-rise from plan to plan, however many slots a plan has.
+Invariant: the ranges of plan n + 1 come after those of plan n, partition by partition. So the sequence ids of a slot
+increase from plan to plan, however many slots a plan has.
 
-Who triggers a run is given its id before it is planned. So the request itself is kept, as a key beside the plan's: a
-worker that dies, or stops, leaves it there, and the instance that takes its place goes on under the same id, for which
-somebody may wait. A run that failed is over, as its end was told; so is one of a function that was changed or stopped
-meanwhile, which is a new version of its record.
+A triggered run returns its id before it is planned. So the request itself is stored too, as a key beside the plan's: a
+worker that dies or stops leaves it there, and the instance that takes over continues under the same id, which clients
+may be waiting for. A failed run is over, because its end was reported; so is a run of a function that was changed or
+stopped meanwhile, which has a new record version.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from .retries import with_retries
 KEY = b"__spark_plan__"
 REQUEST_KEY = b"__spark_run__"
 ATTEMPTS_MAX = 6
-"""Starts of one run: one that ends its worker each time is not tried again until somebody triggers it anew."""
+"""Starts of one run: a run that ends its worker each time is not retried further until it is triggered again."""
 ENTRIES_PER_TASK = 1_000
 """Enough that the start of a task costs little beside it, and few enough that progress is seen."""
 TASKS_MAX = 1_000
-"""Of a run, where nobody asks for a number."""
+"""Maximum number of tasks of a run, unless configured."""
 
 
 RESET_REMEDY = "functions reset-cursor lets the function begin with what there is"
@@ -70,11 +70,11 @@ class Plan:
     """The tasks of one run.
 
     Attributes:
-        number: of the plan; the first one of a function is 1.
-        run_id: of the run that it was made for.
-        tasks: what is read, in order.
-        outputs: partitions of the output topic; 0: it has none, or there is no output topic.
-        shuffles: partitions that Spark makes of shuffled rows.
+        number: plan number; the first plan of a function is 1.
+        run_id: run that it was made for.
+        tasks: ranges to read, in order.
+        outputs: partitions of the output topic; 0 if it is not partitioned or there is no output topic.
+        shuffles: number of Spark's shuffle partitions.
     """
 
     number: int
@@ -234,7 +234,7 @@ class PlanStore:
         return self._last_number + 1
 
     def load(self) -> Record:
-        """Read the key, and take an unfinished plan over from whoever made it.
+        """Read the key, and take over an unfinished plan of another driver.
 
         Raises:
             RunFenced: another driver did so at the same moment, or the function has a newer incarnation.
@@ -299,18 +299,18 @@ class PlanStore:
         self._put(replace(self.record, owner=self._owner, is_done=True, ends=ends))
 
     def is_fenced(self) -> bool:
-        """Return whether another driver has changed the key meanwhile; False where nobody can tell now."""
+        """Return whether another driver has changed the key meanwhile; False if that cannot be determined now."""
         try:
             return self._read()[0] != self._version
         except MagnetarError:
             return False  # a store that is away shows when the plan is finished
 
     def check(self) -> None:
-        """Make sure that nobody else has changed the key.
+        """Check that no other driver has changed the key.
 
         Raises:
-            RunFenced: somebody has.
-            StateStoreUnavailable, StateStoreFailed: nobody can tell.
+            RunFenced: another driver has.
+            StateStoreUnavailable, StateStoreFailed: that cannot be determined.
         """
         version, data = with_retries(self._read)
         if version != self._version:
@@ -328,7 +328,7 @@ class PlanStore:
             try:
                 return self._client.put(self._table, KEY, data, self._version)
             except BadVersion:
-                # Our own change, whose answer was lost, or somebody else's.
+                # Our own change, whose answer was lost, or another driver's.
                 version, stored = self._read()
                 if stored == data:
                     return version
@@ -362,7 +362,7 @@ class RunRequest:
         self.started_ms = self.due_ms = 0
 
     def find(self) -> str:
-        """Return the id of a run that has begun and not ended, empty if there is none to be begun again.
+        """Return the id of a run that has begun and not ended, empty if there is none to restart.
 
         Raises:
             MagnetarError: the store does not answer.
@@ -407,7 +407,7 @@ class RunRequest:
             self.forget()
 
     def forget(self) -> None:
-        """Store that it has ended, if nobody else has begun one meanwhile; does nothing where the store is away."""
+        """Store that the run has ended, unless another one has begun; does nothing if the store is unavailable."""
         with contextlib.suppress(BadVersion, MagnetarError):
             self._client.put(self._table, REQUEST_KEY, b"", self._version)
 

@@ -44,19 +44,19 @@ class RunProgress:
     """The progress of one run at one moment.
 
     Attributes:
-        run_id: names the run.
-        stage: what it does; one of `ENDED` is the last.
-        tasks_done: of all tasks planned.
-        tasks_total: 0 while it is planned.
-        rows: messages read by the tasks that are done; of a DataFrame function also what Spark has heard, every ten
-            seconds, from those that run.
-        rows_per_s: since the tasks began.
-        lag: entries that are still to be processed, or -1 where only the broker knows.
-        error: why it failed, with a traceback where user code raised; empty if it did not.
+        run_id: id of the run.
+        stage: current stage; the last one is in `ENDED`.
+        tasks_done: number of finished tasks.
+        tasks_total: number of planned tasks; 0 during planning.
+        rows: messages read by finished tasks; for a DataFrame function also by running tasks, as reported to Spark
+            every ten seconds.
+        rows_per_s: average since the tasks began.
+        lag: entries still to be processed, or -1 if only the broker knows.
+        error: why it failed, with a traceback if user code raised; empty if it did not.
         is_user_error: the function raised.
-        metrics: what the function recorded in the tasks that are done.
-        waits_for: why no task runs at the moment, in one line; empty if some do, or have not had the time to begin.
-        number: of the plan that it works off; 0 as long as there is none.
+        metrics: metrics recorded by the function in finished tasks.
+        waits_for: why no task runs at the moment, in one line; empty if some do, or had no time to begin.
+        number: number of the current plan; 0 until there is one.
     """
 
     run_id: str

@@ -144,8 +144,8 @@ class _RunningTask:
         self._serde = function.serdes[self._topic.base.text]
         self._compression = compression_of(spec)
         self._targets = partition_names(spec.details.sink.topic, outputs) if function.has_output else []
-        # On a first attempt nobody can have published under these names from here on: if the broker has higher numbers,
-        # the state store is older than the topics, and new outputs would be dropped as duplicates.
+        # On a first attempt no messages can exist under these names from here on: if the broker has higher numbers, the
+        # state store is older than the topics, and new outputs would be dropped as duplicates.
         start = task.wanted.start if is_first else None
         self._publisher = TaskPublisher(
             self._name, SEND_TIMEOUT_MS, spec.admin_url, start=start, security=spec.client_security

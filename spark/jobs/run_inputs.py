@@ -60,10 +60,10 @@ class RunInputs:
         """Return the messages of one input; the same frame each time.
 
         Args:
-            name: of the topic, in full or short, or of its view.
+            name: full or short topic name, or view name.
 
         Raises:
-            InvalidConfig: there is no such input.
+            InvalidConfig: the topic is not an input.
         """
         topic = self._topic(name)
         if topic not in self._tables:

@@ -1,8 +1,8 @@
-"""The Spark jobs of a run: watched from a second thread and cancelled with it; their progress, and their errors.
+"""Runs the Spark jobs of a run: watched by a second thread and cancelled with the run; progress and errors.
 
-The progress is in Spark's status store: tasks of stages, and rows that were read. Only the driver knows this, and for
-DataFrame functions only Spark does: their jobs are the user's, as many as there are actions, each of stages that nobody
-planned. What is counted is of the jobs with the function's tag that began after the `JobProgress` was made.
+Progress comes from Spark's status store: tasks of stages, and rows read. Only the driver has it, and for DataFrame
+functions only Spark knows the stages: their jobs are the user's, one or more per action, and not planned. Only jobs
+with the function's tag that began after the `JobProgress` was created are counted.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     try:
         yield
     except BaseException:
-        killer.kill()  # whoever watches may not have looked since
+        killer.kill()  # the watching thread may not have looked since
         raise
     finally:
         is_over.set()
@@ -172,7 +172,7 @@ class JobProgress:
         """Return how far they are; what was known last where Spark does not say."""
         try:
             self._work = self._count()
-        except Exception as error:  # noqa: BLE001  a JVM that ends; whoever runs the job says so
+        except Exception as error:  # noqa: BLE001  the JVM has ended, which the code running the job reports
             _log.debug("progress of %s: %r", self._tag, error)
         return self._work
 

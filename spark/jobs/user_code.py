@@ -166,10 +166,10 @@ def pack(path: Path, is_local: bool, libraries: Path | None = None) -> Package:
     Args:
         path: a .py file or the directory of modules.
         is_local: all tasks run on this machine.
-        libraries: where its requirements are installed, in a directory named after its content; they go with it.
+        libraries: directory of installed requirements, named after its content; included in the package.
 
     Raises:
-        FunctionLoadError: there is no such package.
+        FunctionLoadError: the package does not exist.
     """
     if not path.exists():
         raise FunctionLoadError(f"package {path} is not there")

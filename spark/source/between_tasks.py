@@ -1,8 +1,8 @@
-"""What a Python worker does between two tasks, made short.
+"""Speeds up a Python worker between two tasks.
 
-PySpark's daemon runs a full garbage collection after each task, which visits every object of every module: 50 ms where
-pandas is imported. Before each task, up to Spark 4.1, it has the import system forget what it knows, which reads the
-directories of PySpark's zip archives anew: 40 ms. Both count for small tasks, such as those of a stream.
+PySpark's daemon runs a full garbage collection after each task, which visits every object of every module: 50 ms if
+pandas is imported. Before each task, up to Spark 4.1, it also invalidates the import caches, which rereads the
+directories of PySpark's zip archives: 40 ms. Both matter for small tasks, such as those of a stream.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def freeze_imported(*, collect: bool = False) -> None:
 
 
 def keep_archives() -> None:
-    """Have directories of zip archives read anew when the file is another one, not whenever caches are invalidated."""
+    """Make zip archive directories be reread only when the file has changed, not whenever caches are invalidated."""
     setattr(zipimport.zipimporter, "invalidate_caches", _read_changed)  # noqa: B010
 
 
 def _read_changed(importer: zipimport.zipimporter) -> None:
-    """Read the directory of an archive anew if the file is another one."""
+    """Reread the directory of an archive if the file has changed."""
     try:
         status = os.stat(importer.archive)
     except OSError:

@@ -91,7 +91,7 @@ class BatchBuilder:
         self._bytes += len(rows.data)
 
     def take(self) -> pa.RecordBatch:
-        """Return what was collected, and begin anew."""
+        """Return the collected rows, and reset."""
         self._split = SplitRows([rows for _, rows in self._entries])
         arrays = [make() for make in self._makers]
         if self._decoder is None:
@@ -157,8 +157,8 @@ def read_range(wanted: TopicRange, options: ReadOptions, layout: Layout | None =
 
     Args:
         wanted: the range.
-        options: of the read; their ``columns`` are those of the batches where there is no layout.
-        layout: the columns by the topic's schema.
+        options: read options; their ``columns`` are those of the batches if there is no layout.
+        layout: columns of the topic's schema.
     """
     shorten_pauses()
     reader = RangeReader(wanted, options)

@@ -1,9 +1,9 @@
-"""Blocking connections to brokers, for code that has a thread to itself and no event loop: planners and tasks.
+"""Blocking connections to brokers, for code with its own thread and no event loop: planners and tasks.
 
-Design: a task is a generator that Spark advances when it wants rows. Between two rows nobody would run an event loop,
-so an asyncio client would help nothing there; a socket that is read when more is needed has back-pressure by nature.
-While nobody reads, pings stay unanswered and the broker ends the connection after its keep-alive time: whoever reads on
-connects anew where it stopped, as after any other loss. So it does where the broker asks for new credentials meanwhile.
+Design: a task is a generator that Spark advances when it wants rows. Between two rows an event loop would not run, so
+an asyncio client would not help; a socket that is read on demand has natural back-pressure. Between reads, pings stay
+unanswered, and the broker closes the connection after its keep-alive time: the next read reconnects where it stopped,
+as after any other loss. The same happens if the broker asks for new credentials meanwhile.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ class BlockingConnection:
         """Connect, and exchange CONNECT and CONNECTED.
 
         Args:
-            address: of the broker.
-            credentials: that it is shown, and the settings of TLS.
-            is_tls: whether it is spoken to with TLS.
-            timeouts: of this and all that follows.
+            address: the broker's address.
+            credentials: credentials, and TLS settings.
+            is_tls: whether to use TLS.
+            timeouts: for this and all later requests.
 
         Raises:
-            ConnectionLost, OperationTimeout: nobody answers there.
-            BrokerError: the broker refuses.
-            CredentialsUnavailable: there is nothing to show, or to check the broker with.
-            TlsFailed: one side does not take the other's certificate.
+            ConnectionLost, OperationTimeout: the broker does not answer.
+            BrokerError: the broker rejects the connection.
+            CredentialsUnavailable: the credentials, or the certificates to verify the broker with, are missing.
+            TlsFailed: one side rejects the other's certificate.
         """
         self.address = address
         self._credentials = credentials
@@ -191,7 +191,7 @@ class BlockingConnection:
             raise self._broken("lost the connection to", error) from error
 
     def next_frame(self, deadline: float) -> Frame | None:
-        """Return the next frame that is no ping, None if there was none until ``deadline`` (monotonic seconds).
+        """Return the next frame other than a ping, None if there was none until ``deadline`` (monotonic seconds).
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -225,7 +225,7 @@ class BlockingConnection:
         return True
 
     def _answer_challenge(self) -> None:
-        """Show anew who asks; a connection without credentials is not asked."""
+        """Send the credentials again; a connection without credentials does not respond."""
         if self._credentials.authentication is None:
             return
         try:
@@ -243,15 +243,15 @@ class BlockingConnection:
         self._frames.clear()
 
     def request(self, what: str, command: Any) -> Any:
-        """Send a request and return its answer's command; frames that come before it stay for `next_frame`.
+        """Send a request and return its answer's command; earlier frames stay for `next_frame`.
 
         Args:
-            what: names the request in errors.
-            command: of the protocol; its request id is set here.
+            what: request name for errors.
+            command: protocol command; its request id is set here.
 
         Raises:
-            BrokerError: the broker refuses.
-            ConnectionLost, OperationTimeout: there is no answer.
+            BrokerError: the broker rejects the request.
+            ConnectionLost, OperationTimeout: there was no answer.
         """
         self._next_request_id += 1
         request_id = command.request_id = self._next_request_id
@@ -285,12 +285,12 @@ class Routes:
         """Prepare; nothing is connected yet, and no file is read.
 
         Args:
-            service_url: of the cluster.
-            security: what brokers are shown, and how they are checked; None for nothing.
-            timeouts: of all connections.
+            service_url: service URL of the cluster.
+            security: credentials for brokers, and how these are verified; None for none.
+            timeouts: for all connections.
 
         Raises:
-            InvalidConfig: the URL is none, or there are no such credentials.
+            InvalidConfig: the URL is invalid, or the credentials do not exist.
         """
         service = parse_service_url(service_url)
         self._is_tls = service.is_tls
@@ -317,7 +317,7 @@ class Routes:
 
         Raises:
             ConnectionLost, OperationTimeout: a broker does not answer.
-            BrokerError: there is no such topic, or it has no owner at the moment.
+            BrokerError: the topic does not exist, or has no owner at the moment.
         """
         connection = self.service()
         try:
@@ -362,11 +362,11 @@ class Routes:
             return list(connection.request(f"topics of {namespace}", command).topics)
 
     def schema(self, topic: TopicName, version: bytes | None = None) -> tuple[SchemaInfo, bytes] | None:
-        """Return a schema of a topic and its version, None if there is none.
+        """Return a schema of a topic and its version, or None.
 
         Args:
-            topic: which; partitions have the schemas of their topic.
-            version: None for the newest.
+            topic: the topic; partitions have the schemas of their topic.
+            version: schema version; None for the newest.
         """
         from ...client.schemas.schema import SchemaInfo
 
@@ -405,19 +405,19 @@ def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: b
 def ask(
     admin_url: str, method: str, path: str, body: Any = None, *, credentials: ClientCredentials | None = None
 ) -> Any:
-    """Return the JSON of the answer, None for an empty one.
+    """Return the JSON of the response, None for an empty one.
 
     Args:
-        admin_url: of the REST interface.
-        method: of HTTP.
-        path: below the address.
-        body: sent as JSON; None sends nothing.
-        credentials: that are shown, and the settings of TLS; None for nothing.
+        admin_url: URL of the REST interface.
+        method: HTTP method.
+        path: path below the URL.
+        body: sent as JSON; None for no body.
+        credentials: credentials and TLS settings; None for none.
 
     Raises:
-        RequestRefused: the answer is an error.
-        ConnectionLost: there is none that can be read.
-        CredentialsUnavailable: there is nothing to show.
+        RequestRefused: the response is an error.
+        ConnectionLost: there was no readable response.
+        CredentialsUnavailable: the credentials are missing.
     """
     url = f"{admin_url.rstrip('/')}{path}"
     try:

@@ -91,7 +91,7 @@ class EntryBuilder:
                     break
 
     def rest(self) -> RowEntry | None:
-        """Return the entry that is not full, None if there is none."""
+        """Return the incomplete entry, or None."""
         if not self._payloads:
             return None
         entry = RowEntry(self._first_row, self._payloads, self._headers if self._has_headers else None)

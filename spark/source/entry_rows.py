@@ -25,11 +25,12 @@ class Rows(NamedTuple):
     """The selected messages of one entry.
 
     Attributes:
-        num_rows: how many.
-        data: of each four bytes that nobody reads any more (the size of its metadata), metadata, payload.
-        sizes: of each, as `wire.message_rows.row_sizes` has them; one for all if all are alike but for the payload.
-        indexes: of each in its batch, None for all of them.
-        batch_size: messages in the batch, 0 if the message came alone.
+        num_rows: number of messages.
+        data: for each message four unused bytes (its metadata size), metadata, payload.
+        sizes: for each message, as in `wire.message_rows.row_sizes`; a single one if all are alike except for the
+            payload.
+        indexes: index of each message in its batch, None for all messages.
+        batch_size: messages in the batch, 0 if the message was not batched.
     """
 
     num_rows: int

@@ -1,9 +1,9 @@
-"""Has what Spark shows of our errors begin with the one line that says what to do.
+"""Makes Spark show our errors with the line that says what to do first.
 
-Spark sends the traceback of a Python worker as text, and puts a sentence of its own before it. Python begins it with
-what caused the error, and what was never raised has no stack: so an error whose first cause is a copy of it is
-told twice, as a line before everything else and where it belongs. A worker that has failed ends, so it may be told not
-to leave causes out.
+Spark transfers the traceback of a Python worker as text, and puts a sentence before it. Python begins the text with the
+cause of an error, and an error that was never raised has no stack: so if the first cause is a copy of the error, its
+message appears twice, as the first line and in its usual place. The worker ends after a failure, so changing causes
+does no harm.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _put_first(error: MagnetarError) -> None:
             break
         first = before
     if first.__traceback__ is None and type(first) is type(error):
-        return  # told already, by what this was called from
+        return  # shown already, by an inner call
     line = type(error).__new__(type(error))
     line.args = (str(error),)
     first.__cause__ = line

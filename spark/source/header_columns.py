@@ -1,10 +1,10 @@
 """Key, event time and properties of many messages as Arrow columns, without a Python object for each.
 
-Design: the metadata of all messages of a record batch lies in one array of bytes, and is read field by field for all
-messages at once: the first field of each, then the second. Clients write a handful of fields, so that takes a handful
-of steps. Messages whose metadata looks otherwise (fields that nobody knows, numbers of ten bytes, keys in base64, a
-property twice, very many fields) are told apart on the way and read one by one by protobuf, which decides what they
-mean; what they hold goes behind the array.
+Design: the metadata of all messages of a record batch is in one byte array, and is read field by field for all messages
+at once: the first field of each, then the second. Clients write only a handful of fields, so that takes only a handful
+of steps. Messages with unusual metadata (unknown fields, ten-byte numbers, base64 keys, duplicate properties, very many
+fields) are detected on the way and parsed one by one by protobuf, which decides what they mean; the results are
+appended to the array.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def attributes_of(metadata: MessageMetadata) -> bytes:
     ).SerializeToString()
     if not metadata.HasField("partition_key"):
         return found
-    key: str | bytes = metadata.partition_key  # bytes if it is no text, which protobuf reads and does not set
+    key: str | bytes = metadata.partition_key  # bytes if not valid UTF-8, which protobuf reads but does not set
     encoded = key.encode() if isinstance(key, str) else key
     return b"".join((found, b"\x12", varint(len(encoded)), encoded))
 
@@ -274,7 +274,7 @@ class HeaderColumns:
         """Return the column of properties.
 
         Raises:
-            ProtocolError: one is no text.
+            ProtocolError: a property is not valid text.
         """
         all_counts = np.bincount(self._of, minlength=self._count).astype(np.int64)
         counts = self._each(all_counts)

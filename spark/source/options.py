@@ -341,10 +341,10 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[TopicName, ...], str | None
 
 
 def check_pattern(text: str) -> str:
-    """Return the namespace ``tenant/namespace`` that a pattern of topic names looks into.
+    """Return the namespace ``tenant/namespace`` of a topic name pattern.
 
     Raises:
-        InvalidConfig: it names none, or is no regular expression.
+        InvalidConfig: the pattern names no namespace, or is not a valid regular expression.
     """
     found = re.match(r"(?:persistent://)?([\w=:.-]+/[\w=:.-]+)/", text)
     if "://" in text and not text.startswith("persistent://"):

@@ -71,16 +71,16 @@ class TaskPublisher:
         """Prepare.
 
         Args:
-            name: of the producers; of those of segments behind the first it is the end.
-            send_timeout_ms: how long the broker may take to store an entry.
-            admin_url: of the broker's REST interface, which is asked whether the broker remembers what it has stored;
-                empty if nobody knows.
-            start: nobody has published what is made of this input position or one behind it under these names; None
-                if an earlier attempt may have.
-            security: what that interface is shown, and how it is checked; None for nothing.
+            name: producer name; a suffix for those of segments after the first.
+            send_timeout_ms: time limit for the broker to store an entry.
+            admin_url: the broker's REST interface, which tells whether the broker remembers what it has stored; empty
+                if unknown.
+            start: input position; nothing made from it or later positions has been published under these names. None if
+                an earlier attempt may have.
+            security: credentials for that interface, and how it is verified; None for none.
             encryption: settings of producers that encrypt; None for none.
-            max_pending_messages: of each producer.
-            schema: of all messages, whose payloads are encoded by it already; None for none.
+            max_pending_messages: for each producer.
+            schema: schema of all messages, whose payloads are encoded already; None for none.
         """
         self.stored = 0
         self.duplicates = 0

@@ -1,13 +1,13 @@
 """Reads one range of a topic's entries, across reconnections, and reports data loss.
 
-Design: a reader begins at the next entry that is wanted; after a loss of the connection a new reader begins where the
-old one stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. What the broker leaves out
-between two entries of one reader (markers of transactions on Apache Pulsar) is not meant to be seen; but where a reader
-or a ledger begins, the first entry must be the one that was planned: if a later one comes, retention or somebody has
-deleted what lay before it. Where a ledger ends early, the broker is asked which of the two it was.
+Design: a reader begins at the next wanted entry; after a connection loss a new reader continues where the old one
+stopped, for as long as `ReadOptions.poll_timeout_ms` allows without an entry. Entries that the broker leaves out
+between two entries of one reader (transaction markers in Apache Pulsar) are not meant to be seen; but at the start of a
+reader or a ledger, the first entry must be the planned one: if a later one arrives, the earlier ones were deleted, by
+retention or by an administrator. If a ledger ends early, the broker is asked which of the two it was.
 
-A message in chunks belongs to the range that holds its last chunk, so that it is read once however the entries are
-cut; see `chunks`.
+A chunked message belongs to the range that holds its last chunk, so that it is read once however the entries are split;
+see `chunks`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class RangeReader:
                     self._lose(f"the topic does not exist any more ({error})", self._left)
                     return
                 except (ConnectionLost, OperationTimeout, BrokerError, CredentialsUnavailable) as error:
-                    # A file of credentials that was there before is perhaps being written anew.
+                    # A credentials file that existed before may be in the middle of being rewritten.
                     is_missing = isinstance(error, CredentialsUnavailable) and self._left == self._range.entries
                     if is_missing or getattr(error, "is_final", False):
                         raise

@@ -52,12 +52,12 @@ class BlockingConsumer:
 
         Args:
             connection: to the topic's broker.
-            what: names the request in errors.
-            subscribe: the command, without what all consumers here have in common.
+            what: request name for errors.
+            subscribe: the command, without the fields common to all consumers here.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            BrokerError, ConnectionLost, OperationTimeout: it cannot be had now.
+            TopicNotFound: the topic does not exist.
+            BrokerError, ConnectionLost, OperationTimeout: it is not available now.
         """
         subscribe.subType, subscribe.consumer_id = pb.CommandSubscribe.Exclusive, CONSUMER_ID
         self.connection = connection
@@ -71,16 +71,16 @@ class BlockingConsumer:
         self.connection.request(self._what, self._subscribe)
 
     def last_message(self) -> LastMessage:
-        """Ask for the newest entry of the topic and the mark-delete position of the subscription.
+        """Return the newest entry of the topic and the mark-delete position of the subscription.
 
         Raises:
             ReaderClosed: the broker closed the consumer.
-            ConnectionLost, OperationTimeout: there is no answer.
+            ConnectionLost, OperationTimeout: there was no answer.
         """
         command = pb.CommandGetLastMessageId(consumer_id=CONSUMER_ID)
         try:
             answer = self.connection.request(f"last message of {self._topic}", command)
-        except MetadataError as error:  # "Consumer not found": its end is among the frames that nobody has read
+        except MetadataError as error:  # "Consumer not found": its close is among the unread frames
             raise ReaderClosed(self._topic) from error
         last, mark = from_data(answer.last_message_id), None
         if answer.HasField("consumer_mark_delete_position"):

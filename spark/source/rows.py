@@ -21,7 +21,7 @@ WRITABLE = {
 }
 """Columns that make a message -> their types."""
 GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime", *POSITION_COLUMNS))
-"""Columns of a read that a message gets anew."""
+"""Columns of a read that the broker sets again for each message."""
 
 
 class OutgoingRow(NamedTuple):
@@ -135,7 +135,7 @@ def _header(
 ) -> SingleMessageMetadata | None:
     if not is_null and key is None and not event_time_ms and not properties:
         return None
-    header = SingleMessageMetadata(payload_size=0)  # required, and set anew when it is encoded
+    header = SingleMessageMetadata(payload_size=0)  # required, and set again when it is encoded
     if is_null:
         header.null_value = True
     if key is not None:

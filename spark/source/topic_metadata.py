@@ -84,9 +84,10 @@ def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) 
 
 
 def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool]]:
-    """Return the full names of what is read, in order, and of each whether it may be missing.
+    """Return the full names of what to read, in order, and for each whether it may be missing.
 
-    Partitions go by their own names. One that nobody has published to may not have been made yet: it is empty.
+    Partitions are listed by their own names. A partition that has never been published to may not exist yet: it is
+    empty.
     """
     if options.pattern is not None:
         names = matching(routes, options.pattern)
@@ -226,13 +227,14 @@ def place_of(offsets: Offsets, topic: str) -> MessageId | None:
 def _checked_start(
     start: MessageId | None, spans: tuple[Span, ...], topic: str, fail_on_data_loss: bool
 ) -> Position | None:
-    """Return where reading begins; a place that is gone counts as loss, one behind the end is none."""
+    """Return where reading begins; a deleted place counts as data loss, one after the end does not."""
     if start is None or start == EARLIEST:
         return None
     position = Position(start.ledger_id, start.entry_id)
     first = Position(spans[0].ledger_id, spans[0].first)
     last = Position(spans[-1].ledger_id, spans[-1].last)
-    # Behind the last entry of a ledger the next one goes on: whoever counts up from an entry cannot know that it ended.
+    # After the last entry of a ledger reading continues in the next: an offset counted up from an entry may be one too
+    # high.
     is_there = holds(spans, position) or holds(spans, Position(position.ledger_id, position.entry_id - 1))
     is_gone = position < first or (position < last and not is_there)
     if is_gone and fail_on_data_loss:
@@ -263,7 +265,7 @@ def time_mark(connection: BlockingConnection, topic: str, time_ms: int, prefix: 
 def bounds(
     connection: BlockingConnection, topic: str, prefix: str = NAME_PREFIX
 ) -> tuple[Position | None, LastMessage]:
-    """Return the first entry of a topic, None if there is none, and what is last."""
+    """Return the first entry of a topic, or None, and its last message."""
     reader = BlockingReader(connection, topic, EARLIEST, prefix)
     newest = reader.last_message()
     first: Position | None = None

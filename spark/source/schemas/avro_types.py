@@ -100,7 +100,7 @@ def parse(definition: bytes | str) -> Node:
     """Return the tree of a definition.
 
     Raises:
-        SchemaSerializationError: it is none, or of values of any depth, which no column has.
+        SchemaSerializationError: the definition is invalid, or recursive, which columns cannot represent.
     """
     try:
         record = json.loads(definition)
@@ -184,7 +184,7 @@ def _digits(size: int) -> int:
 
 
 def _logical(kind: str, definition: Mapping[str, Any], digits: int, size: int = 0) -> tuple[str, int, int, int]:
-    """Return the logical type of a definition, its size, precision and scale; one that is wrong is no logical type."""
+    """Return the logical type of a definition, its size, precision and scale; an invalid logical type is ignored."""
     logical = str(definition.get("logicalType", ""))
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = _whole(definition.get("precision")), _whole(definition.get("scale", 0))
@@ -195,7 +195,7 @@ def _logical(kind: str, definition: Mapping[str, Any], digits: int, size: int = 
 
 
 def _whole(number: Any) -> int:
-    """Return a number of digits, -1 if it is none."""
+    """Return a number of digits, -1 if invalid."""
     return number if isinstance(number, int) and not isinstance(number, bool) else -1
 
 

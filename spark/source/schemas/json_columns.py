@@ -1,8 +1,9 @@
 """JSON texts as Arrow columns.
 
-Design: Arrow's own reader takes all texts of a record batch at once, each wrapped as ``{"v":…}`` on a line of its own,
-so that a text that is none, or more than one, cannot shift those behind it: it makes a line invalid, or one too many.
-What that reader does not take (maps, times as text, and whatever is wrong) is read once more, text by text.
+Design: Arrow's own reader parses all texts of a record batch at once, each wrapped as ``{"v":…}`` on a separate line,
+so that a text with no valid JSON, or with several values, cannot shift the following ones: it results in an invalid
+line, or one too many. Texts that this reader rejects (maps, times as text, and invalid ones) are parsed again one by
+one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _LINE_FEED, _CARRIAGE_RETURN, _SPACE = b"\n\r "
 
 
 def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return what JSON texts say; nulls stay nulls, and so is what a text does not say.
+    """Parse JSON texts; nulls stay nulls, and missing fields become nulls.
 
     Args:
         values: column of bytes.
-        type_: of what they say. Times are numbers of its unit, or text.
+        type_: type of the result. Times are numbers of its unit, or text.
 
     Raises:
-        SchemaSerializationError: one is no JSON, or says something else.
+        SchemaSerializationError: a text is not valid JSON, or is of another type.
     """
     valid = is_valid(values)
     texts = values.drop_null()

@@ -100,14 +100,14 @@ def primitive_type(kind: int) -> pa.DataType | None:
 
 
 def decode(kind: int, values: pa.Array) -> pa.Array:
-    """Return the values of bytes; nulls stay nulls.
+    """Decode bytes; nulls stay nulls.
 
     Args:
-        kind: type of the schema, one of single values.
+        kind: schema type, one of single values.
         values: column of bytes.
 
     Raises:
-        SchemaSerializationError: one is no such value.
+        SchemaSerializationError: the bytes are not valid for the type.
     """
     if kind == BYTES:
         return values

@@ -128,15 +128,15 @@ def _is_map(field: Any) -> bool:
 
 
 def decode(kind: type[Message], values: pa.Array, wanted: pa.DataType | None = None) -> pa.Array:
-    """Return the messages of bytes as a column of structs; nulls stay nulls.
+    """Return encoded messages as a column of structs; nulls stay nulls.
 
     Args:
-        kind: their class.
+        kind: message class.
         values: column of bytes.
         wanted: a struct that names the fields to read; None for all.
 
     Raises:
-        SchemaSerializationError: one is no such message.
+        SchemaSerializationError: the bytes are not a valid message.
     """
     parse = kind.FromString
     try:

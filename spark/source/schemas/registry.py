@@ -1,7 +1,7 @@
-"""The schemas of topics, asked of a broker by blocking requests, each version once.
+"""The schemas of topics, requested from a broker by blocking requests, each version once.
 
-A registry belongs to one plan or one task: a topic that is deleted and created again numbers its schemas anew, so what
-was learnt in another life of it must not be used.
+A registry belongs to one plan or one task: a topic that is deleted and created again restarts its version numbers, so
+schemas of its previous life must not be used.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class SchemaRegistry:
         self._newest: dict[str, bytes] = {}
 
     def newest(self, topic: TopicName) -> SchemaInfo:
-        """Return the newest schema of a topic as it was when first asked for, `NO_SCHEMA` if there is none.
+        """Return the newest schema of a topic as of the first request, or `NO_SCHEMA`.
 
         Raises:
-            MagnetarError: the broker cannot be asked.
+            MagnetarError: the request failed.
         """
         name = topic.base.text
         if name not in self._newest:

@@ -30,13 +30,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a batch may have; None is no limit.
+    """Limits of a batch; None for no limit.
 
     Attributes:
-        max_rows: messages.
-        max_bytes: as stored.
-        min_rows: messages that are waited for.
-        max_delay_s: but no longer than this after the batch before.
+        max_rows: maximum number of messages.
+        max_bytes: maximum stored bytes.
+        min_rows: number of messages to wait for.
+        max_delay_s: maximum wait since the previous batch.
     """
 
     max_rows: int | None = None

@@ -1,9 +1,9 @@
-"""Numbers the entries that a task writes for one batch of a stream, so that each row is stored once. Pure code.
+"""Numbers the entries that a task writes for one batch of a stream, so that each row is stored once. No I/O.
 
-Design: Spark promises that a batch, called an epoch here, which was planned and not committed is run again under its
-number; it promises nothing of what its sink holds by then. The broker does: of each producer name it keeps the highest
-sequence id, over crashes, and drops an entry whose lowest one is not above it. So the broker's memory is the only state
-of the sink, there is nothing beside it that could disagree, and commit and abort only report:
+Design: Spark guarantees that a batch, called an epoch here, that was planned but not committed is run again under the
+same number; it guarantees nothing about what the sink has stored by then. The broker does: it keeps the highest
+sequence id of each producer name across crashes, and drops entries whose lowest id is not higher. So the broker's
+record is the sink's only state, and nothing can disagree with it; commit and abort only report:
 
 - **Who.** A producer name for each query and task number. The id of a query is in its checkpoint, so it is the same
   after a restart, and all attempts of a task share one name, which one connection can have at a time: a speculative
@@ -11,10 +11,10 @@ of the sink, there is nothing beside it that could disagree, and commit and abor
 - **What.** A task's entries are counted in the order in which they are full, over all partitions of the topic. An
   entry's lowest sequence id is ``epoch | entry | 0``, its highest ``epoch | entry | digest``, of 29, 20 and 14 bits.
   The digest is of all rows of the task up to the end of that entry, where they went, and how many partitions there are.
-  The broker judges by the lowest and tells the highest, so the digest never decides what is dropped, and whoever opens
-  the producer learns which rows were stored under it.
+  The broker compares the lowest and returns the highest, so the digest never decides what is dropped, and opening the
+  producer reveals which rows were stored under it.
 
-A task opens its producers on all partitions before it sends, and compares what they tell (`EpochChain`):
+A task opens its producers on all partitions before it sends, and compares their highest ids (`EpochChain`):
 
 ====================================================  ==================================================================
 what happens                                          what follows

@@ -158,15 +158,16 @@ def between(topic: str, spans: Sequence[Span], start: Place, end: Place) -> Topi
 
 
 def may_be_lost(start: Place, first: Position, mark: Position | None) -> bool:
-    """Return whether entries from ``start`` on may be gone from a topic that begins at ``first`` now.
+    """Return whether entries from ``start`` on may be missing from a topic that now begins at ``first``.
 
-    Entries of one ledger are counted, those of several are not: when the ledger of ``start`` is gone, nobody knows
-    whether more was in it. But a subscription that has not gone beyond ``start`` has kept everything behind it.
+    Entries of one ledger are counted, those of several are not: if the ledger of ``start`` no longer exists, it is
+    unknown whether it had more entries. But a subscription that has not moved beyond ``start`` has retained everything
+    after it.
 
     Args:
-        start: the place to go on at.
-        first: the first entry that the topic has.
-        mark: the last entry that such a subscription has acknowledged, None without one.
+        start: the place to continue at.
+        first: the topic's first entry.
+        mark: the last acknowledged entry of such a subscription, None without one.
     """
     if start == BEGINNING or start.position >= first:
         return False

@@ -1,12 +1,12 @@
 """A stream over topics: what is new, how much of it the next batch has, and which ranges its tasks read.
 
-Design: Spark asks where the topics end, stores the answer with the number of the batch, and only then has it read. So a
-place, once given out, says for ever the same messages: entries do not change, and places name entries. What Spark has
-stored is never remembered here; where the stream stands comes with each question, and this object may be made anew at
-any time. It remembers connections, and what would change between two questions: where "latest" was when it was first
-asked, and the end of a run that reads what is available.
+Design: Spark asks where the topics end, stores the answer with the number of the batch, and only then reads. So a
+place, once returned, denotes the same messages forever: entries do not change, and places name entries. Nothing that
+Spark has stored is remembered here; every call passes the stream's position, and this object may be recreated at any
+time. It remembers connections, and what would change between two calls: where "latest" was on the first call, and the
+end of a run that reads what is available.
 
-Every question is asked again for a while when a broker is away, for an error here ends the query.
+Every request is retried for a while when a broker is unavailable, because an error here ends the query.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ class TopicStream:
         return self._initial
 
     def latest(self, start: Places, limits: Limits = NO_LIMITS) -> Places:
-        """Return where the next batch ends; ``start`` if there is none yet.
+        """Return where the next batch ends; ``start`` if there is no next batch yet.
 
         Args:
-            start: where it begins: what Spark has committed.
-            limits: of the batch.
+            start: where it begins: the place that Spark has committed.
+            limits: limits of the batch.
 
         Raises:
-            DataLoss: something behind ``start`` is gone.
-            MagnetarError: a broker cannot be asked.
+            DataLoss: entries after ``start`` are missing.
+            MagnetarError: a broker does not answer.
         """
         return self._persist(lambda: self._latest(start, limits))
 

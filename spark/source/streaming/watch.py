@@ -45,18 +45,18 @@ class TopicWatch:
     """
 
     def __init__(self, routes: Routes, topic: str, subscription: Subscription, place: Place):
-        """Subscribe; a subscription that is there stays where it is.
+        """Subscribe; an existing subscription keeps its position.
 
         Args:
             routes: to the topic's broker.
             topic: full name.
-            subscription: how it is called.
-            place: where one that does not outlive the query begins.
+            subscription: name and kind of the subscription.
+            place: where a subscription begins that ends with the query.
 
         Raises:
-            TopicNotFound: there is no such topic.
-            ConsumerBusy: somebody else has the subscription.
-            BrokerError, ConnectionLost, OperationTimeout: it cannot be had now.
+            TopicNotFound: the topic does not exist.
+            ConsumerBusy: another consumer uses the subscription.
+            BrokerError, ConnectionLost, OperationTimeout: it is not available now.
         """
         self.topic = topic
         self._subscription = subscription
@@ -88,10 +88,10 @@ class TopicWatch:
         self._has_held = self._subscription.is_durable and self._is_placed
 
     def last_message(self) -> LastMessage:
-        """Ask for the newest entry.
+        """Return the newest entry.
 
         Raises:
-            BrokerError, ConnectionLost, OperationTimeout: watch anew.
+            BrokerError, ConnectionLost, OperationTimeout: create a new watch.
         """
         self._connection.forget_frames()
         return self._consumer.last_message()
@@ -102,10 +102,11 @@ class TopicWatch:
         return self._has_held
 
     def acknowledge(self, place: Place) -> None:
-        """Show that everything before a place has been read; raises as `last_message`.
+        """Report that everything before a place has been read; raises as `last_message`.
 
-        Brokers do not answer for a consumer that they have closed, so no answer is waited for. Whoever asks for the
-        newest entry next learns of it, watches anew, and has the subscription stand where it should.
+        Brokers do not answer for a consumer that they have closed, so no answer is awaited. The next request for the
+        newest entry reveals a close; its caller creates a new watch, which moves the subscription to where it should
+        be.
         """
         if place == self._acknowledged or not self._is_placed or place == BEGINNING or place.entry_id == 0:
             return
