@@ -2,8 +2,8 @@
 
 Spark transfers the traceback of a Python worker as text, and puts a sentence before it. Python begins the text with the
 cause of an error, and an error that was never raised has no stack: so if the first cause is a copy of the error, its
-message appears twice, as the first line and in its usual place. The worker ends after a failure, so changing causes
-does no harm.
+message appears twice, as the first line and in its usual place. The setting that omits causes is turned off; the worker
+ends after a failure anyway.
 """
 
 from __future__ import annotations
