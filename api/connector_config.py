@@ -134,7 +134,7 @@ def fields_of(config: type[Any]) -> tuple[Field, ...]:
     if config is dict:
         return ()
     if not dataclasses.is_dataclass(config):
-        raise InvalidConfig(f"config {config.__name__} is no dataclass")
+        raise InvalidConfig(f"config {config.__name__} is not a dataclass")
     try:
         hints = get_type_hints(config)
     except (NameError, TypeError) as error:
@@ -149,7 +149,7 @@ def _field(owner: str, field: dataclasses.Field[Any], hint: Any) -> Field:
     kind, choices = _kind_of(hint)
     if kind is None:
         raise InvalidConfig(
-            f"{owner}.{field.name}: its type is none of str, int, float, bool, Literal, list[str] and dict"
+            f"{owner}.{field.name}: unsupported type: expected str, int, float, bool, Literal, list[str] or dict"
         )
     default = field.default
     if field.default_factory is not MISSING:
@@ -221,11 +221,11 @@ def _unknown(fields: Sequence[Field], unsupported: Unsupported, given: Mapping[s
                 yield _refused(key, unsupported[key])
         elif key not in known:
             if key == "secrets":
-                yield "secrets is no field of it; it stands beside configs, not in them (flag --secrets)"
+                yield "secrets is not a field of configs: set it beside configs (flag --secrets)"
                 continue
             near = _near(key, known)
             known_ones = ", ".join(field.key for field in fields) or "none"
-            yield f"{key} is no field of it; " + (f"did you mean {near[0]}?" if near else f"known are {known_ones}")
+            yield f"unknown field {key}: " + (f"did you mean {near[0]}?" if near else f"expected one of {known_ones}")
 
 
 def _is_allowed(value: Any, allowed: Sequence[Any]) -> bool:
@@ -259,10 +259,10 @@ def _misplaced(fields: Sequence[Field], unsupported: Unsupported, secrets: Mappi
             yield f"secrets: {_refused(key, unsupported[key])}"
         elif key not in by_key:
             near = _near(key, secret)
-            known = f"its secret fields are {', '.join(secret)}" if secret else "it has no secret fields"
-            yield f"secrets: {key} is no field of it; " + (f"did you mean {near[0]}?" if near else known)
+            known = f"expected one of {', '.join(secret)}" if secret else "the connector has no secret fields"
+            yield f"secrets: unknown field {key}: " + (f"did you mean {near[0]}?" if near else known)
         elif not by_key[key].secret:
-            yield f"secrets: {key} is no secret; give it in configs"
+            yield f"secrets: {key} is not a secret field: set it in configs"
 
 
 def _converted(field: Field, value: Any) -> Any:

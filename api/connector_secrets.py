@@ -157,13 +157,13 @@ def with_kept(sent: Mapping[str, Any], before: Mapping[str, Any], where: str) ->
     def kept(value: Any, old: Any, path: str) -> Any:
         if value == HIDDEN:
             if old is None:
-                raise InvalidConfig(
-                    f"{path} is {HIDDEN}, which stands for a value that stays, and there is none; give it"
-                )
+                raise InvalidConfig(f"{path} is {HIDDEN}, which keeps the current value, but it has none: set a value")
             return old
         if HIDDEN in _passwords(value):
             if _hidden_inside(old) != value:
-                raise InvalidConfig(f"{path} has {HIDDEN} in place of a password, and another URL before; give it")
+                raise InvalidConfig(
+                    f"{path} has {HIDDEN} in place of a password, but the URL was changed: enter the password"
+                )
             return old
         if isinstance(value, dict):
             olds = old if isinstance(old, dict) else {}

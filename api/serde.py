@@ -141,7 +141,7 @@ _TOO_DEEP = "it nests too deep"
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 def _make_encoder() -> Callable[[Any, int], Iterable[str]]:
@@ -206,10 +206,10 @@ class JsonSerDe(BatchSerDe):
         except RecursionError:
             why = _TOO_DEEP
         except UnicodeDecodeError as error:
-            why = f"no UTF-8 from byte {error.start} on"
+            why = f"invalid UTF-8 at byte {error.start}"
         except ValueError as error:
             why = " ".join(str(error).split())
-        raise ValueError(f"a message of {len(input_bytes)} bytes is no JSON: {why}")
+        raise ValueError(f"message of {len(input_bytes)} bytes is not valid JSON: {why}")
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
         """Return values as JSON, or None if one of them is invalid; None stays None."""

@@ -54,7 +54,7 @@ def _class_name(spec: str) -> Any:
 
 def _configs(spec: str, flags: str) -> Any:
     return option(
-        "configs", OBJECT, "What the connector is told, as JSON.", flags=flags, default={}, record=f"{spec}.configs"
+        "configs", OBJECT, "Connector configuration as JSON.", flags=flags, default={}, record=f"{spec}.configs"
     )
 
 

@@ -197,7 +197,7 @@ def _check_transform(config: ConnectorConfig) -> None:
     try:
         settings = json.loads(config.transform_function_config or "{}")
     except ValueError as error:
-        raise InvalidConfig(f"transformFunctionConfig is no JSON: {error}") from error
+        raise InvalidConfig(f"transformFunctionConfig is not valid JSON: {error}") from error
     if not isinstance(settings, dict):
         raise InvalidConfig("transformFunctionConfig must be a JSON object")
 

@@ -118,7 +118,7 @@ def _custom_schema(side: str, topic: str, text: str) -> ConsumerSpec:
     try:
         sent = read_object(what, read_json(text))
     except NotJson as error:
-        raise InvalidConfig(f"{what}: {shown(text)} is no JSON: {error}") from None
+        raise InvalidConfig(f"{what}: {shown(text)} is not valid JSON: {error}") from None
     fields = by_name(fields_of(ConsumerSpec))
     return ConsumerSpec(**attributes(fields, read_fields(fields, sent, what)))
 
@@ -254,7 +254,7 @@ def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
     ):  # fmt: skip
         raise InvalidConfig(
             f"runtimeEnv {existing.runtime_env or 'process'} cannot be altered to {sent.runtime_env}: a Spark function"
-            " keeps its place in another way; delete the function and create it anew"
+            " keeps its place in another way; delete and recreate the function"
         )
 
 

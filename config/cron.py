@@ -35,6 +35,6 @@ def read_cron(text: str) -> Cron:
         InvalidConfig: the expression is invalid or never due.
     """
     if len(text) > 1000:
-        raise InvalidConfig(f"cron: an expression of {len(text)} characters is none; give at most 1,000")
+        raise InvalidConfig(f"invalid cron: {len(text)} characters: expected at most 1,000")
     Schedule(text, field="cron")
     return Cron(text)

@@ -173,7 +173,7 @@ class Resources:
     """What one instance may use: cores, bytes of memory, bytes of disk."""
 
     cpu: float | None = option(
-        "cpu", NUMBER, "Cores per instance; 1 is no limit.", flags="--cpu", default=DEFAULT_CPU, record="cpu"
+        "cpu", NUMBER, "Cores per instance; 1 means no limit.", flags="--cpu", default=DEFAULT_CPU, record="cpu"
     )
     ram: int | None = option(
         "ram",

@@ -53,11 +53,13 @@ class Schedule:
         try:
             self.zone = ZoneInfo(time_zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise InvalidConfig(f"timeZone {time_zone!r} is no time zone such as UTC or Europe/Berlin") from error
+            raise InvalidConfig(
+                f"invalid timeZone {time_zone!r}: expected a name such as UTC or Europe/Berlin"
+            ) from error
         try:
             first = self.next_after(datetime.now(self.zone))
         except CronSimError as error:
-            raise InvalidConfig(f"{field} {expression!r} is no cron expression: {error}") from error
+            raise InvalidConfig(f"{field} {expression!r} is not a valid cron expression: {error}") from error
         if first is None:
             raise InvalidConfig(f"{field} {expression!r} never comes true")
 

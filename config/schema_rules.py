@@ -68,9 +68,7 @@ def _check_type(setting: str, type_name: str | None, *, is_input: bool) -> None:
         return
     if name == "AUTO_CONSUME":
         raise InvalidConfig(f"{setting} {type_name}: it is for inputs; set the type of the topic's schema")
-    raise InvalidConfig(
-        f"{setting} {type_name} is no type of schema; there are {', '.join(sorted(SCHEMA_TYPES))}, or module.Class"
-    )
+    raise InvalidConfig(f"invalid {setting} {type_name}: expected {', '.join(sorted(SCHEMA_TYPES))}, or module.Class")
 
 
 def _of_spark(config: FunctionConfig) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,7 @@ def check_sql(config: FunctionConfig) -> None:
     check_statement(config.sql or "")
     view_names(config.input_specs)
     if not config.output:
-        raise InvalidConfig("sql: its result goes to the output topic, and there is none; set output")
+        raise InvalidConfig("sql: the result needs an output topic: set output")
     for name, value in (
         ("userConfig", config.user_config),
         ("outputSerdeClassName", config.output_serde_class_name),
@@ -69,10 +69,10 @@ def check_code_stays(existing: FunctionConfig, sent: FunctionConfig) -> None:
     """
     if sent.sql and not existing.sql:
         raise InvalidConfig(
-            f"sql: the function is the code of {existing.class_name}; delete the function and create it anew"
+            f"sql: the function has code, {existing.class_name}: delete and recreate the function to use a statement"
         )
     if existing.sql and (sent.py or sent.class_name not in (None, SQL_CLASS)):
         raise InvalidConfig(
-            f"{'py' if sent.py else 'className'}: the function is a statement, sql; delete the function and create it"
-            " anew"
+            f"{'py' if sent.py else 'className'}: the function is an SQL statement: delete and recreate the"
+            " function to use code"
         )

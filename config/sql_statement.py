@@ -88,7 +88,7 @@ def check_statement(text: str) -> str:
         elif not first:
             first = part
     if not first:
-        raise InvalidConfig("sql: there is no statement in it; give one, such as SELECT value FROM orders")
+        raise InvalidConfig("sql: the statement is empty: expected one such as SELECT value FROM orders")
     if first.upper() not in QUERY_WORDS:
         raise InvalidConfig(
             f"sql: a function is a query, which begins with {', '.join(QUERY_WORDS[:-1])} or {QUERY_WORDS[-1]}, and not"

@@ -23,9 +23,9 @@ def find_partition(known: Callable[[str], bool], topic: object, partition: objec
         ValueError: the topic is not an input.
     """
     if not isinstance(topic, str):
-        raise InvalidConfig(f"the topic is {type(topic).__name__}; give a str")
+        raise InvalidConfig(f"invalid topic of type {type(topic).__name__}: expected a str")
     if isinstance(partition, bool) or not isinstance(partition, int) or partition < -1:
-        raise InvalidConfig(f"partition {partition!a:.40} is none; give an int from 0 on")
+        raise InvalidConfig(f"invalid partition {partition!a:.40}: expected an int from 0 on")
     name, number = parse_topic_name(topic), partition
     if name.partition < 0 and known(in_parts := f"{name.text}-partition-{max(number, 0)}"):
         return in_parts

@@ -255,7 +255,7 @@ def read_message_id(given: Any, method: str = "ack") -> MessageId:
         return EARLIEST if message_id[:2] == EARLIEST[:2] else LATEST
     check_message_id(message_id)
     if message_id.ledger_id < 0 or message_id.entry_id < 0:
-        raise InvalidConfig(f"message id {message_id} is no message's")
+        raise InvalidConfig(f"message id {message_id} does not identify a message")
     if message_id.batch_index >= 0 and message_id.batch_size <= message_id.batch_index:
         raise InvalidConfig(
             f"message id {message_id} has batch_index={message_id.batch_index} but batch_size={message_id.batch_size}"

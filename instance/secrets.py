@@ -131,7 +131,7 @@ def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
             provider = getattr(importlib.import_module(module_name or class_name), class_name)()
         provider.init(dict(config))
         if not callable(provider.provide_secret):
-            raise TypeError("provide_secret is no method")
+            raise TypeError("provide_secret is not a method")
     except Exception as error:
         raise FunctionLoadError(
             f"secretsProviderClassName {name}: {type(error).__name__}: {error}; correct it in the worker's"

@@ -159,7 +159,7 @@ class ControlClient:
         found = os.fstat(held)
         if not stat.S_ISSOCK(found.st_mode) or found.st_uid != user:
             os.close(held)
-            raise ConnectionLost(f"no answer on {self._target}: what lies there is no socket of user {user}")
+            raise ConnectionLost(f"no answer on {self._target}: it is not a socket of user {user}")
         self._held = held
         return f"unix:/proc/self/fd/{held}"
 

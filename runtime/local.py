@@ -244,7 +244,7 @@ def unpacked(package: Path, directory: Path) -> Path:
     if package.is_dir():
         return package.resolve()
     if not package.is_file():
-        raise PackageError(f"there is no file {package}")
+        raise PackageError(f"file {package} does not exist")
     if package.suffix not in SUFFIXES:
         raise PackageError(f"the package {package.name} is not a {', '.join(SUFFIXES)} file; give one of these")
     if package.suffix == ".py":

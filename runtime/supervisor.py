@@ -85,7 +85,7 @@ class Supervisor:
         self._task = self._tasks.keep(self._run, "run", longest_pause_s=LONGEST_PAUSE_S, on_failure=self._run_failed)
 
     def _run_failed(self, failure: BaseException) -> None:
-        log.error("keeping instance %s running failed, and begins anew", self._key, exc_info=failure)
+        log.error("supervisor of instance %s failed and restarts", self._key, exc_info=failure)
         self._failure = format_error(failure)
         self._last_end = _told_now(self._failure)
 
@@ -101,7 +101,7 @@ class Supervisor:
             if self._is_restarting:
                 self._is_restarting = False
                 continue
-            self._failure = reason or "the instance ended without being told to"
+            self._failure = reason or "the instance ended unexpectedly"
             self._last_end = _told_now(self._failure)
             delay_s = self._delay.after(self._clock() - began_s)
             log.warning("instance %s ended and starts again in %.1f s: %s", self._key, delay_s, summary(self._failure))

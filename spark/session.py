@@ -505,7 +505,7 @@ def _check_room(directory: Path) -> None:
             file.write(b"\0")
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        why = "it is no directory" if isinstance(error, FileExistsError) else error.strerror or error
+        why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror or error
         raise InvalidConfig(
             f"Spark cannot write into {directory}: {why}; make that possible, or give the worker another data directory"
         ) from error

@@ -97,14 +97,14 @@ class SessionConfig:
     def __post_init__(self) -> None:
         spark_master(self.master)
         if not re.fullmatch(r"\d+[kmgKMG]", self.heap):
-            raise InvalidConfig(f"heap={self.heap!r} is no size of a Java heap; for example 512m or 2g")
+            raise InvalidConfig(f"invalid heap {self.heap!r}: expected a Java heap size such as 512m or 2g")
         if self.progress not in ("auto", True, False):
             raise InvalidConfig(f"progress={self.progress!r} must be 'auto', True or False")
         if self.progress is True and self.has_own_bar():
             raise InvalidConfig(f"progress=True and {_OWN_BAR}=true would both draw a bar; leave one of them out")
         for name in self.settings:
             if not name.startswith("spark."):
-                raise InvalidConfig(f"{name!r} is no setting of Spark: their names begin with spark.")
+                raise InvalidConfig(f"{name!r} is not a Spark setting: names begin with spark.")
             if (remedy := _NOT_SETTINGS.get(name)) is not None:
                 raise InvalidConfig(f"{name} cannot be set so; {remedy}")
 

@@ -46,7 +46,7 @@ def load_connector(core: InstanceCore, home: Home, kind: str) -> tuple[Connector
                     " put it into the archive"
                 ) from error
             if not isinstance(connector, type) or kind_of(connector) != kind:
-                raise InvalidConfig(f"{part.className} is no subclass of {kind.capitalize()}")
+                raise InvalidConfig(f"{part.className} is not a subclass of {kind.capitalize()}")
         configs, batch = parted(json.loads(part.configs) if part.configs else {})
         core.hiding.hide(secret_values(connector.config, configs, secrets))
         config = read_config(connector.config, configs, secrets)
@@ -68,7 +68,7 @@ def check_batching(connector: type[Connector], batch: Mapping[str, Any] | None) 
             ' {"discoveryTriggererClassName": "immediate"}'
         )
     if not is_batch and batch is not None:
-        raise InvalidConfig(f"{connector.__name__} is no BatchSource: leave batchSourceConfig out")
+        raise InvalidConfig(f"{connector.__name__} is not a BatchSource: omit batchSourceConfig")
     if batch is not None:
         check_batch(batch)
         name, given = trigger_of(batch)
@@ -89,7 +89,7 @@ def load_trigger(spec: InstanceSpec, home: Home) -> Trigger:
         module_name, _, attribute = name.rpartition(".")
         kind = find_object(home, module_name, attribute, f"discoveryTriggererClassName {name!r}")
         if not isinstance(kind, type) or not issubclass(kind, Trigger):
-            raise FunctionLoadError(f"discoveryTriggererClassName: {name} is no subclass of Trigger")
+            raise FunctionLoadError(f"discoveryTriggererClassName: {name} is not a subclass of Trigger")
     trigger: Trigger = kind()
     try:
         trigger.open(given)
@@ -119,7 +119,7 @@ def check_connector(connector: Connector, config: Any, *, is_exact: bool, parall
         raise InvalidConfig(f"parallelism must be 1, not {parallelism}: {reason}")
     if is_exact and isinstance(connector, BatchSource):
         raise InvalidConfig(
-            "processingGuarantees: a batch source cannot be EFFECTIVELY_ONCE: a task whose instance dies is begun anew;"
+            "processingGuarantees: a batch source cannot be EFFECTIVELY_ONCE: a task is restarted if its instance dies:"
             " use ATLEAST_ONCE"
         )
     if is_exact and (reason := connector.not_effectively_once(config)):

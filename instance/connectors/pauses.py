@@ -56,7 +56,9 @@ class Pauses:
     def _known(self, topic: str) -> str:
         name = full_name(topic)
         if name not in self._names:
-            raise ValueError(f"{topic!a} is no input of this sink; it reads {', '.join(self._names.values())}")
+            raise ValueError(
+                f"{topic!a} is not an input of this sink: expected one of {', '.join(self._names.values())}"
+            )
         return name
 
     def _change(self, paused: frozenset[str]) -> None:

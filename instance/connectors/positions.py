@@ -33,8 +33,8 @@ _EPOCHS = b"__positions__"
 """Key of the epochs: the parallelism of each, and the version of the function that began the last one."""
 LOAD_TIMEOUT_S = 60.0
 _NOBODY = (
-    "the position is not kept, and the next start begins anew: no state store is known; give workers its address as"
-    " stateStorageServiceUrl: bk://host:port, and localrun as --state-storage-service-url"
+    "the position is not saved, and the next start begins from scratch: no state store is configured: set"
+    " stateStorageServiceUrl: bk://host:port in the worker's configuration, or --state-storage-service-url of localrun"
 )
 
 
@@ -243,7 +243,7 @@ class Positions:
                 self._is_new.set()  # it is unknown whether the position was saved
                 raise
             except MagnetarError as error:
-                self.trouble = f"the position is not kept: {error}"
+                self.trouble = f"the position is not saved: {error}"
                 self._then = then + self._then
                 self._is_new.set()
             else:
@@ -270,11 +270,11 @@ class Positions:
         return await asyncio.to_thread(self._client.put, self._table, key, data, version)
 
     async def close(self) -> None:
-        """Let go of the connection, and say so if the last position is not kept."""
+        """Close the connection, and log it if the last position was not saved."""
         if self._is_new.is_set():
             self._core.log.write(
                 "WARNING",
-                "the last position is not kept, as the state store did not take it in time: the next start goes on from"
+                "the last position is not saved, because the state store timed out: the next start continues from"
                 " an earlier one, and reads again what came since",
             )
         if self._client is not None:

@@ -427,7 +427,7 @@ def _header(record: Record) -> bytes:
             kind = type(record.event_time_ms).__name__
             raise WrongRecord(f"a record's event_time_ms is of type {kind}; give int, milliseconds since 1970")
         if not 0 < record.event_time_ms < 1 << 63:
-            raise ValueError(f"event_time_ms {record.event_time_ms} is no number of milliseconds since 1970")
+            raise ValueError(f"invalid event_time_ms {record.event_time_ms}: expected milliseconds since 1970")
         header.event_time = record.event_time_ms
     if record.value is None:
         header.null_value = True

@@ -226,8 +226,8 @@ class ResultMaker:
         if self.needs_commit and not self._can_commit:
             raise PoisonMessage(
                 f"entry {_place(result.source, result.entry)} has outputs for several entries or topics, which"
-                " EFFECTIVELY_ONCE commits through the state store, and there is none; set stateStorageServiceUrl, or"
-                " return less and publish to the output topic only"
+                " EFFECTIVELY_ONCE commits through a state store: set stateStorageServiceUrl, or return less and"
+                " publish to the output topic only"
             )
         result.is_direct = not self.needs_commit
         self._entries.make(result, outputs, headers)

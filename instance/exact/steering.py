@@ -42,8 +42,8 @@ class PartitionSteering:
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
         """Refuse: what is done is not undone by moving a cursor."""
         raise InvalidConfig(
-            "context.seek is not possible under EFFECTIVELY_ONCE, under which nothing is processed twice or left out;"
-            " use `functions reset-cursor`, which begins anew, or ATLEAST_ONCE"
+            "context.seek is not supported with EFFECTIVELY_ONCE, which neither repeats nor skips messages: use"
+            " `functions reset-cursor`, which starts over, or ATLEAST_ONCE"
         )
 
     def pause(self, topic: str, partition: int) -> None:

@@ -130,4 +130,4 @@ def check_batching(modules: Modules, class_name: str, *, is_batch: bool) -> None
             ' {"discoveryTriggererClassName": "immediate"}'
         )
     if "Source" in bases and is_batch:
-        raise PackageError(f"Source class {class_name} is no BatchSource: leave batchSourceConfig out")
+        raise PackageError(f"Source class {class_name} is not a BatchSource: omit batchSourceConfig")

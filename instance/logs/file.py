@@ -230,12 +230,12 @@ def open_log(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise NotALog(f"{path} is no regular file; remove it") from error
+            raise NotALog(f"{path} is not a regular file: remove it") from error
         raise
     try:
         found, directory = os.fstat(descriptor), path.parent.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise NotALog(f"{path} is no regular file with one name; remove it")
+            raise NotALog(f"{path} is not a regular file with a single link: remove it")
         if found.st_uid not in (directory.st_uid, os.geteuid()):
             raise NotALog(f"{path} is neither of its directory's owner nor of this process's; remove it")
         if os.geteuid() == 0 and found.st_uid != directory.st_uid and flags & os.O_CREAT:

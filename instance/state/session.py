@@ -470,8 +470,8 @@ def _sum(key: str, content: Content, amount: int) -> int:
     if number is None:
         assert isinstance(content, bytes)
         raise StateRefused(
-            f"state {key!r} holds {len(content)} bytes and is no counter, which has {COUNTER_BYTES}; use another key"
-            " for the counter, or delete this one first",
+            f"state {key!r} is not a counter: it has {len(content)} bytes, not {COUNTER_BYTES}: use another key for the"
+            " counter, or delete this one first",
             key.encode(),
         )
     number += amount

@@ -137,7 +137,9 @@ def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) ->
     if found is None:
         module_name, _, attribute = class_name.rpartition(".")
         if not module_name:
-            raise FunctionLoadError(f"{setting} {class_name!r} is no class; one of the package is module.Class")
+            raise FunctionLoadError(
+                f"{setting} {class_name!r} is not a class: expected module.Class for a class of the package"
+            )
         found = find_object(home, module_name, attribute, f"{setting} {class_name!r}")
     named = wanted(found, f"{setting} {class_name}")
     if annotated.form is Form.ANY:

@@ -62,7 +62,7 @@ class ModelSerDe(SerDe):
             return self._read(input_bytes)
         except Exception as error:  # noqa: BLE001  whatever the model's own validators raise
             why = one_line(error)
-        raise ValueError(f"a message of {len(input_bytes)} bytes is no {self._wanted.shown}: {why}")
+        raise ValueError(f"message of {len(input_bytes)} bytes is not a valid {self._wanted.shown}: {why}")
 
 
 class StructSerDe(SerDe):
@@ -97,7 +97,7 @@ class StructSerDe(SerDe):
             return self._read(input_bytes)
         except Exception as error:  # noqa: BLE001  whatever the Struct's own code raises
             why = one_line(error)
-        raise ValueError(f"a message of {len(input_bytes)} bytes is no {self._wanted.shown}: {why}")
+        raise ValueError(f"message of {len(input_bytes)} bytes is not a valid {self._wanted.shown}: {why}")
 
 
 def check_returned(value: object, wanted: Wanted) -> None:

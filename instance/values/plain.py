@@ -38,8 +38,8 @@ class TextSerDe(_PlainSerDe):
         try:
             return input_bytes.decode()
         except UnicodeDecodeError as error:
-            why = f"a message of {len(input_bytes)} bytes is no text: no UTF-8 from byte {error.start} on"
-        raise ValueError(f"{why}; annotate the parameter bytes to take any")
+            why = f"message of {len(input_bytes)} bytes is not text: invalid UTF-8 at byte {error.start}"
+        raise ValueError(f"{why}: annotate the parameter as bytes to accept any message")
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
         """Return the texts."""
@@ -91,7 +91,7 @@ class NumberSerDe(_PlainSerDe):
             return self._kind(input_bytes)
         except ValueError as error:
             text = repr(input_bytes[:40])[1:]
-            why = str(error) if "limit" in str(error) else f"message {text} is no {self._kind.__name__}"
+            why = str(error) if "limit" in str(error) else f"message {text} is not a valid {self._kind.__name__}"
         raise ValueError(f"{why}, which the parameter's annotation asks for")
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:

@@ -227,7 +227,7 @@ def _custom(shown: str, type_name: str, properties: Mapping[str, str], wanted: W
     """
     module_name, _, attribute = type_name.rpartition(".")
     if not module_name:
-        raise FunctionLoadError(f"{shown} is no type of schema; a class of your own is module.Class")
+        raise FunctionLoadError(f"{shown} is not a schema type: use module.Class for your own class")
     found = find_object(home, module_name, attribute, shown)
     if not inspect.isclass(found):
         raise FunctionLoadError(f"{shown} names a {type(found).__name__}, not a class")

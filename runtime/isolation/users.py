@@ -97,8 +97,8 @@ def _user(tenant: str, name: str) -> SystemUser:
         found = pwd.getpwnam(name)
     except KeyError:
         raise InvalidConfig(
-            f"{where}: there is no system user {name!r} on this machine; make it (useradd --system --user-group"
-            f" {name}) or correct the name"
+            f"{where}: there is no system user {name!r} on this machine; create it (useradd --system"
+            f" --user-group {name}) or correct the name"
         ) from None
     if found.pw_uid == 0 or found.pw_gid == 0:
         raise InvalidConfig(

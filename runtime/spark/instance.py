@@ -388,7 +388,7 @@ class SparkInstance:
                 host.channel.tell({"command": "cancel", "id": self.number, "run": run.progress.run_id})
             host.channel.tell({"command": "remove", "id": self.number})
             if not await within(grace_s, self._released.wait()):
-                reason = f"{self.spec.key} did not stop within {grace_s:g} s after it was told to"
+                reason = f"{self.spec.key} did not stop within {grace_s:g} s"
                 _log.error("the host of Spark functions is killed: %s", reason)
                 host.kill(reason)
                 await self._released.wait()

@@ -138,8 +138,8 @@ class ThreadInstance:
         if not self._pipeline.abandoned:
             return ""
         return (
-            f"the thread of {self._key} did not end within {self._pipeline.grace_s:g} s after it was told to and was"
-            " abandoned; what it puts out is discarded, what it uses is the worker's until that is restarted"
+            f"the thread of {self._key} did not stop within {self._pipeline.grace_s:g} s and was abandoned:"
+            " its outputs are discarded, and it keeps its resources until the worker restarts"
         )
 
     def death(self) -> str:  # noqa: D102

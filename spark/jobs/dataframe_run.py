@@ -112,8 +112,8 @@ class DataFrameRun:
         output = self._spec.details.sink.topic
         if not output:
             raise InvalidConfig(
-                f"{self._spec.details.className} returned a DataFrame, and there is no output topic; set output,"
-                " or return None"
+                f"{self._spec.details.className} returned a DataFrame but has no output topic: set output, or"
+                " return None"
             )
         if "value" not in frame.columns:
             frame = frame.selectExpr("to_json(struct(*)) AS value")

@@ -175,9 +175,7 @@ class SparkFunction:
                     f"input {topic!r} is a pattern, which runtimeEnv spark does not support; name the topics"
                 )
         if not self.spec.state_url:
-            raise FunctionLoadError(
-                "a Spark function keeps its plans in the state store, and there is none; set stateStorageServiceUrl"
-            )
+            raise FunctionLoadError("a Spark function needs a state store for its plans: set stateStorageServiceUrl")
 
     def subscriptions(self) -> list[Subscription]:
         """Return the subscriptions of all inputs, each partition its own.

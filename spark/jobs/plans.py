@@ -193,8 +193,8 @@ def decode(data: bytes) -> Record:
         )
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise ProtocolError(
-            f"key {KEY.decode()} of the function's state is no plan of this version ({error}); finish the run with the"
-            " version that began it, or delete and create the function"
+            f"key {KEY.decode()} of the function's state is not a plan of this version ({error}): finish the run with"
+            " the version that began it, or delete and recreate the function"
         ) from error
 
 
@@ -261,7 +261,7 @@ class PlanStore:
             self.record = found
         elif _is_newer(found.incarnation, self.record.incarnation):
             raise RunFenced(
-                f"the cursors of the function were reset, and driver {found.owner} has begun anew; this one ends here"
+                f"the function's cursors were reset, and driver {found.owner} has started over: this driver ends"
             )
         else:
             # The plan stays for its number alone: producers are named after it, and no name may come again.

@@ -45,8 +45,8 @@ from .user_code import Shipment, WorkerFunction, worker_function
 PIECE_S = 0.02
 PIECE_BYTES = 1024 * 1024
 _STORE_REMEDY = (
-    "the state store is older than the topics, and entries would be dropped that nobody has stored; functions"
-    " reset-cursor to where the function is to go on"
+    "the state store is older than the topics, and unstored entries would be dropped as duplicates: use functions"
+    " reset-cursor to set where the function continues"
 )
 
 

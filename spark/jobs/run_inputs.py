@@ -84,7 +84,7 @@ class RunInputs:
         for topic, view in self.names.items():
             if view.lower() == name.lower():
                 return topic
-        raise InvalidConfig(f"{name!r} is no input of the function, which has {', '.join(topics)}")
+        raise InvalidConfig(f"{name!r} is not an input of the function: expected one of {', '.join(topics)}")
 
     def _read(self, topics: Sequence[str], tasks: Sequence[Task]) -> tuple[DataFrame, Observation]:
         spec, seen = self._spec, Observation()

@@ -292,7 +292,7 @@ class HeaderColumns:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
             raise ProtocolError(
-                f"a property of a message is no text: {error}; leave __messageProperties out of the columns"
+                f"a message property is not valid text: {error}: omit the column __messageProperties"
             ) from error
         fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
         entries = pa.StructArray.from_arrays([names, values], fields=fields)

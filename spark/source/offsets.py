@@ -62,7 +62,9 @@ def read_times(option: str, text: str, topics: tuple[TopicName, ...]) -> dict[st
     """Return what an option of times says: milliseconds by full topic name; raises as `read_offsets`."""
     record = _json_of(option, text)
     if record is None:
-        raise InvalidConfig(f"{option}={text!r} is no JSON of topic -> milliseconds or {{partition: milliseconds}}")
+        raise InvalidConfig(
+            f"invalid {option} {text!r}: expected JSON of topic -> milliseconds or {{partition: milliseconds}}"
+        )
     return _by_topic(option, record, topics, _time)
 
 
@@ -71,7 +73,7 @@ def _json_of(option: str, text: str) -> dict[str, Any] | None:
         record = json.loads(text)
     except ValueError as error:
         if text.startswith("{"):
-            raise InvalidConfig(f"{option}={text!r} is no JSON: {error}") from error
+            raise InvalidConfig(f"{option}={text!r} is not valid JSON: {error}") from error
         return None
     return record if isinstance(record, dict) else None
 
@@ -110,7 +112,7 @@ def _time(option: str, value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"\d+", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidConfig(f"{option}: {value!r} is no time in milliseconds since 1970")
+        raise InvalidConfig(f"invalid {option} {value!r}: expected milliseconds since 1970")
     return value
 
 
@@ -126,8 +128,8 @@ def _position(option: str, value: object) -> MessageId:
         try:
             return deserialize(bytes(number & 255 for number in value))  # Java writes bytes as -128 to 127
         except (MagnetarError, TypeError) as error:
-            raise InvalidConfig(f"{option}: {value!r} is no serialised message id: {error}") from error
+            raise InvalidConfig(f"{option}: {value!r} is not a serialised message id: {error}") from error
     raise InvalidConfig(
-        f"{option}: {value!r} is no position; give earliest, latest, 'ledger:entry', 'ledger:entry:index' or the bytes"
+        f"invalid {option} {value!r}: expected earliest, latest, 'ledger:entry', 'ledger:entry:index' or the bytes"
         " of a message id"
     )

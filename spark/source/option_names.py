@@ -170,7 +170,7 @@ def _assigned(text: str) -> str:
             for partition in partitions
         ]
     except (ValueError, AttributeError, TypeError) as error:
-        raise InvalidConfig(f"assign={text!r} is no {wanted}") from error
+        raise InvalidConfig(f"invalid assign {text!r}: expected {wanted}") from error
     return ",".join(names)
 
 
@@ -213,5 +213,5 @@ def seconds(given: Mapping[str, str], name: str, default_s: float) -> float:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
     unit = found and (found[2] or "ms")
     if not found or unit not in _UNITS_S:
-        raise InvalidConfig(f"{name}={text!r} is no time; give one such as 500ms, 30s or 15m")
+        raise InvalidConfig(f"invalid {name} {text!r}: expected a time such as 500ms, 30s or 15m")
     return int(found[1]) * float(_UNITS_S[unit])

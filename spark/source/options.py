@@ -352,7 +352,7 @@ def check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise InvalidConfig(f"topicsPattern={text!r} is no regular expression: {error}") from error
+        raise InvalidConfig(f"topicsPattern={text!r} is not a valid regular expression: {error}") from error
     return found[1] if found else "public/default"
 
 

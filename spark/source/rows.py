@@ -77,7 +77,7 @@ def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -
             of_values.append(name)
         elif name not in WRITABLE:
             others = ", ".join(one for one in WRITABLE if one != "value")
-            raise InvalidConfig(f"column {name} is none of a message, which has {others}; drop or rename it")
+            raise InvalidConfig(f"column {name} cannot be written: expected {others}: drop or rename it")
         elif type_ not in WRITABLE[name]:
             raise InvalidConfig(f"column {name} is {type_}; cast it to {' or '.join(WRITABLE[name])}")
     if not of_values:

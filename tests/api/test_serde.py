@@ -149,10 +149,10 @@ def test_json_reads_what_json_has(data: bytes, value: Any) -> None:
     [
         (b"", "Expecting value: line 1 column 1"),
         (b"{no}", "Expecting property name"),
-        (b"[NaN]", "NaN is no JSON"),
-        (b"-Infinity", "-Infinity is no JSON"),
-        (b'"\xff"', "no UTF-8 from byte 1 on"),
-        ('{"a": 1}'.encode("utf-16"), "no UTF-8 from byte 0 on"),
+        (b"[NaN]", "NaN is not valid JSON"),
+        (b"-Infinity", "-Infinity is not valid JSON"),
+        (b'"\xff"', "invalid UTF-8 at byte 1"),
+        ('{"a": 1}'.encode("utf-16"), "invalid UTF-8 at byte 0"),
         (DEEP, "it nests too deep"),
         (b"9" * 5000, "Exceeds the limit"),
         (b"1 2", "Extra data"),
@@ -160,7 +160,7 @@ def test_json_reads_what_json_has(data: bytes, value: Any) -> None:
 )
 def test_json_refuses_what_is_none_in_one_line(data: bytes, why: str) -> None:
     assert JSON.deserialize_all([b"1", data]) is None
-    with pytest.raises(ValueError, match=f"a message of {len(data)} bytes is no JSON: {why}") as refused:
+    with pytest.raises(ValueError, match=f"message of {len(data)} bytes is not valid JSON: {why}") as refused:
         JSON.deserialize(data)
     assert "\n" not in str(refused.value)
 

@@ -166,7 +166,7 @@ def test_use_tls_needs_an_address_with_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"executor.memory": "2g"}, "'executor.memory' is no setting of Spark: their names begin with spark."),
+        ({"executor.memory": "2g"}, "'executor.memory' is not a Spark setting: names begin with spark."),
         ({"spark.driver.memory": "2g"}, "spark.driver.memory cannot be set so; the heap is given beside the settings"),
     ],
 )

@@ -69,7 +69,7 @@ def test_custom_schemas_are_types_or_json_of_a_consumers_config() -> None:
             {"inputSpecs": {"in": {"schemaType": "KEY_VALUE"}}},
             "inputSpecs[in].schemaType KEY_VALUE: keys with values are not supported; take a SerDe for the payload",
         ),
-        ({"outputSchemaType": "JASON"}, "outputSchemaType JASON is no type of schema; there are AVRO, BOOLEAN, "),
+        ({"outputSchemaType": "JASON"}, "invalid outputSchemaType JASON: expected AVRO, BOOLEAN, "),
         (
             {"outputSchemaType": "auto_consume"},
             "outputSchemaType auto_consume: it is for inputs; set the type of the topic's schema",

@@ -32,8 +32,8 @@ def test_a_statement_stands_in_the_place_of_code_and_survives_the_record() -> No
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "there is no statement in it"),
-        (" -- SELECT 1\n/* /* */ SELECT */ ;", "there is no statement in it"),
+        ("", "the statement is empty"),
+        (" -- SELECT 1\n/* /* */ SELECT */ ;", "the statement is empty"),
         ("INSERT INTO a SELECT 1", "begins with SELECT, WITH, FROM, VALUES or TABLE, and not with 'INSERT'"),
         ("drop table a", "and not with 'drop'"),
         ("SELECT ';';\nSELECT 2", "a second statement begins in line 2, column 1"),
@@ -78,7 +78,7 @@ def test_views_are_called_like_topics_and_in_full_where_that_is_one_name() -> No
         ({"className": "f.F"}, "className f.F: the function is the statement in sql"),
         ({"runtimeEnv": "process"}, "sql: Spark runs statements, and runtimeEnv is process; leave it out"),
         ({"runtimeEnv": "thread"}, "sql: Spark runs statements, and runtimeEnv is thread; leave it out"),
-        ({"output": None}, "sql: its result goes to the output topic"),
+        ({"output": None}, "sql: the result needs an output topic"),
         ({"userConfig": {"a": 1}}, "userConfig: it is for code"),
         ({"customSerdeInputs": {"a": "x.S"}}, "inputSpecs[a].serdeClassName: it is for code"),
     ],
@@ -95,9 +95,9 @@ def test_an_update_changes_a_statement_and_makes_none_of_code() -> None:
 
     assert updated(existing, sql="SELECT value FROM b").sql == "SELECT value FROM b"
     assert updated(existing, minPartitions=4).sql == TEXT
-    with pytest.raises(InvalidConfig, match="sql: there is no statement in it"):
+    with pytest.raises(InvalidConfig, match="sql: the statement is empty"):
         updated(existing, sql=" ")
-    with pytest.raises(InvalidConfig, match="className: the function is a statement, sql; delete"):
+    with pytest.raises(InvalidConfig, match="className: the function is an SQL statement: delete"):
         updated(existing, className="f.F")
-    with pytest.raises(InvalidConfig, match=r"sql: the function is the code of f\.F; delete"):
+    with pytest.raises(InvalidConfig, match=r"sql: the function has code, f\.F: delete"):
         updated(registered(), sql=TEXT)

@@ -382,7 +382,7 @@ async def test_asynchronous_batch_source(client: AsyncClient, server: Server, ba
     ("batch", "error"),
     [
         ({"discoveryTriggererClassName": "user_code.Nothing"}, "has no 'Nothing'"),
-        ({"discoveryTriggererClassName": "user_code.Tasks"}, "user_code.Tasks is no subclass of Trigger"),
+        ({"discoveryTriggererClassName": "user_code.Tasks"}, "user_code.Tasks is not a subclass of Trigger"),
         (
             {"discoveryTriggererClassName": "cron", "discoveryTriggererConfig": {"__CRON__": "x"}},
             "__CRON__ 'x' has 1 fields",

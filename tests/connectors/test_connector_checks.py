@@ -101,7 +101,10 @@ CREATE: dict[str, object] = {"tenant": "t", "namespace": "n", "name": "s", "sink
     [
         ({"transformFunction": "t.py"}, "transformFunction is of a transform function; give its"),
         ({"transformFunctionConfig": "{}"}, "transformFunctionConfig is of a transform function; give its"),
-        ({"transformFunctionClassName": "t.f", "transformFunctionConfig": "{"}, "transformFunctionConfig is no JSON"),
+        (
+            {"transformFunctionClassName": "t.f", "transformFunctionConfig": "{"},
+            "transformFunctionConfig is not valid JSON",
+        ),
         ({"transformFunctionClassName": "t.f", "transformFunctionConfig": "[]"}, "must be a JSON object"),
         ({"transformFunctionClassName": "t.f", "transformFunction": "http://x/y.py"}, "is not fetched from there"),
         (

@@ -153,7 +153,7 @@ async def test_each_record_is_there_once_when_the_state_store_is_away(
     await arrived(client, output, 1500)
 
     async def is_shown() -> bool:
-        return "the position is not kept" in (await instance.status()).failureException
+        return "the position is not saved" in (await instance.status()).failureException
 
     await until(is_shown)
     os.kill(instance.process_id, signal.SIGKILL)

@@ -192,7 +192,7 @@ async def test_a_stop_that_cannot_keep_the_position_says_so(
         await instance.stop(10)
     finally:
         os.kill(state_store.pid, signal.SIGCONT)
-    assert spec.log_file.read_text().count("WARNING the last position is not kept") == 1
+    assert spec.log_file.read_text().count("WARNING the last position is not saved") == 1
     again = await sources.runtime.start(spec)
     await until(noted(sources, "open", 2))
     await again.stop(10)
@@ -344,7 +344,7 @@ async def test_records_that_cannot_be_sent_go_to_the_dead_letter_topic(
     await instance.stop(10)
     log = sources.spec().log_file.read_text()
     assert log.count("a record goes to the dead-letter topic") == 4
-    assert "event_time_ms -1 is no number of milliseconds since 1970" in log
+    assert "invalid event_time_ms -1: expected milliseconds since 1970" in log
     assert "the record has 6000000 bytes, and a message at most" in log
     async with await client.subscribe(f"{topic}-out-f-DLQ", "public/default/f-dead-letters") as kept:
         letters = [await kept.receive(10) for _ in range(5)]
@@ -564,7 +564,7 @@ async def test_source_without_state_store_says_that_it_begins_anew(
 ) -> None:
     instance = await sources.runtime.start(replace(sources.spec("    last = 10\n"), state_url=""))
     await receive(client, f"{topic}-out", 10)
-    assert "the position is not kept" in (await instance.status()).failureException
+    assert "the position is not saved" in (await instance.status()).failureException
     await instance.stop(10)
 
 

@@ -58,7 +58,7 @@ def test_the_function_of_an_installed_sink_is_uploaded_changed_and_survives_a_re
         send_and_wait("a", "quiet", "b", then=["A", "B"])
 
         change = ["sinks", "update", "--name", "s", "--transform-function-classname", "change.marked"]
-        command(*change, "--transform-function-config", "{").refused("transformFunctionConfig is no JSON")
+        command(*change, "--transform-function-config", "{").refused("transformFunctionConfig is not valid JSON")
         command(*change, "--transform-function-config", '{"mark": "!"}').ok()
         shown = command("sinks", "get", "--name", "s").ok().json()
         assert shown["transformFunctionClassName"] == "change.marked"

@@ -161,7 +161,7 @@ def process(text, context):
     (message,) = await receive(client, f"{topic}-out", 1)
     reasons = [
         "ValueError: partition 3 of ", "ValueError: 'other' is not an input of this function; it reads ",
-        "InvalidConfig: partition '0' is none", "InvalidConfig: the topic is int; give a str",
+        "InvalidConfig: invalid partition '0': expected", "InvalidConfig: invalid topic of type int: expected a str",
         "InvalidConfig: context.seek takes what context.get_message_id() returned, not NoneType",
         "InvalidTopicName: ", "'other' is not an input",
     ]  # fmt: skip

@@ -26,7 +26,7 @@ def no_log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_what_is_no_log_is_not_read(no_log: Path) -> None:
-    assert tail(no_log, 10).startswith(f"ERROR {no_log} is no regular file")
+    assert tail(no_log, 10).startswith(f"ERROR {no_log} is not a regular file")
     follower = LogFollower(no_log.with_name("f-1.log"))
     no_log.rename(no_log.with_name("f-1.log"))
     assert follower.read() == ""

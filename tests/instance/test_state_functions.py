@@ -225,8 +225,8 @@ async def test_wrong_calls_fail_the_message_with_a_clear_error(stateful: Statefu
         "large amount": "OverflowError: amount 9223372036854775808 of a counter does not fit into 64 bits",
         "value": "TypeError: the value of a state is str or bytes, not dict",
         "large value": "1048577 bytes",
-        "no counter": "StateRefused: state 't' holds 4 bytes and is no counter",
-        "no counter either": "StateRefused: state 'u' holds 4 bytes and is no counter",
+        "no counter": "StateRefused: state 't' is not a counter: it has 4 bytes, not 8",
+        "no counter either": "StateRefused: state 'u' is not a counter: it has 4 bytes, not 8",
     }
     spec = stateful.spec(WRONG)
     instance = await stateful.start(spec)

@@ -170,7 +170,7 @@ def test_lone_session_reads_what_a_dictionary_would_give(steps: list[tuple[objec
                 except ValueError:
                     # Refused at once where the session knows, else it would be by the store.
                     if key in session._values or key in session._known:
-                        with pytest.raises(StateRefused, match="is no counter"):
+                        with pytest.raises(StateRefused, match="is not a counter"):
                             session.incr_counter(key, amount)
                     continue
                 session.incr_counter(key, amount)

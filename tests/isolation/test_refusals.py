@@ -37,7 +37,7 @@ def start(*flags: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("users", "said"),
     [
-        ("one=no-such-user", "tenant one: there is no system user 'no-such-user' on this machine; make it (useradd"),
+        ("one=no-such-user", "tenant one: there is no system user 'no-such-user' on this machine; create it (useradd"),
         ("*=root", "all other tenants: user root has the user or group number 0, which is root's and protects nothing"),
         ("one=daemon,one=games", "--process-users 'one=daemon,one=games' is refused: each tenant is expected once"),
         ("one", "is refused: system users by tenant are expected"),

@@ -140,7 +140,7 @@ async def test_worker_connects_to_no_socket_but_the_instances_own(place: Path, k
             (place / "other").rename(place / "sock")
         user = os.geteuid() + (kind == "of another user")
         client = ControlClient(place / "sock", user)
-        with pytest.raises(ConnectionLost, match=f"no socket of user {user}|instance is starting"):
+        with pytest.raises(ConnectionLost, match=f"not a socket of user {user}|instance is starting"):
             await client.status()
         await client.close()
         other.settimeout(0)

@@ -132,7 +132,9 @@ def test_the_end_of_a_frame_is_that_of_its_plan_whatever_came_since(spark: Spark
     fill(cluster.service_url, "ending", [numbered(10)])
     frame = read(spark, cluster, "ending")
     if not KEEPS_PLANS:
-        with pytest.raises(InvalidConfig, match=r"Spark 4\.0 plans a read anew for each action, so it has no one end"):
+        with pytest.raises(
+            InvalidConfig, match=r"Spark 4\.0 plans a read again for each action, so it has no single end"
+        ):
             end_of(frame)
         return
     end = end_of(frame)

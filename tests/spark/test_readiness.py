@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     text = refusal(directory=tmp_path / "data" / "spark")
     assert text.startswith(f"Spark cannot write into {tmp_path / 'data' / 'spark'}: Not a directory; ")
-    assert "data: it is no directory; " in refusal(directory=tmp_path / "data")
+    assert "data: it is not a directory; " in refusal(directory=tmp_path / "data")
     directory = tmp_path / "closed"
     directory.mkdir(mode=0o500)
     if not os.access(directory, os.W_OK):  # root may write everywhere

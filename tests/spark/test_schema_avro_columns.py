@@ -208,8 +208,11 @@ def test_long_arrays_are_read_whole(kind: str) -> None:
     ("definition", "why"),
     [
         ('{"type":"record","name":"Tree","fields":[{"name":"next","type":["null","Tree"]}]}', "Tree contains itself"),
-        ('{"type":"record","name":"R","fields":[{"name":"x","type":"strange"}]}', "no Avro definition: KeyError"),
-        ("[", "is no Avro definition"),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"x","type":"strange"}]}',
+            "not a valid Avro definition: KeyError",
+        ),
+        ("[", "is not a valid Avro definition"),
         ('{"type":"array","items":"null"}', "array whose items take no bytes"),
     ],
 )

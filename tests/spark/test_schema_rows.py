@@ -266,7 +266,7 @@ def test_what_cannot_be_written_is_refused_by_name(broker: SmallLedgers, topic: 
     refused(SHOWN, "XML", "outputSchema='XML' is not one of AVRO, JSON")
     refused(StructType().add("__key", "string"), "AVRO", "makes values of columns, and there are none")
     refused(
-        StructType().add("a", "long").add("__eventtime", "timestamp"), "AVRO", "column __eventtime is none of a message"
+        StructType().add("a", "long").add("__eventtime", "timestamp"), "AVRO", "column __eventtime cannot be written"
     )
     refused(StructType().add("a b", "long"), "AVRO", "has a name that Avro has not")
     refused(StructType().add("a", BinaryType()), "JSON", "column a is binary, which JSON has not")

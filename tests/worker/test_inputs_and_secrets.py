@@ -126,7 +126,7 @@ async def test_secrets_are_shown_by_their_places_and_kept(cluster: Cluster) -> N
     await until(has_made)
     refused = await cluster.send("PUT", "secretive", {}, secrets={"new": "***"})
     assert refused.status_code == 400
-    assert "secrets.new is ***, which stands for a value that stays, and there is none" in refused.json()["reason"]
+    assert "secrets.new is ***, which keeps the current value, but it has none" in refused.json()["reason"]
     assert (await cluster.http.delete(path)).status_code == 204
 
 

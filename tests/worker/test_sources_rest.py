@@ -74,7 +74,7 @@ async def test_batch_source_is_created_read_and_deleted_with_its_tasks(cluster: 
     ("class_name", "config", "error"),
     [
         ("tasks.Tasks", {}, "tasks.Tasks is a BatchSource: give batchSourceConfig"),
-        ("tasks.Plain", {"batchSourceConfig": IMMEDIATE}, "tasks.Plain is no BatchSource: leave batchSourceConfig out"),
+        ("tasks.Plain", {"batchSourceConfig": IMMEDIATE}, "tasks.Plain is not a BatchSource: omit batchSourceConfig"),
         ("tasks.Tasks", {"batchSourceConfig": {}}, "BatchSourceConfig does not specify Discovery Trigger ClassName"),
         (
             "tasks.Plain",
@@ -95,4 +95,4 @@ async def test_installed_source_that_is_no_batch_source_takes_no_batch_config(cl
     config = {"topicName": cluster.topic("out"), "sourceType": "generator", "batchSourceConfig": IMMEDIATE}
     answer = await cluster.deploy_connector("POST", "sources", own_name("g"), config)
     assert answer.status_code == 400
-    assert "GeneratorSource is no BatchSource: leave batchSourceConfig out" in answer.text
+    assert "GeneratorSource is not a BatchSource: omit batchSourceConfig" in answer.text

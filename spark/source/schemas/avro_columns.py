@@ -148,7 +148,7 @@ class _Reader:
         try:
             return text(found), after
         except pa.ArrowInvalid as error:
-            raise Misread(f"a string is no UTF-8: {error}") from error
+            raise Misread(f"a string is not valid UTF-8: {error}") from error
 
     def _enum(self, node: Node, of: np.ndarray, at: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         numbers, at = self._longs(of, at)
@@ -224,7 +224,7 @@ class _Reader:
             if not active.size:
                 break
             if (counts > self.ends[of[active]] - at[active]).any() or (counts < 0).any():
-                raise Misread(f"a block of {int(counts.max())} items is announced where there is no room for it")
+                raise Misread(f"a block of {int(counts.max())} items exceeds the remaining bytes")
             column, at[active] = read(of[active], at[active], counts)
             parts.append(column)
             owners.append(np.repeat(active, counts))
@@ -285,7 +285,7 @@ def _numbers(node: Node, numbers: np.ndarray) -> pa.Array:
     if node.kind == "int":
         small: np.ndarray = numbers.astype(np.int32)
         if (small != numbers).any():
-            raise Misread(f"{int(numbers[small != numbers][0])} is no int of 32 bits")
+            raise Misread(f"{int(numbers[small != numbers][0])} is not a 32-bit int")
         numbers = small
     found = pa.array(numbers)
     type_ = arrow_type(node)

@@ -111,9 +111,9 @@ def parse(definition: bytes | str) -> Node:
         raise SchemaSerializationError(f"the topic's schema cannot become columns: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         why = " ".join(str(error).split())
-        raise SchemaSerializationError(f"the topic's schema is no Avro definition: {type(error).__name__} {why}") from (
-            error
-        )
+        raise SchemaSerializationError(
+            f"the topic's schema is not a valid Avro definition: {type(error).__name__} {why}"
+        ) from (error)
 
 
 class _Parser:

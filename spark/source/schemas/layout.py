@@ -88,7 +88,7 @@ class TopicSchemas:
         }
         if not self._types:
             raise InvalidConfig(
-                f"no topic matches topicsPattern={options.pattern!r}, so there is no schema; give topics, {_RAW}"
+                f"no topic matches topicsPattern={options.pattern!r}, so the schema is unknown: name topics, {_RAW}"
             )
 
     def _types_of(self, topic: TopicName) -> ColumnTypes:

@@ -115,7 +115,7 @@ def decode(kind: int, values: pa.Array) -> pa.Array:
         try:
             return text(values)
         except pa.ArrowInvalid as error:
-            raise SchemaSerializationError(f"schema STRING: it is no UTF-8: {error}") from error
+            raise SchemaSerializationError(f"schema STRING: not valid UTF-8: {error}") from error
     _, width, make = _FIXED[kind]
     valid = is_valid(values)
     data, begins, sizes = contents(values)

@@ -142,7 +142,7 @@ def decode(kind: type[Message], values: pa.Array, wanted: pa.DataType | None = N
     try:
         messages = [parse(one) for one in values.drop_null().to_pylist()]
     except (DecodeError, ValueError, RecursionError) as error:
-        raise SchemaSerializationError(f"it is no message {kind.DESCRIPTOR.full_name}: {error}") from error
+        raise SchemaSerializationError(f"not a valid message {kind.DESCRIPTOR.full_name}: {error}") from error
     names = None if wanted is None or not pa.types.is_struct(wanted) else {field.name for field in wanted}
     return scattered(_messages(kind.DESCRIPTOR, messages, names), is_valid(values))
 

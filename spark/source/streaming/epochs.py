@@ -134,9 +134,9 @@ class EpochChain:
             last = EntryNumber.unpack(sequence_id)
             if last.epoch > epoch:
                 raise CheckpointBehind(
-                    f"{topic} has batch {last.epoch} of producer {name}, and batch {epoch} is to be written: its"
-                    " checkpoint is an old one or a copy, was deleted, or another query has the same name; go on from"
-                    " the newest checkpoint, or begin anew with a new checkpoint and producer.name.prefix"
+                    f"{topic} already has batch {last.epoch} of producer {name}, so batch {epoch} cannot be written:"
+                    " the checkpoint is old, copied or deleted, or another query has the same name: continue from"
+                    " the newest checkpoint, or start over with a new checkpoint and producer.name.prefix"
                 )
             if last.epoch == epoch:
                 self._stored[last.entry].append((topic, last.digest))

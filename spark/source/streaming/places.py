@@ -128,7 +128,7 @@ _REMEDY = "is the checkpoint of another query? give each one its own checkpointL
 
 def _place(topic: str, text: object) -> Place:
     if not isinstance(text, str) or not re.fullmatch(r"\d+:\d+(:\d+)?", text):
-        raise InvalidConfig(f"offset {text!r} of {topic} is no position such as '5:18'; {_REMEDY}")
+        raise InvalidConfig(f"invalid offset {text!r} of {topic}: expected a position such as '5:18': {_REMEDY}")
     return Place(*map(int, text.split(":")))
 
 

@@ -335,8 +335,8 @@ class TopicStream:
         if may_be_lost(start, first, mark):
             self._lose(
                 topic,
-                f"{topic} begins at {first}, and {start} is to be read next: what lay between may be lost, or the topic"
-                " was deleted and made anew",
+                f"{topic} begins at {first}, but {start} is next: messages in between may be lost, or the topic"
+                " was deleted and recreated",
             )
 
     def _lose(self, topic: str, what: str) -> None:
