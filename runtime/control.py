@@ -1,4 +1,4 @@
-"""Control of an instance in another process: Pulsar's gRPC service InstanceControl on a Unix socket."""
+"""Controls an instance in another process through Pulsar's gRPC service InstanceControl on a Unix socket."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ..wire.functions_pb2 import FunctionStatus, HealthCheckResult, MetricsData
 from .instance_answers import ANSWER_BYTES_MAX, read_answer, read_metrics, read_status
 
 SERVICE = "proto.InstanceControl"
-SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit less the closing zero
+SOCKET_PATH_BYTES_MAX = 107  # the kernel's limit without the terminating zero
 CALL_TIMEOUT_S = 2.0
 
 
 class Answers(Protocol):
-    """What an instance answers; called on a thread of the service's own."""
+    """The instance's answers; called on a thread of the service."""
 
     def status(self) -> FunctionStatus:
-        """Return its status."""
+        """Return the instance status."""
 
     def metrics(self) -> MetricsData:
-        """Return its counters."""
+        """Return the instance's counters."""
 
     def reset(self) -> None:
-        """Set the counters of the minute and the user's to zero."""
+        """Reset the counters of the last minute and the user metrics."""
 
     def is_healthy(self) -> bool:
-        """Return whether what connects the instance to the broker still works."""
+        """Return whether the instance's connection to the broker works."""
 
 
 def serve(answers: Answers, socket: Path) -> grpc.Server:
-    """Start the service; it answers until the process ends, or the returned server is stopped or forgotten."""
+    """Start the service; it runs until the process ends, or the returned server is stopped or garbage-collected."""
 
     def metrics_and_reset(_: Empty) -> MetricsData:
         metrics = answers.metrics()
@@ -61,7 +61,7 @@ def serve(answers: Answers, socket: Path) -> grpc.Server:
     }
     handlers = {name: _handler(method) for name, method in methods.items()}
     threads = ThreadPoolExecutor(1, "control")
-    threads.submit(int).result()  # the thread is there before user code, which may replace what threads are made of
+    threads.submit(int).result()  # create the thread before user code runs, which may replace the threading module
     server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     with contextlib.suppress(FileNotFoundError):
@@ -80,14 +80,14 @@ def _handler(method: Callable[[Empty], object]) -> grpc.RpcMethodHandler[Empty, 
 
 
 class ControlClient:
-    """Asks an instance; belongs to the event loop that it is first used on."""
+    """Client of an instance; belongs to the event loop of its first call."""
 
     def __init__(self, socket: Path, user: int | None = None) -> None:
-        """Prepare; the connection is made by the first question.
+        """Prepare; the first call connects.
 
         Args:
-            socket: of the instance.
-            user: number of the user that it runs as and whose the socket must be; None: not looked at.
+            socket: socket of the instance.
+            user: id of the user that must own the socket; None for no check.
         """
         self._socket = socket
         self._user = user
@@ -100,10 +100,10 @@ class ControlClient:
         return read_status(await self._call("GetFunctionStatus"))
 
     async def check_health(self) -> None:
-        """Return if the instance is all right.
+        """Check that the instance is healthy.
 
         Raises:
-            ConnectionLost: it does not answer, or says that it is not.
+            ConnectionLost: it does not answer, or reports that it is unhealthy.
         """
         if not read_answer(HealthCheckResult, await self._call("HealthCheck")).success:
             raise ConnectionLost(f"the instance at {self._target} says that its event loop does not turn")
@@ -113,13 +113,13 @@ class ControlClient:
         return read_metrics(await self._call("GetMetrics"))
 
     async def _call(self, method: str) -> bytes:
-        """Ask.
+        """Send a request.
 
         Raises:
             ConnectionLost: no answer within `CALL_TIMEOUT_S`.
         """
         if self._channel is None:
-            if not self._socket.exists():  # a channel that failed once waits before it tries again, and fails meanwhile
+            if not self._socket.exists():  # a channel waits before it retries after a failure, and fails until then
                 raise ConnectionLost(f"no answer on {self._target} to {method}: the instance is starting")
             self._channel = grpc.aio.insecure_channel(
                 self._target if self._user is None else self._checked_target(self._user),
@@ -139,7 +139,7 @@ class ControlClient:
         except grpc.aio.AioRpcError as error:
             raise ConnectionLost(f"no answer on {self._target} to {method}: {error.details()}") from error
         except asyncio.CancelledError as error:
-            # grpc ends its calls this way when their channel is closed; the asking task was not cancelled then.
+            # grpc ends calls this way when their channel is closed, although the calling task was not cancelled.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

@@ -1,8 +1,8 @@
-"""One instance in this process, as the author of a function wants it: a breakpoint stops in the terminal.
+"""Runs one instance in this process, so that its author can set breakpoints.
 
-The function is imported under its own name, what it prints goes to the terminal as it is, and standard input is its
-own: nothing stands between it and `pdb`. What the context's logger takes is shown too, and failures with tracebacks.
-It is not started again when it ends: the reason is the result.
+The function is imported under its own name, its output goes directly to the terminal, and standard input is its own:
+`pdb` works. Log lines of the context's logger are shown too, and failures with tracebacks. When the instance ends it is
+not restarted: the reason is returned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..tasks import TaskSet, awaited_elsewhere
 from ..wire.functions_pb2 import MetricsData
 
 GRACE_S = 5.0
-"""For the function to return from the message at hand when it is to stop; after that the message comes again."""
+"""Time for the function to finish the current message on stop; after that the message is redelivered."""
 _LOOK_S = 0.2
 _COUNT = re.compile(r"\d+ (?:try|tries|s;)")
 
@@ -87,5 +87,5 @@ async def run_here(
 
 
 def without_counts(trouble: str) -> str:
-    """Return what is wrong without its counts of attempts and seconds, which change while an instance waits."""
+    """Return an error text without its counts of attempts and seconds, which change while an instance waits."""
     return _COUNT.sub("", trouble)

@@ -1,7 +1,7 @@
-"""Answers of an instance, as its worker takes them: within the bounds of what an instance of ours would say.
+"""Validates the answers of an instance: only content that one of our instances could have sent is accepted.
 
-User code shares a process with what answers, so it may answer itself: with bytes that are no record, with millions of
-metrics, with a metric whose label says that it is another function's. What an instance of ours cannot say is left out.
+User code shares a process with the instance, so it may send its own answers: bytes that are not a record, millions of
+metrics, or a metric labelled as another function's. Such content is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..wire.functions_pb2 import FunctionStatus, MetricsData
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 COUNT_MAX = 2**62
-"""More than can happen, and the worker may still add to it."""
+"""More than can happen, and small enough for the worker to add to."""
 _RECORDED = ("_sum", "_count", "_max", "_min", "_avg")
 _TEXT_CHARACTERS_MAX = 2 * TRACEBACK_CHARACTERS_MAX
 _LATEST = ("latestUserExceptions", "latestSystemExceptions", "latestSourceExceptions", "latestSinkExceptions")
@@ -39,7 +39,7 @@ def read_answer(kind: type[_Answer], data: bytes) -> _Answer:
 
 
 def read_status(data: bytes) -> FunctionStatus:
-    """Return what an instance says of itself; raises as `read_answer`."""
+    """Parse an instance's status; raises as `read_answer`."""
     status = read_answer(FunctionStatus, data)
     _bound_numbers(status)
     status.failureException = status.failureException[:_TEXT_CHARACTERS_MAX]
@@ -53,7 +53,7 @@ def read_status(data: bytes) -> FunctionStatus:
 
 
 def read_metrics(data: bytes) -> MetricsData:
-    """Return the counters of an instance; raises as `read_answer`."""
+    """Parse an instance's counters; raises as `read_answer`."""
     metrics = read_answer(MetricsData, data)
     _bound_numbers(metrics)
     recorded = dict(metrics.userMetrics)
@@ -68,7 +68,7 @@ def read_metrics(data: bytes) -> MetricsData:
 
 
 def _bound_numbers(record: Any) -> None:
-    """Bring numbers into their ranges."""
+    """Clamp numbers to their ranges."""
     for field, value in record.ListFields():
         if isinstance(value, bool):
             continue
@@ -79,7 +79,7 @@ def _bound_numbers(record: Any) -> None:
 
 
 def _is_one(one: MetricsData.UserMetric) -> bool:
-    """Return whether a metric is one that the context of a function makes."""
+    """Return whether a metric could come from a function's context."""
     try:
         check_metric(one.name, tuple(one.labels.items()), one.help)
     except MagnetarError:

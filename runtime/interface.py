@@ -1,4 +1,4 @@
-"""Interface that every runtime implements."""
+"""The interface of all runtimes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Instance(Protocol):
     """A started instance; it has ended when `wait` returns."""
 
     async def status(self) -> FunctionStatus:
-        """Return what the instance knows of itself; numRestarts and workerId are the manager's to fill."""
+        """Return the instance's own status; the manager fills in numRestarts and workerId."""
 
     async def metrics(self) -> MetricsData:
         """Return its counters."""
 
     async def stop(self, grace_s: float) -> None:
-        """End the instance: after the message at hand where possible, by force when ``grace_s`` is over."""
+        """End the instance: after the current message if possible, by force after ``grace_s``."""
 
     def leftover(self) -> str:
-        """Return what of an ended instance could not be ended, in one line; empty if nothing."""
+        """Return what could not be ended of an ended instance, in one line; empty if nothing."""
 
     def death(self) -> str:
-        """Return how the process of an ended instance ended, if it ended by itself; empty for any other end."""
+        """Return how the process of an ended instance died, if it died unexpectedly; otherwise empty."""
 
     async def wait(self) -> str:
-        """Return why the instance ended, with a traceback where there is one; empty if it was stopped.
+        """Return why the instance ended, with a traceback if there is one; empty if it was stopped.
 
         Cancellation: safe.
         """
@@ -41,42 +41,42 @@ class Triggered(Protocol):
     """An instance that runs on request, until the backlog of that moment is done."""
 
     async def begin_run(self, run_id: str) -> None:
-        """Begin; how far it is stands in the status.
+        """Begin a run; its progress is in the status.
 
         Raises:
-            RunNotYet: it will be able to in a moment.
-            RunRefused: it cannot begin, because of another run or a failure.
+            RunNotYet: it can begin in a moment.
+            RunRefused: another run or a failure prevents it.
         """
 
 
 @runtime_checkable
 class Examines(Protocol):
-    """A runtime that can find out, in a process of its own, what is in a package."""
+    """A runtime that can examine packages in a separate process."""
 
     async def examine(self, question: Question, user: SystemUser | None = None) -> str | None:
-        """Return in one line why the code cannot work on any worker, empty if nothing is known against it.
+        """Return in one line why the code cannot work on any worker, empty if no reason was found.
 
         Cancellation: safe.
 
         Args:
-            question: about the code.
-            user: who loads it; None: this process's user.
+            question: question about the code.
+            user: user that loads it; None for this process's user.
 
         Returns:
-            None if that could not be found out: it takes too long, or what examines it has ended.
+            None if it could not be determined: it took too long, or the examining process died.
         """
 
     async def read_source(self, question: SourceQuestion, user: SystemUser | None = None) -> Source | None:
-        """Return what the source of a package says, None if the machine is too busy to find out.
+        """Return what the source of a package contains, or None if the machine is too busy.
 
         Cancellation: safe.
 
         Args:
-            question: about the source.
-            user: who reads it; None: this process's user.
+            question: question about the source.
+            user: user that reads it; None for this process's user.
 
         Raises:
-            PackageError: something is missing or wrong, or the source costs too much to read.
+            PackageError: something is missing or invalid, or the source is too expensive to read.
         """
 
 
@@ -84,7 +84,7 @@ class Runtime(Protocol):
     """Starts instances."""
 
     async def warm_up(self) -> None:
-        """Make ready what the first instance would otherwise wait for."""
+        """Prepare what the first instance would otherwise wait for."""
 
     async def start(self, spec: InstanceSpec) -> Instance:
         """Start an instance; errors inside it are returned by `Instance.wait`.
@@ -94,4 +94,4 @@ class Runtime(Protocol):
         """
 
     async def close(self) -> None:
-        """Stop all instances and whatever serves them."""
+        """Stop all instances and the processes that serve them."""

@@ -31,11 +31,11 @@ from .requirements import Installations
 from .thread.runtime import ThreadRuntime
 
 POLL_S = 0.2
-"""How often new lines of logs and changes of status are looked for."""
+"""Interval for checking logs and status for changes."""
 WORKER_ID = "localrun"
 
 ReadMetrics = Callable[[int], Awaitable[MetricsData]]
-"""Returns the counters of an instance by its number; raises KeyError for one that does not run here."""
+"""Returns the counters of an instance by its number; raises KeyError for one not running here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +73,13 @@ class LocalRun:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is one instance of a function that needs no process of its own, which `run_direct` runs."""
+        """Whether it is a single instance of a function that needs no separate process, for `run_direct`."""
         is_function = self.details.componentType not in (FunctionDetails.SOURCE, FunctionDetails.SINK)
         return is_function and self.details.parallelism == 1 and not self.has_processes
 
     @property
     def has_processes(self) -> bool:
-        """Whether each instance is a process of its own."""
+        """Whether each instance is a separate process."""
         return '"process"' in self.details.customRuntimeOptions
 
     async def run_direct(
@@ -91,7 +91,7 @@ class LocalRun:
     ) -> str:
         """Run the only instance in this process, and return why it ended; empty if it was stopped. See `run_here`.
 
-        ``offer`` is given what returns its counters, before it begins.
+        ``offer`` is called before the start, with a function that returns the counters.
 
         Raises:
             PackageError: the package cannot be used.
@@ -143,9 +143,9 @@ class LocalRun:
 
         Args:
             stop: ends them.
-            show: called with the number of an instance and a line of its log.
-            warn: called with the number of an instance and why it does not go on, whenever that changes.
-            offer: called once, before they begin, with what returns their counters.
+            show: called with an instance number and a line of its log.
+            warn: called with an instance number and what blocks it, whenever that changes.
+            offer: called once, before they start, with a function that returns their counters.
 
         Raises:
             PackageError: the package cannot be used.
@@ -226,7 +226,7 @@ async def _none_when(stop: asyncio.Event) -> None:
 
 
 def cache_directory() -> Path:
-    """Return where requirements of functions in the foreground are installed, for this user and for later runs."""
+    """Return where foreground functions' requirements are installed, for this user and for later runs."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "magnetar" / "requirements"
 

@@ -1,8 +1,8 @@
-"""Runtime manager: makes what runs on this worker what the assignments say.
+"""The runtime manager: makes the instances on this worker match the assignments.
 
-Design: `apply` only compares and never waits for an instance. Each instance has a supervisor of its own, so a slow
-package, a function that does not stop or one that cannot start delays no other. What changed is stopped and started
-again under a new supervisor that waits for the old one's end.
+Design: `apply` only compares and never waits for an instance. Each instance has its own supervisor, so a slow package,
+a function that does not stop or one that cannot start delays no other. A changed instance is stopped, and started again
+under a new supervisor that waits for the end of the old one.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _Q = TypeVar("_Q", Question, SourceQuestion)
 FetchPackage = Callable[[PackageLocationMetaData], Awaitable[Path]]
 DEFAULT_RUNTIME = "process"
 WITH_LIBRARIES = ("process", "thread")
-"""The runtimes whose requirements are installed by the manager."""
+"""The runtimes whose requirements the manager installs."""
 NO_PACKAGE = Path()
-"""Of an installed connector."""
+"""Package of a built-in connector."""
 STOP_GRACE_S = 10.0
 INCARNATION_FILE = ".function"
-"""File beside the logs of a function: the uuid of its creation."""
+"""File beside a function's logs that holds the uuid of its creation."""
 INCARNATION_BYTES_MAX = 256
 NAME_BYTES_MAX = 200  # a file's name has at most 255, and the instance's number and `.log.1` follow
 CLOSE_GRACE_S = 5.0  # a server has 10 s for its whole shutdown
@@ -65,12 +65,12 @@ CLOSE_GRACE_S = 5.0  # a server has 10 s for its whole shutdown
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceEnvironment(Environment):
-    """What all instances of a worker have in common, and where it keeps their files.
+    """Settings shared by a worker's instances, and where it keeps their files.
 
     Attributes:
-        data_dir: logs, sockets and last words of instances are kept below, and installed requirements.
-        state_key: makes the token of each function's state; None where none is asked for.
-        security_of: returns what the instances of a function show, and blocks; None: all show the same.
+        data_dir: directory for logs, sockets and last words of instances, and installed requirements.
+        state_key: signs the token of each function's state; None if no token is needed.
+        security_of: returns the credentials of a function's instances, and blocks; None if all use the same.
     """
 
     data_dir: Path
@@ -78,7 +78,7 @@ class InstanceEnvironment(Environment):
     security_of: Callable[[FunctionMetaData, SystemUser | None], ClientSecurity] | None = None
 
     def state_url_of(self, metadata: FunctionMetaData) -> str:
-        """Return the url by which the instances of a function find their state, and no other's."""
+        """Return a URL that gives the instances of a function access to its own state only."""
         if self.state_key is None or not self.state_url:
             return self.state_url
         return with_token(self.state_url, self.state_key.table_token(table_of(metadata)))
@@ -108,12 +108,12 @@ class RuntimeManager:
         """Prepare; nothing runs before `apply`.
 
         Args:
-            runtimes: by the names that ``runtimeEnv`` takes.
+            runtimes: runtimes by ``runtimeEnv`` value.
             fetch_package: returns a .py file or the directory of a package's modules.
-            environment: of all instances.
-            clock: rising seconds, for the waits between restarts.
-            installer: of requirements; None: `lasting_installer` of the environment's directory.
-            isolation: whom instances run as, and their places; None: as this process's user.
+            environment: settings of all instances.
+            clock: monotonic seconds, for the pauses between restarts.
+            installer: installs requirements; by default `lasting_installer` of the environment's directory.
+            isolation: users and directories of instances; None to run them as this process's user.
         """
         self._isolation = isolation
         self._discard = remove_tree if isolation is None else isolation.discard
@@ -122,7 +122,7 @@ class RuntimeManager:
         self._environment = environment
         self._clock = clock
         self._held: dict[str, _Held] = {}
-        self._past: dict[str, Supervisor] = {}  # of instances that left this worker; they may still be stopping
+        self._past: dict[str, Supervisor] = {}  # of instances that left this worker and may still be stopping
         self._stopping: dict[Supervisor, str] = {}
         self._tasks = TaskSet(f"instances of worker {environment.worker_id}")
         self._is_warm = False
@@ -133,7 +133,7 @@ class RuntimeManager:
             isolation.open_run(self._sockets.path)
 
     async def apply(self, assignments: Mapping[str, Assignment]) -> None:
-        """Start, stop and change instances until they are those of ``assignments``, keyed ``tenant/namespace/name:i``.
+        """Start, stop and change instances to match ``assignments``, keyed ``tenant/namespace/name:i``.
 
         Returns before they are started or stopped.
         """
@@ -141,10 +141,10 @@ class RuntimeManager:
         await self.change({**dict.fromkeys(gone), **assignments})
 
     async def change(self, assignments: Mapping[str, Assignment | None]) -> None:
-        """Start, stop and change these instances, and no others, until they are those of ``assignments``; as `apply`.
+        """Start, stop and change only these instances to match ``assignments``; as `apply`.
 
         Args:
-            assignments: keyed ``tenant/namespace/name:i``; None: it does not run here any more.
+            assignments: keyed ``tenant/namespace/name:i``; None if it no longer runs here.
         """
         if not self._is_warm:
             self._is_warm = True
@@ -168,10 +168,10 @@ class RuntimeManager:
             self._held[key] = self._serve(key, assignment, predecessor)
 
     async def examine(self, question: Question) -> str | None:
-        """See `interface.Examines`; None as well if no runtime can find out."""
+        """Return the result of `interface.Examines`; None also if no runtime can examine packages."""
         try:
             question, user = await self._as_user(question)
-        except InvalidConfig:  # creation is refused for it
+        except InvalidConfig:  # creation is rejected for the same reason
             return None
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
@@ -179,20 +179,20 @@ class RuntimeManager:
         return None
 
     async def read_source(self, question: SourceQuestion) -> Source | None:
-        """See `interface.Examines`.
+        """Return the result of `interface.Examines`.
 
         Raises:
-            PackageError: something is missing or wrong, or the source costs too much to read.
+            PackageError: something is missing or invalid, or the source is too expensive to read.
             InvalidConfig: the tenant has no system user.
         """
         question, user = await self._as_user(question)
         for runtime in self._runtimes.values():
             if isinstance(runtime, Examines):
                 return await runtime.read_source(question, user)
-        return await asyncio.to_thread(read_source, question)  # no runtime here has processes to do it in
+        return await asyncio.to_thread(read_source, question)  # no runtime here can do it in a process
 
     async def _as_user(self, question: _Q) -> tuple[_Q, SystemUser | None]:
-        """Return a question about what a tenant's system user can read, and that user; without isolation None."""
+        """Return a question about files readable by a tenant's system user, and that user; None without isolation."""
         if self._isolation is None:
             return question, None
         user = self._isolation.users.of(question.tenant)
@@ -201,7 +201,7 @@ class RuntimeManager:
 
     def _serve(self, key: str, assignment: Assignment, predecessor: Supervisor | None) -> _Held:
         instance = assignment.instance
-        copy = Assignment.FromString(assignment.SerializeToString())  # the caller may go on using its own
+        copy = Assignment.FromString(assignment.SerializeToString())  # the caller may reuse its own
         if instance.functionMetaData.instanceStates.get(instance.instanceId) == STOPPED:
             return _Held(copy, None, predecessor)
         start = self._starter(instance.functionMetaData.functionDetails.customRuntimeOptions)
@@ -210,7 +210,7 @@ class RuntimeManager:
         return _Held(copy, supervisor)
 
     def _starter(self, options: str) -> Callable[[InstanceSpec], Coroutine[Any, Any, Instance]]:
-        """Return how the runtime that a record asks for starts instances; without it, its instance says why not."""
+        """Return the start function of a record's runtime; without that runtime, the instance reports the reason."""
         try:
             name = runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME
             return self._runtimes[name].start
@@ -237,7 +237,7 @@ class RuntimeManager:
 
     async def _make_spec(self, key: str, assignment: Assignment, supervisor: Supervisor) -> InstanceSpec:
         metadata = assignment.instance.functionMetaData
-        has_transform = metadata.HasField("transformFunctionPackageLocation")  # of an installed connector
+        has_transform = metadata.HasField("transformFunctionPackageLocation")  # of a built-in connector
         package = await self._fetch_package(
             metadata.transformFunctionPackageLocation if has_transform else metadata.packageLocation
         )
@@ -275,20 +275,20 @@ class RuntimeManager:
         )
 
     def _open_logs(self, directory: Path, incarnation: str, user: SystemUser | None) -> None:
-        """Make the directory of a function's logs, its user's if it has one, without those of one before it."""
+        """Create a function's log directory, owned by its user if it has one, without logs of an earlier creation."""
         _begin_incarnation(directory, incarnation, self._discard)
         if user is not None and self._isolation is not None:
             self._isolation.open_logs(user, directory)
 
     def _installs(self, options: str) -> bool:
-        """Return whether requirements are installed here, and not by the runtime that the options of a record name."""
+        """Return whether requirements are installed here, not by the runtime named in a record's options."""
         try:
             return (runtime_options(options).get("runtime_env") or DEFAULT_RUNTIME) in WITH_LIBRARIES
-        except InvalidConfig:  # it does not start, and says why
+        except InvalidConfig:  # the instance does not start, and reports the reason
             return False
 
     def log_file(self, key: str) -> Path:
-        """Return where the log of an instance is, or would be."""
+        """Return the path of an instance's log, which may not exist."""
         function, _, instance_id = key.rpartition(":")
         directory = self._log_directory(function)
         return directory / f"{directory.name}-{instance_id}.log"
@@ -301,22 +301,22 @@ class RuntimeManager:
         return self._logs.joinpath(*map(_file_name, function.split("/")))
 
     async def remove_logs(self, functions: Collection[str]) -> bool:
-        """Remove the logs of all functions but some, and of those whose instances have not ended here.
+        """Remove the logs of all functions except some, and except those with instances that have not ended here.
 
         Args:
-            functions: that there are, ``tenant/namespace/name``.
+            functions: existing functions, ``tenant/namespace/name``.
 
         Returns:
-            whether there was nothing that had to stay because of its instances; if not, try again in a while.
+            whether no logs had to stay because of running instances; if false, try again later.
         """
-        async with self._log_changes:  # an instance that is not among these yet waits until the others are gone
+        async with self._log_changes:  # new instances wait until the other logs are removed
             here = {key.rpartition(":")[0] for key in (*self._held, *self._stopping.values())}
             kept = {self._log_directory(function) for function in here.union(functions)}
             await asyncio.to_thread(_remove_others, self._logs, kept, self._discard)
         return here.issubset(functions)
 
     async def status(self, key: str) -> FunctionStatus:
-        """Return how an instance is.
+        """Return the status of an instance.
 
         Raises:
             KeyError: it is not assigned to this worker.
@@ -329,12 +329,12 @@ class RuntimeManager:
         return status
 
     async def deployed(self, key: str) -> tuple[FunctionMetaData, FunctionStatus]:
-        """Return the record that an instance is of, and how the instance of that very record is.
+        """Return the record of an instance and the status of the instance of that very record.
 
         Raises:
             KeyError: it is not assigned to this worker.
         """
-        held = self._held[key]  # what comes after it says nothing about this one, and the other way round
+        held = self._held[key]  # a later one is unrelated, in both directions
         status = FunctionStatus() if held.supervisor is None else await held.supervisor.status()
         return held.assignment.instance.functionMetaData, status
 
@@ -348,7 +348,7 @@ class RuntimeManager:
         return MetricsData() if supervisor is None else await supervisor.metrics()
 
     async def ended(self, function: str) -> bool:
-        """Wait for the end of a function's instances that are to be stopped; returns False if one is to run.
+        """Wait for the end of a function's stopping instances; returns False if one is to run.
 
         Cancellation: safe.
         """
@@ -361,7 +361,7 @@ class RuntimeManager:
         return True
 
     async def restart(self, key: str) -> None:
-        """Stop an instance and start it again; one that is stopped stays so.
+        """Restart an instance; a stopped one stays stopped.
 
         Raises:
             KeyError: it is not assigned to this worker.
@@ -396,19 +396,19 @@ class RuntimeManager:
                 await runtime.close()
             except Exception:
                 log.exception("closing the runtime %s failed", name)
-        # What they wait for has ended with its runtime.
+        # The runtime that they wait for has been closed.
         await asyncio.gather(*(supervisor.ended() for supervisor in list(self._stopping)))
         await self._tasks.close()
         self._sockets.close()
 
 
 def _warm_up_failed(name: str, failure: BaseException) -> None:
-    """Say so; the first instance that needs the runtime tries again, and has the reason in its status."""
+    """Log it; the first instance that needs the runtime retries, and reports the reason in its status."""
     log.warning("the runtime %s is not warm yet: %s", name, failure)
 
 
 def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Path], None]) -> None:
-    """Remove the logs of a function that was deleted and created again under its name meanwhile."""
+    """Remove the logs of an earlier function of the same name, which was deleted and created again."""
     marker = directory / INCARNATION_FILE
     try:
         with open(open_log(marker, os.O_RDONLY), "rb") as file:
@@ -426,17 +426,17 @@ def _begin_incarnation(directory: Path, incarnation: str, discard: Callable[[Pat
 
 
 def _remove_others(root: Path, kept: Collection[Path], discard: Callable[[Path], None]) -> None:
-    """Remove all directories two below a root that are not kept, and those above that are empty then."""
+    """Remove all directories two levels below a root that are not kept, and parents that become empty."""
     for directory in root.glob("*/*/*"):
         if directory not in kept:
             discard(directory)
     for above in (*root.glob("*/*"), *root.glob("*")):
-        with contextlib.suppress(OSError):  # it is not empty
+        with contextlib.suppress(OSError):  # not empty
             above.rmdir()
 
 
 def _file_name(text: str) -> str:
-    """Return a name of a file for a part of a function's name, which may be longer than a file's can."""
+    """Return a file name for a part of a function's name, which may exceed the file system's limit."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= NAME_BYTES_MAX:
         return text
@@ -444,5 +444,5 @@ def _file_name(text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return a short name for a text of any length."""
+    """Return a short digest of a text."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]

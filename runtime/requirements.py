@@ -1,4 +1,4 @@
-"""The requirements of instances: installed before they start, and held until they have ended."""
+"""The requirements of instances: installed before they start, and locked until they have ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DIRECTORY = "requirements"
 
 
 def lasting_installer(data_dir: Path) -> Installer:
-    """Return what installs requirements below a worker's directory, until `PackageCleanup` finds them unneeded."""
+    """Return an installer below a worker's directory, whose installations stay until `PackageCleanup` removes them."""
     return Installer(data_dir / DIRECTORY, unused_s=math.inf)
 
 
 AT_ONCE, AT_ONCE_OF_TENANT = 3, 2
-"""Runs of pip, in all and of one tenant; others wait in turn by tenant."""
+"""Concurrent runs of pip, in total and per tenant; tenants take turns."""
 
 
 class Installations:
-    """What is installed for the instances of a worker."""
+    """The installations for the instances of a worker."""
 
     def __init__(self, installer: Installer) -> None:
-        """Install with that."""
+        """Use this installer by default."""
         self._installer = installer
         self._places = FairPool(AT_ONCE, AT_ONCE_OF_TENANT)
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
@@ -69,7 +69,7 @@ class Installations:
         return installed
 
     async def _install(self, installer: Installer, requirements: Path) -> Installed:
-        # Instances that wait for the same installation take one place.
+        # Instances that wait for the same installation take one slot.
         target = await asyncio.to_thread(installer.target_of, requirements)
         lock = self._locks.setdefault(target, asyncio.Lock())
         async with lock, self._places.turn(installer.tenant):

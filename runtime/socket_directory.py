@@ -19,7 +19,7 @@ from ..instance.trees import remove_tree
 from .control import SOCKET_PATH_BYTES_MAX
 
 SHORT_PLACES = ("/tmp", "/var/tmp")  # noqa: S108 (made by mkdtemp)
-"""Where sockets may lie when TMPDIR has a long path, too."""
+"""Where sockets may be if TMPDIR has a long path, too."""
 SHORT_PREFIX = "magnetar-"
 NOTE_SUFFIX = ".short"
 _LOCK = "lock"
@@ -27,14 +27,14 @@ _SOCKET_NAME_BYTES = len("0123456789ab.sock")
 
 
 class SocketDirectory:
-    """One life of a worker's directory for sockets.
+    """A worker's socket directory, for one run of the worker.
 
     Attributes:
-        path: where they go.
+        path: directory for the sockets.
     """
 
     def __init__(self, wanted: Path) -> None:
-        """Make the directory; `wanted` is taken if paths in it are short enough, or nowhere else is room."""
+        """Create the directory; `wanted` is used if paths in it are short enough, or there is no other place."""
         self._lock: int | None = None
         note = wanted.with_name(wanted.name + NOTE_SUFFIX)
         _remove_noted(note)
@@ -50,7 +50,7 @@ class SocketDirectory:
         wanted.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def close(self) -> None:
-        """Remove it, if it is not below the worker's data."""
+        """Remove the directory, unless it is below the worker's data."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -58,12 +58,12 @@ class SocketDirectory:
 
 
 def has_room_for_sockets(directory: Path) -> bool:
-    """Return whether the path of a socket in a directory is as short as the kernel wants it."""
+    """Return whether socket paths in a directory fit the kernel's limit."""
     return len(os.fsencode(directory)) + 1 + _SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES_MAX
 
 
 def _write(note: Path, path: Path) -> None:
-    with contextlib.suppress(OSError):  # on a full disk it stays behind if the worker is killed
+    with contextlib.suppress(OSError):  # on a full disk the directory is left behind if the worker is killed
         note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         note.write_bytes(os.fsencode(path))
 
@@ -93,7 +93,7 @@ def _remove_noted(note: Path) -> None:
         lock = _locked(left)
     except (OSError, ValueError):  # nothing noted, already removed, or its worker is alive
         return
-    for found in left.iterdir():  # of an isolated instance
+    for found in left.iterdir():  # directories of isolated instances
         remove_tree(found)
     shutil.rmtree(left, ignore_errors=True)
     os.close(lock)

@@ -1,6 +1,6 @@
-"""Supervisor of one instance: keeps it running until it is stopped, and knows why it is not running while it is not.
+"""The supervisor of one instance: keeps it running until it is stopped, and knows why it is not running.
 
-States: fetching the package, starting, running, waiting to start again, stopped. `status` has an answer in each.
+States: fetching the package, starting, running, waiting to restart, stopped. `status` has an answer in each.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Supervisor:
     """One instance over all its restarts.
 
     Attributes:
-        leftovers: what earlier runs left behind that could not be ended; shown in status.
-        installed: the requirements that this run uses; released when it has ended.
-        death: how the last process that ended by itself did so; empty if none has since the last restart by hand.
-        waits_for: what holds its start up, shown in status unless it has failed before; empty if nothing does.
+        leftovers: what earlier runs left behind that could not be ended; shown in the status.
+        installed: requirements used by this run; released when it has ended.
+        death: how the last process that died unexpectedly ended; empty if none has since the last manual restart.
+        waits_for: what delays its start, shown in the status unless it has failed before; empty if nothing does.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Supervisor:
         Args:
             key: ``tenant/namespace/name:instance``.
             start: starts it, as `Runtime.start` does.
-            make_spec: fetches its package and says what to run; is given this.
-            clock: rising seconds.
-            predecessor: stops before this one starts.
+            make_spec: fetches its package and returns its spec; called with this supervisor.
+            clock: monotonic seconds.
+            predecessor: must end before this one starts.
         """
         self.leftovers: deque[str] = deque(maxlen=LEFTOVERS_MAX) if predecessor is None else predecessor.leftovers
         self.installed: Installed | None = None
@@ -118,14 +118,14 @@ class Supervisor:
             instance = self._instance = await self._start(spec)
             self._started.set()
             if self._is_stopping:
-                # The order to stop came while it was being started, and found nothing to stop.
+                # The stop request came during the start, and found nothing to stop.
                 await instance.stop(self._grace_s)
             reason = await instance.wait()
             self.death = "" if self._is_restarting else instance.death() or self.death
             return reason
         except (MagnetarError, OSError) as error:
             return f"{type(error).__name__}: {error}"
-        except Exception as error:  # noqa: BLE001  one instance's trouble, ours or its runtime's, ends no other
+        except Exception as error:  # noqa: BLE001  an error with one instance, ours or its runtime's, ends no other
             return format_error(error)
         finally:
             self._note_leftover()
@@ -144,7 +144,7 @@ class Supervisor:
     async def stop(self, grace_s: float) -> None:
         """Stop the instance for good; returns when it has ended.
 
-        Cancellation: it ends all the same, later.
+        Cancellation: it still ends, later.
         """
         self._is_stopping = True
         self._grace_s = grace_s
@@ -155,17 +155,17 @@ class Supervisor:
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until nothing of it runs."""
+        """Wait until all of it has ended."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it runs."""
+        """Whether all of it has ended."""
         return self._task is None or self._task.done()
 
     async def restart(self, grace_s: float) -> None:
-        """Stop the instance and start it again at once; returns when it has been started, or cannot be so soon."""
+        """Restart the instance at once; returns when it has been started, or cannot be started soon."""
         self._failure = ""
         self._last_end = None
         if self._instance is not None:
@@ -191,7 +191,7 @@ class Supervisor:
         await instance.begin_run(run_id)
 
     async def status(self) -> FunctionStatus:
-        """Return how the instance is."""
+        """Return the instance's status."""
         instance = self._instance
         status = FunctionStatus() if instance is None else await instance.status()
         if not status.running and not status.failureException and not self._is_stopping:
@@ -199,7 +199,7 @@ class Supervisor:
         past = [_told_now(leftover) for leftover in self.leftovers]
         if status.running:
             self._failure = ""
-            # Who looks between two ends sees a running instance, and must see why it ended.
+            # A status request between two ends sees a running instance, and must see why it ended.
             if self._last_end is not None:
                 past.append(self._last_end)
         status.numRestarts = self._restarts

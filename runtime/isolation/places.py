@@ -2,8 +2,8 @@
 
     <data>/users/<uid>/packages/<sha256>/       packages, owned by root; only the user's group can enter <uid>
     <data>/users/<uid>/requirements/<digest>/   requirements installed for them, owned by root
-    <data>/logs/functions/<tenant>/…/<name>/    logs of a function, owned by its user <data>/run/<worker>/<instance>/
-    socket and temporary files of a running process, owned by its user
+    <data>/logs/functions/<tenant>/…/<name>/    logs of a function, owned by its user
+    <data>/run/<worker>/<instance>/             socket and temporary files of a running process, owned by its user
 
 Packages are shared by content: functions of two tenants may use the same file. Each user has a tree of hard links to
 the files of the store, whose own directory is closed: contents are stored once, and no user can learn from names what
@@ -29,26 +29,26 @@ from .users import ProcessUsers, check_way
 USERS_FOLDER = "users"
 _PACKAGES, _REQUIREMENTS, _TRASH = "packages", "requirements", ".trash"
 _OPEN = ("run", "logs", USERS_FOLDER)
-"""What of a worker's directory others come through."""
+"""Entries of the worker's directory that other users may pass through."""
 _OF_GROUP = 0o750
 _UNLINKABLE = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 _CACHE = "__pycache__"
 
 
 class Isolation:
-    """The users of a worker's tenants and their places; what does something is blocking.
+    """The users of a worker's tenants and their directories; methods with effects block.
 
     Attributes:
-        users: of the tenants.
-        discard: has a directory be gone, and removes what was in it later.
+        users: users of the tenants.
+        discard: makes a directory disappear at once, and removes its contents later.
     """
 
     def __init__(self, users: ProcessUsers, data_dir: Path, store: Path) -> None:
         """Prepare.
 
         Args:
-            users: of the tenants.
-            data_dir: the worker's.
+            users: users of the tenants.
+            data_dir: data directory of the worker.
             store: where its packages are extracted.
         """
         self.users = users
@@ -58,7 +58,7 @@ class Isolation:
         self.discard = self._removal.discard
 
     def prepare(self) -> None:
-        """Close the worker's directory but for the ways to what is a tenant's, and begin without packages."""
+        """Close the worker's directory except for the paths to tenants' files, and remove the users' packages."""
         self._data_dir.chmod(PASSAGE)
         close_entries(self._data_dir, _OPEN)
         make_passage(self._data_dir / USERS_FOLDER, self._data_dir)
@@ -77,15 +77,15 @@ class Isolation:
         return area / folder
 
     def package_for(self, user: SystemUser, package: Path) -> Path:
-        """Return where a package of the store is for a user.
+        """Return the path of a package for a user, creating it if needed.
 
         Args:
-            user: of the tenant that it belongs to.
-            package: its place in the store, a file or a directory.
+            user: user of the package's tenant.
+            package: path in the store, a file or a directory.
         """
         inside = package.relative_to(self._store)
         source, target = self._store / inside.parts[0], self._area(user, _PACKAGES) / inside.parts[0]
-        if package.is_file():  # one content under several names: each is a file of its own
+        if package.is_file():  # the same content may have several names, each a separate file
             target.mkdir(mode=0o755, exist_ok=True)
             target.chmod(0o755)
             with contextlib.suppress(FileExistsError):
@@ -94,14 +94,14 @@ class Isolation:
             fresh = target.with_name(f".{uuid.uuid4().hex}")
             try:
                 _link_tree(source, fresh)
-                with contextlib.suppress(OSError):  # another was quicker, with the same
+                with contextlib.suppress(OSError):  # another thread was faster, with the same content
                     fresh.rename(target)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
         return target.joinpath(*inside.parts[1:])
 
     def forget_package(self, package_id: str) -> None:
-        """Remove a package that the store has removed from all users."""
+        """Remove a package, which the store has removed, from all users."""
         for found in (self._data_dir / USERS_FOLDER).glob(f"*/{_PACKAGES}/{package_id}*"):
             shutil.rmtree(found, ignore_errors=True)
 
@@ -111,24 +111,24 @@ class Isolation:
         return Installer(directory, unused_s=math.inf, user=user)
 
     def installers(self) -> list[Installer]:
-        """Return those of all users."""
+        """Return the installers of all users."""
         return [self.installer_for(user) for user in self.users.all]
 
     def open_logs(self, user: SystemUser, directory: Path) -> None:
-        """Have the directory of a function's logs be its user's."""
+        """Make a user the owner of the log directory of its function."""
         make_passage(directory.parent, self._data_dir)
         hand_over(directory, user, self.discard)
 
     def open_home(self, user: SystemUser, home: Path) -> None:
-        """Make the directory of a process that is about to start, in place of that of one before it."""
+        """Create the directory of a process about to start, replacing that of an earlier one."""
         self.discard(home)
         make_private(home, user)
 
     def open_run(self, directory: Path) -> None:
-        """Have others come through the directory of instances' own ones, and remove what earlier processes left.
+        """Let other users pass through the parent of instance directories, and remove what earlier processes left.
 
         Raises:
-            InvalidConfig: a user cannot come to it.
+            InvalidConfig: a user cannot reach it.
         """
         if directory.is_relative_to(self._data_dir):
             make_passage(directory, self._data_dir)
@@ -141,7 +141,7 @@ class Isolation:
 
 
 def close_entries(directory: Path, but: tuple[str, ...]) -> None:
-    """Take all rights of others from what lies in a directory, but for some names."""
+    """Remove all rights of other users on a directory's entries, except for some names."""
     for found in directory.iterdir():
         status = found.lstat()
         if found.name not in but and not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o077:
@@ -149,7 +149,7 @@ def close_entries(directory: Path, but: tuple[str, ...]) -> None:
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """Make a tree of directories with hard links to the files of another; without compiled code that was put there."""
+    """Create a tree of directories with hard links to the files of another, without compiled code added there."""
     target.mkdir(mode=0o755)
     target.chmod(0o755)
     for found in os.scandir(source):

@@ -1,4 +1,4 @@
-"""Runtimes that cannot run user code as another user, and what is said of their functions under isolation."""
+"""Runtimes that cannot run user code as another user, and the error of their functions under isolation."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ REFUSED = {
         " worker's user; use runtimeEnv process, or have a worker without that setting run Spark functions"
     ),
 }
-"""Why, by the names of the runtimes."""
+"""Reasons by runtime name."""
 
 
 class RefusedRuntime:
-    """Stands for a runtime that is refused; a function of it that was there before says so in its status."""
+    """Stands in for a rejected runtime; existing functions of it show the reason in their status."""
 
     def __init__(self, reason: str) -> None:
-        """Refuse with that."""
+        """Prepare with a reason."""
         self._reason = reason
 
     async def warm_up(self) -> None:
         """Do nothing."""
 
     async def start(self, spec: InstanceSpec) -> NoReturn:
-        """Refuse.
+        """Reject the instance.
 
         Raises:
             FunctionLoadError: always.

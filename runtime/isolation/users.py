@@ -1,7 +1,7 @@
-"""System users of tenants: which one the user code of each runs as, found and checked when a worker starts.
+"""System users of tenants: the user that runs each tenant's code, looked up and checked when a worker starts.
 
-Two users of different tenants must not share a group: what a tenant's instances may read, such as its packages, is
-theirs by the group.
+Users of different tenants must not share a group: access to a tenant's files, such as its packages, is granted to the
+group.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...instance.system_user import SystemUser
 
 SETTING = "processRuntimeUsers"
 ANY_TENANT = "*"
-"""Stands for all tenants that are not named."""
+"""Stands for all other tenants."""
 _NEEDED = {0: "CHOWN", 1: "DAC_OVERRIDE", 3: "FOWNER", 5: "KILL", 6: "SETGID", 7: "SETUID"}
-"""Capabilities of root that are taken away from some containers, by their bits."""
+"""Capabilities of root that some containers drop, by bit."""
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -28,7 +28,7 @@ class ProcessUsers:
     """The system users of all tenants."""
 
     def __init__(self, users: Mapping[str, SystemUser]) -> None:
-        """Take users by tenant, `ANY_TENANT` for all others."""
+        """Map tenants to users, with `ANY_TENANT` for all others."""
         self._users = dict(users)
 
     @property
@@ -40,7 +40,7 @@ class ProcessUsers:
         """Return the user of a tenant.
 
         Raises:
-            InvalidConfig: it has none.
+            InvalidConfig: the tenant has none.
         """
         user = self._users.get(tenant) or self._users.get(ANY_TENANT)
         if user is None:
@@ -55,10 +55,10 @@ def find_users(names: Mapping[str, str]) -> ProcessUsers:
     """Return the users of a worker's setting.
 
     Args:
-        names: of users by tenant, as of `WorkerConfig.process_users`.
+        names: user names by tenant, as in `WorkerConfig.process_users`.
 
     Raises:
-        InvalidConfig: this process cannot become another user, or one cannot be used; says which, and the remedy.
+        InvalidConfig: this process cannot switch users, or a user is unusable; the message says which, and what to do.
     """
     _check_rights()
     users = {tenant: _user(tenant, name) for tenant, name in names.items()}
@@ -108,10 +108,10 @@ def _user(tenant: str, name: str) -> SystemUser:
 
 
 def check_reach(users: Iterable[SystemUser], data_dir: Path) -> None:
-    """Make sure that users can come to the Python environment and to the worker's data directory.
+    """Check that users can reach the Python environment and the worker's data directory.
 
     Raises:
-        InvalidConfig: a directory on the way is closed to one; says which, and the remedy.
+        InvalidConfig: a directory on the path is closed to a user; the message says which, and what to do.
     """
     for user in users:
         for wanted in (Path(sys.prefix), Path(sys.base_prefix), _PACKAGE):
@@ -120,10 +120,10 @@ def check_reach(users: Iterable[SystemUser], data_dir: Path) -> None:
 
 
 def check_way(user: SystemUser, wanted: Path, remedy: str) -> None:
-    """Make sure that a user comes to a directory.
+    """Check that a user can reach a directory.
 
     Raises:
-        InvalidConfig: one on the way is closed; names it, and the remedy.
+        InvalidConfig: a directory on the path is closed; the message names it, and says what to do.
     """
     wanted = wanted.resolve()
     for directory in (*reversed(wanted.parents), wanted):

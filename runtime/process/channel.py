@@ -1,4 +1,4 @@
-"""Socket to a child process that takes commands and sends events, both as messages of `messages`."""
+"""The socket to a child process, for commands and events in the format of `messages`."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ _LENGTH = Struct(">I")
 LENGTH_BYTES = _LENGTH.size
 
 LEASE_S = 3.0
-"""A worker that is stopped (SIGSTOP) and says nothing for so long has lost its instances; a broker with a keep-alive of
-2 s, the shortest sound one, lets others have them 4 s after its last word."""
+"""A worker that is stopped (SIGSTOP) and silent for so long has lost its instances; a broker with a keep-alive of 2 s,
+the shortest sound one, lets other workers have them 4 s after its last sign of life.
+"""
 
 HELD_LEASE_S = 60.0
-"""The same for a worker that is not stopped. A thread function may hold its interpreter (a regular expression, a call
-into C), so that it says nothing. Its processes need nothing of it meanwhile, and their locks keep others from their
-work. A broker with the default keep-alive gives such a worker up after so long; then others wait for the locks."""
+"""The same for a worker that is not stopped. A thread function may block its interpreter (a regular expression, a call
+into C), so that it is silent. Its processes need nothing from it meanwhile, and their locks keep other workers away. A
+broker with the default keep-alive gives such a worker up after this time; then other workers wait for the locks.
+"""
 
 LOOK_S = 0.25
-"""How often the zygote looks whether a silent worker is stopped."""
+"""How often the zygote checks whether a silent worker is stopped."""
 
 BEAT_S = 0.5
-"""Seconds between two heartbeats of a worker."""
+"""Seconds between a worker's heartbeats."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return the bytes of a message."""
+    """Encode a message."""
     body = json.dumps(message).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 def body_bytes(head: bytes) -> int:
-    """Return how long the message behind a length is.
+    """Return the length of a message body from its header.
 
     Raises:
-        ProtocolError: it is longer than `MESSAGE_BYTES_MAX`.
+        ProtocolError: it exceeds `MESSAGE_BYTES_MAX`.
     """
     (length,) = _LENGTH.unpack(head)
     if length > MESSAGE_BYTES_MAX:
@@ -76,24 +78,24 @@ class ProcessChannel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the process takes commands."""
+        """Whether the process accepts commands."""
         return not self._writer.is_closing()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self._process.pid
 
     def tell(self, command: dict[str, Any]) -> None:
-        """Send a command; a process that is gone takes none."""
+        """Send a command; ignored if the process has ended."""
         if self.is_open:
             self._writer.write(encode(command))
 
     async def listen(self, take: Callable[[bytes], None]) -> str:
-        """Hand on the body of each message until the connection ends, and close it.
+        """Pass on the body of each message until the connection ends, and close it.
 
         Returns:
-            What was wrong with the last message; empty if the connection just ended.
+            what was wrong with the last message; empty if the connection just ended.
         """
         try:
             while True:
@@ -111,13 +113,13 @@ class ProcessChannel:
         return await self._process.wait()
 
     def kill(self) -> None:
-        """End the process by force."""
+        """Kill the process."""
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            with contextlib.suppress(ProcessLookupError):  # already ended
                 self._process.kill()
 
     def close(self) -> None:
-        """Close the socket, at which the process ends."""
+        """Close the socket, which ends the process."""
         self._writer.close()
 
 
@@ -127,11 +129,11 @@ async def execute(
     """Start a process by exec.
 
     Args:
-        program: returns the command line, given the number of the process's end of the socket.
-        environment: its; None: this process's.
+        program: returns the command line, given the descriptor of the process's end of the socket.
+        environment: environment variables; None for this process's.
 
     Raises:
-        OSError: no process could be made.
+        OSError: the process could not be created.
     """
     ours, theirs = socket.socketpair()
     try:

@@ -1,7 +1,7 @@
-"""Process of an instance, from the fork to its exit.
+"""The process of an instance, from the fork to its exit.
 
-The main thread runs the event loop of the client; the function has a thread of its own, so that a signal, a question
-about the status and the keep-alive of the connection are answered while the function computes.
+The main thread runs the client's event loop; the function has its own thread, so that signals, status requests and
+keep-alives are handled while the function computes.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .. import control
 from .output import Drain, Output
 
-SWITCH_INTERVAL_S = 0.0005  # a busy function otherwise delays each turn of the event loop by 5 ms
+SWITCH_INTERVAL_S = 0.0005  # otherwise a busy function delays each turn of the event loop by 5 ms
 STOP_GRACE_S = 10.0  # the worker may kill it earlier
 LAST_WORDS_CHARACTERS_MAX = 16 * 1024
 TURN_TIMEOUT_S = 1.5  # the worker waits two for the answer
 
 
 GC_THRESHOLDS = (10_000, 20, 50)
-"""How many objects are made between two looks for garbage in cycles: messages in flight are many objects without any.
-What the zygote made is frozen, so a function that makes cycles still has its own looked at often enough."""
+"""Allocations between two collections of cyclic garbage: messages in flight are many objects without cycles. The
+zygote's objects are frozen, so a function that creates cycles is still collected often enough.
+"""
 
 _keep_alive: list[object] = []
 
 
 def warm_up() -> None:
-    """Do in the zygote what every child would otherwise repeat: nothing that makes a thread."""
+    """Do in the zygote what every child would otherwise repeat; creates no threads."""
     setproctitle.setproctitle("magnetar zygote")
     sys.argv[:] = ["magnetar-instance"]
 
 
 def run(spec_text: str, output: Output) -> NoReturn:
-    """Run an instance and exit; exit code 0 means that it was stopped."""
+    """Run an instance and exit, with code 0 if it was stopped."""
     spec = from_json(spec_text)
     setproctitle.setproctitle(f"magnetar instance {spec.key}")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(*GC_THRESHOLDS)
-    random.seed()  # the zygote's state would give every instance the same numbers
+    random.seed()  # otherwise all instances would share the zygote's random state
     try:
         if spec.user is not None:
             _make_room(spec.log_file)
@@ -80,9 +81,9 @@ def run(spec_text: str, output: Output) -> NoReturn:
         reason = uvloop.run(_live(spec, instance_log))
         if not reason:
             atexit._run_exitfuncs()
-    except BaseException as error:  # noqa: BLE001  the last place that can say why
+    except BaseException as error:  # noqa: BLE001  last chance to report it
         reason = format_error(error)
-    for stream in streams:  # not sys.stdout and sys.stderr: the function may have put something else there
+    for stream in streams:  # not sys.stdout and sys.stderr, which the function may have replaced
         stream.flush()
     drain.finish()
     if reason:
@@ -90,7 +91,7 @@ def run(spec_text: str, output: Output) -> NoReturn:
         _leave_word(spec, reason)
     else:
         instance_log.write("INFO", f"instance {spec.key} is stopped")
-    # Not sys.exit: threads of the function may go on for ever, and the interpreter would wait for them.
+    # Not sys.exit: threads of the function may run forever, and the interpreter would wait for them.
     os._exit(1 if reason else 0)
 
 
@@ -108,7 +109,7 @@ def _make_room(log_file: Path) -> None:
 
 
 def _leave_word(spec: InstanceSpec, reason: str) -> None:
-    """Write down why this process ends, for the worker to find; on a full disk the log's end has to do."""
+    """Write down why this process ends, for the worker; on a full disk the end of the log has to suffice."""
     with contextlib.suppress(OSError):
         spec.last_words.write_text(reason[:LAST_WORDS_CHARACTERS_MAX], encoding="utf-8", errors="backslashreplace")
 
@@ -121,7 +122,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
     try:
         pipeline = Pipeline(spec, client, ProcessHome(spec.package, spec.libraries), instance_log)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pipeline.stop, STOP_GRACE_S)
-        # Answers to the end. It is not stopped in order: the worker's side would print that on standard error.
+        # It answers until the end, and is not shut down: the worker's side would log that to standard error.
         server = control.serve(_Answers(pipeline, asyncio.get_running_loop()), spec.control_socket)
         reason = await pipeline.run()
         _keep_alive.append(server)
@@ -131,7 +132,7 @@ async def _live(spec: InstanceSpec, instance_log: InstanceLog) -> str:
 
 
 class _Answers:
-    """Status of the instance, from the control thread."""
+    """Answers status requests, on the control thread."""
 
     def __init__(self, pipeline: Pipeline, loop: asyncio.AbstractEventLoop) -> None:
         self._pipeline = pipeline
@@ -147,10 +148,10 @@ class _Answers:
         self._pipeline.stats.reset()
 
     def is_healthy(self) -> bool:
-        """Return whether the event loop turns: what Python calls on any thread, such as `__del__`, may hold it up."""
+        """Return whether the event loop makes progress: code such as `__del__`, called on any thread, may block it."""
         turned = threading.Event()
         try:
             self._loop.call_soon_threadsafe(turned.set)
-        except RuntimeError:  # it is closed: the instance is about to end
+        except RuntimeError:  # closed: the instance is about to end
             return True
         return turned.wait(TURN_TIMEOUT_S)

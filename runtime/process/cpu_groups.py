@@ -1,11 +1,11 @@
-"""CPU groups: keep instances within `resources.cpu`, by the kernel's control groups, versions 1 and 2.
+"""CPU groups: enforce `resources.cpu` with the kernel's control groups, versions 1 and 2.
 
-Design: a limit in cores is a share of a period that all processes of a group have together (`cpu.cfs_quota_us`, version
-1, or `cpu.max`, version 2), so it counts an instance with all that it starts. A group for each instance that has a
-limit lies in the group of the process that starts instances, or, where version 2 allows processes only in groups that
-have none below them, beside it: in a group that was delegated to us. Nothing is moved that we have not started.
+Design: a limit in cores is a share of a period for all processes of a group together (`cpu.cfs_quota_us` in version 1,
+`cpu.max` in version 2), so it covers an instance and all processes that it starts. Each instance with a limit has a
+group below that of the process that starts instances, or, where version 2 allows processes only in leaf groups, beside
+it, in a group delegated to us. Only processes that we started are moved.
 
-A group is removed when its last process is gone. What is left of a zygote that was killed is removed by the next one.
+A group is removed when its last process has ended. The remains of a killed zygote are removed by the next one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _REMEDY = (
 
 
 class NoCpuLimit(Exception):
-    """This process may make no group that limits CPU time; the text says why, and what to do."""
+    """This process cannot create CPU-limited groups; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuGroups:
-    """The directory that groups of instances lie in.
+    """The parent directory of the instances' groups.
 
     Attributes:
-        directory: of the control group above them.
-        version: of the kernel's interface, 1 or 2.
+        directory: directory of the parent control group.
+        version: kernel interface version, 1 or 2.
     """
 
     directory: Path
@@ -65,7 +65,7 @@ class CpuGroups:
         return group
 
     def remove_abandoned(self) -> None:
-        """Remove the empty groups of zygotes that are gone."""
+        """Remove the empty groups of dead zygotes."""
         for group in self.directory.glob(f"{_PREFIX}*-*"):
             zygote = group.name.removeprefix(_PREFIX).partition("-")[0]
             if zygote.isdigit() and not Path("/proc", zygote).exists():
@@ -73,16 +73,16 @@ class CpuGroups:
 
 
 def add(group: Path, process_id: int) -> None:
-    """Put a process, and what it will start, into a group.
+    """Add a process, including its future children, to a group.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: the kernel rejects it.
     """
     (group / "cgroup.procs").write_text(str(process_id))
 
 
 def remove(group: Path) -> bool:
-    """Remove a group, and return whether it is gone; not as long as a process is in it."""
+    """Remove a group and return whether it is gone; False while it has processes."""
     with contextlib.suppress(FileNotFoundError):
         try:
             group.rmdir()
@@ -92,7 +92,7 @@ def remove(group: Path) -> bool:
 
 
 def find(proc: Path = Path("/proc/self")) -> CpuGroups:
-    """Return where this process may make groups.
+    """Return where this process can create groups.
 
     Args:
         proc: its directory in /proc, with `cgroup` and `mounts`.
@@ -115,7 +115,7 @@ def find(proc: Path = Path("/proc/self")) -> CpuGroups:
 
 
 def _memberships(text: str) -> dict[str, str]:
-    """Return the group of each controller from lines ``7:cpu,cpuacct:/path``; version 2's controller is empty."""
+    """Parse lines ``7:cpu,cpuacct:/path`` into the group of each controller; that of version 2 is empty."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -128,7 +128,7 @@ def _below(mount: str, path: str) -> Path:
 
 
 def _find_unified(mount: Path, own: Path) -> CpuGroups:
-    """Return the root group, or the one above our own if it was delegated to us."""
+    """Return the root group, or the parent of our own if it was delegated to us."""
     above = own if own == mount else own.parent
     try:
         if "cpu" not in (above / "cgroup.controllers").read_text().split():
@@ -141,7 +141,7 @@ def _find_unified(mount: Path, own: Path) -> CpuGroups:
 
 
 def _writable(groups: CpuGroups) -> CpuGroups:
-    """Return the groups if one can be made, which is tried."""
+    """Return the groups if creating one works, which is tried."""
     try:
         remove(groups.make(os.getpid(), 0, 1.0))
     except OSError as error:

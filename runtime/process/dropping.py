@@ -1,10 +1,10 @@
-"""Change of a forked process into its tenant's user, for good, before any user code runs in it.
+"""Permanently changes a forked process to its tenant's user, before any user code runs in it.
 
-Design: what a process may do is decided by the kernel from its user, groups and capabilities; what it has is what it
-inherited: files, environment, memory. The user is changed here, and cannot be changed back: root's saved ids are gone,
-no capability is left, and `no_new_privs` takes what programs with the set-user-id bit would give. Files are closed and
-the environment replaced. For the memory this comes too late: so the zygote, whose copy it is, never has what belongs to
-one instance only; that comes through a descriptor which is opened in the fork (`open_of`).
+Design: the kernel decides by user, groups and capabilities what a process may do; what it has is inherited: files,
+environment, memory. The user is changed here and cannot be changed back: root's saved ids are gone, no capabilities are
+left, and `no_new_privs` disables set-user-id programs. Files are closed and the environment is replaced. For memory
+this would be too late: so the zygote, from which it is copied, never holds data of a single instance; such data comes
+through a descriptor that is opened in the fork (`open_of`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _JOIN_SESSION_KEYRING = 1
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
-"""Numbers of the system call."""
+"""System call numbers."""
 
 
 def open_of(process_id: int, descriptor: int, flags: int) -> int:
@@ -37,31 +37,31 @@ def open_of(process_id: int, descriptor: int, flags: int) -> int:
 
 
 def read_all(descriptor: int) -> bytes:
-    """Return what a file holds, and close it."""
+    """Return a file's content and close it."""
     with open(descriptor, "rb") as file:
         return file.read()
 
 
 def close_all_but(kept: Iterable[int]) -> None:
-    """Close all descriptors behind the standard ones but some."""
+    """Close all descriptors above the standard ones, except some."""
     held = set(kept)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= FIRST_FILE and number not in held:
-            with contextlib.suppress(OSError):  # that of the listing itself is closed already
+            with contextlib.suppress(OSError):  # the listing's own descriptor is already closed
                 os.close(number)
 
 
 def become(user: SystemUser, home: str, parent: int) -> None:
-    """Become a user for good.
+    """Switch to a user permanently.
 
     Args:
-        user: to be.
-        home: its directory for this process: the working directory, and where temporary files go.
-        parent: with which this process ends.
+        user: target user.
+        home: the user's directory for this process: working directory, and for temporary files.
+        parent: process whose death ends this one.
 
     Raises:
-        OSError: the kernel refuses something.
-        PermissionError: the process would have rights left.
+        OSError: the kernel rejects something.
+        PermissionError: the process would keep privileges.
     """
     kept = clean_environment(os.environ)
     os.environ.clear()
@@ -70,15 +70,15 @@ def become(user: SystemUser, home: str, parent: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     number = _KEYCTL.get(platform.machine())
     if number is not None:
-        LIBC.syscall(number, _JOIN_SESSION_KEYRING, None)  # root's keys stay root's
+        LIBC.syscall(number, _JOIN_SESSION_KEYRING, None)  # drop access to root's keys
     if LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise PermissionError("the kernel does not know no_new_privs")
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
-    # Not even another process of the same user looks into this one. It can allow that itself.
+    # Hide this process even from others of the same user, although it can undo that itself.
     LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    die_with(parent)  # forgotten with the change
+    die_with(parent)  # reset by the change
     os.chdir(home)
     _check(user)
 

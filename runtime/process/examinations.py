@@ -1,12 +1,12 @@
-"""Examinations of packages, each in a process that the zygote forks for it.
+"""Examinations of packages, each in a process forked by the zygote.
 
-Two kinds of questions are answered: what the source says (`SOURCE`), which runs no code of the package, and whether the
-code can work on any worker (`CODE`), which loads it. A fork of the zygote has our modules already, which an interpreter
-of its own would take half a second for.
+There are two kinds: reading the source (`SOURCE`), which runs no code of the package, and checking whether the code can
+work on any worker (`CODE`), which loads it. A fork of the zygote already has our modules, which a new interpreter would
+take half a second to import.
 
-A child has limits by its kind (`Limits`), and is killed when its time is over. It carries a mark as instances do
-(`marks`), by which the zygote ends what it has started. At most `AT_ONCE_MAX` run at a time, `PER_TENANT_MAX` of them
-for one tenant; the others wait, and tenants take turns.
+A child has limits by its kind (`Limits`), and is killed when its time is up. It carries a mark as instances do
+(`marks`), by which the zygote ends the processes that it started. At most `AT_ONCE_MAX` run at a time, `PER_TENANT_MAX`
+of them for one tenant; the others wait, and tenants take turns.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from .dropping import become, close_all_but, open_of, read_all
 from .forked import FIRST_FILE, thread_count
 
 SOURCE, CODE = "source", "code"
-"""The kinds of questions."""
+"""Kinds of questions."""
 TIME_LIMIT_S = 3.0
-"""For the code of one package; one that takes longer, as large libraries may, is not refused."""
+"""For loading one package; one that takes longer, as large libraries may, is not rejected."""
 SOURCE_CPU_S = 5
 SOURCE_TIME_LIMIT_S = 25.0
-"""For the source of one package: on a busy machine its processor time takes a multiple of that."""
+"""For the source of one package: on a busy machine it takes a multiple of its CPU time."""
 SOURCE_MEMORY_BYTES = 1024**3
 AT_ONCE_MAX = 3
 PER_TENANT_MAX = 2
-"""So that others find a place at once, whatever one tenant sends."""
+"""Leaves room for other tenants, whatever one tenant sends."""
 ANSWER_BYTES_MAX = 64 * 1024
 MEMORY_BYTES_MAX = 4 * 1024**3
-"""Of addresses, for the code of one package."""
+"""Of address space, for loading one package."""
 
 
 class Limits(NamedTuple):
     """Limits of one process.
 
     Attributes:
-        time_s: after which it is killed.
-        cpu_s: of processor time, after which the kernel ends it; None for no limit but `time_s`.
-        memory_bytes: of addresses, beyond those that a fork begins with if `is_beyond_fork`.
+        time_s: seconds until it is killed.
+        cpu_s: CPU time limit, enforced by the kernel; None for only `time_s`.
+        memory_bytes: address space limit, in addition to that of a new fork if `is_beyond_fork`.
         is_beyond_fork: see `memory_bytes`.
     """
 
@@ -63,7 +63,7 @@ class Limits(NamedTuple):
     is_beyond_fork: bool = False
 
     def apply(self) -> None:
-        """Limit this process."""
+        """Apply the limits to this process."""
         most = self.memory_bytes + (_address_bytes() if self.is_beyond_fork else 0)
         limits = [(resource.RLIMIT_AS, most), (resource.RLIMIT_CORE, 0)]
         if self.cpu_s is not None:
@@ -80,13 +80,13 @@ LIMITS: Mapping[str, Limits] = {
 
 
 class Examined(NamedTuple):
-    """How an examination ended.
+    """The end of an examination.
 
     Attributes:
-        answer: what the process has said, or None.
-        has_ended: the process ended by itself, or by the kernel at one of its limits; False if it was killed when its
-            time was over, or never ran.
-        reading: the last file that it said it reads.
+        answer: answer of the process, or None.
+        has_ended: whether the process ended by itself, or was ended by the kernel at a limit; False if it was killed on
+            timeout, or never ran.
+        reading: last file that it reported to be reading.
     """
 
     answer: dict[str, Any] | None
@@ -96,14 +96,14 @@ class Examined(NamedTuple):
 
 @dataclass(slots=True)
 class _Child:
-    """A process that examines.
+    """An examining process.
 
     Attributes:
-        number: the worker's.
-        tenant: whose package it examines.
-        process_id: its own.
-        until_s: when it is killed, by `time.monotonic`.
-        answer: what it has said.
+        number: number given by the worker.
+        tenant: tenant of the package.
+        process_id: process id.
+        until_s: deadline, by `time.monotonic`.
+        answer: output so far.
     """
 
     number: int
@@ -117,7 +117,7 @@ _USER_HOME = "/"
 
 
 class Examinations:
-    """Those of one zygote."""
+    """The examinations of one zygote."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class Examinations:
         """Prepare.
 
         Args:
-            selector: watches the pipes that answers come through.
-            tell: takes an event for the worker.
-            leave: called in a child with its parent and its number, leaves all of the zygote behind but its files.
-            kill: ends a process with its group.
+            selector: watches the pipes of answers.
+            tell: sends an event to the worker.
+            leave: called in a child with its parent and its number; drops the zygote's state except its files.
+            kill: kills a process with its group.
         """
         self._selector = selector
         self._tell = tell
@@ -140,28 +140,28 @@ class Examinations:
         self._kill = kill
         self._waiting: FairQueue[dict[str, Any]] = FairQueue()
         self._places = Shares(AT_ONCE_MAX, PER_TENANT_MAX)
-        self._children: dict[int, _Child] = {}  # by the pipe that its answer comes through
+        self._children: dict[int, _Child] = {}  # by the pipe of its answer
         self._numbers: dict[int, int] = {}  # by process id, until it has ended
-        self.users: dict[int, int] = {}  # by the worker's number, of those under another user
+        self.users: dict[int, int] = {}  # by the worker's number, for those running as another user
 
     @property
     def pipes(self) -> Iterable[int]:
-        """Descriptors of the pipes, which no instance is to have."""
+        """Descriptors of the pipes, which instances must not inherit."""
         return self._children
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the processes that have not ended."""
+        """Ids of the running processes."""
         return list(self._numbers)
 
     @property
     def next_look_s(self) -> float:
-        """When `look` is due, by `time.monotonic`; infinite if there is nothing to look after."""
+        """When `look` is due, by `time.monotonic`; infinite if never."""
         return min((child.until_s for child in self._children.values()), default=float("inf"))
 
     def take(self, command: dict[str, Any]) -> None:
-        """Examine a package as soon as fewer are examined."""
-        if "file" in command:  # the question lies in a file of the worker's, which is not read here
+        """Start or queue an examination."""
+        if "file" in command:  # the question is in a file of the worker's, which is not read here
             try:
                 command["file"] = open_of(os.getppid(), command["file"], os.O_RDONLY)
             except OSError:
@@ -206,7 +206,7 @@ class Examinations:
         self._selector.register(reading, selectors.EVENT_READ, self)
 
     def read(self, pipe: int) -> None:
-        """Take what has come through a pipe."""
+        """Read from a pipe."""
         child = self._children[pipe]
         piece = os.read(pipe, ANSWER_BYTES_MAX)
         child.answer = _last_lines(child.answer + piece)
@@ -214,12 +214,12 @@ class Examinations:
             self._end(pipe, _said(child.answer))
 
     def look(self, now_s: float) -> None:
-        """End what has taken too long."""
+        """Kill processes that have exceeded their time."""
         for pipe in [pipe for pipe, child in self._children.items() if child.until_s <= now_s]:
             self._end(pipe, Examined(None))
 
     def has_ended(self, process_id: int) -> int | None:
-        """Take note that a process has ended, and return the worker's number for it; None if it examined nothing."""
+        """Record the end of a process, and return the worker's number of its examination, or None."""
         number = self._numbers.pop(process_id, None)
         if number is not None:
             self.users.pop(number, None)
@@ -256,12 +256,12 @@ def _said(text: bytes) -> Examined:
 
 
 def _last_lines(text: bytes) -> bytes:
-    """Return the last whole line of a text, and what follows it."""
+    """Return the last complete line of a text, and the rest after it."""
     return text[text.rfind(b"\n", 0, max(text.rfind(b"\n"), 0)) + 1 :]
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line; an empty one if it has none."""
+    """Return the JSON object in a line, or an empty one."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -270,7 +270,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _address_bytes() -> int:
-    """Return how many bytes of addresses this process has."""
+    """Return the address space of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -282,9 +282,9 @@ def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable
         for number in range(FIRST_FILE):
             os.dup2(nothing, number)
         question = command.get("question") or json.loads(read_all(command["file"]))
-        # User code must find neither the worker's socket nor the pipe among its files by chance; the pipe it needs.
+        # User code must not find the worker's socket or the pipe among its files by chance; it needs the pipe.
         close_all_but((answers,))
-        # It must not take the worker's memory, or fill a disk with its core.
+        # It must not exhaust the worker's memory, or fill a disk with a core dump.
         LIMITS[command["kind"]].apply()
         if command.get("user") is not None:
             become(SystemUser(*command["user"]), _USER_HOME, parent)
@@ -295,13 +295,13 @@ def _examine(command: dict[str, Any], answers: int, parent: int, leave: Callable
 
 
 def _code_answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Load the code; what fails at a limit is not refused."""
+    """Load the code; code that fails at a limit is not rejected."""
     pulsar_facade.install()
     return {"refusal": examine(Question.from_json(question))}
 
 
 def _source_answer(question: dict[str, Any], answers: int) -> dict[str, Any]:
-    """Read the source, and say which file is read: one that costs too much ends this process."""
+    """Read the source, and report which file is being read: one that is too expensive ends this process."""
 
     def reads(file: str) -> None:
         os.write(answers, json.dumps({"reading": file}).encode() + b"\n")

@@ -21,18 +21,18 @@ from collections.abc import Callable
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PDEATHSIG = 1
-FIRST_FILE = 3  # behind standard input, output and error
+FIRST_FILE = 3  # after standard input, output and error
 UNKNOWN_CODE = 255
 """The exit code of a child that was reaped elsewhere, as in asyncio."""
 
 
 def thread_count() -> int:
-    """Return how many threads this process has, C libraries' included."""
+    """Return the number of this process's threads, including those of C libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def can_fork() -> bool:
-    """Return whether this process may make children by `fork`: one thread, standard streams, a kernel with pidfd."""
+    """Return whether this process can fork safely: one thread, standard streams, and a kernel with pidfd."""
     if thread_count() != 1 or None in (sys.stdin, sys.stdout, sys.stderr):
         return False
     try:
@@ -43,7 +43,7 @@ def can_fork() -> bool:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process by force when its parent does, as it does now if it has lost it already."""
+    """Make the kernel kill this process when its parent dies; exits if the parent is already dead."""
     LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it died before the line above
@@ -60,10 +60,10 @@ def how_it_ended(code: int) -> str:
 
 
 class ForkedProcess:
-    """The parent's side of a child: as much of `asyncio.subprocess.Process` as a supervisor needs.
+    """The parent's side of a child: the part of `asyncio.subprocess.Process` that a supervisor needs.
 
     Attributes:
-        pid: the child's; not given to another process before `returncode` is known.
+        pid: process id of the child; not reused before `returncode` is known.
         returncode: None while it runs, negative for a signal.
     """
 
@@ -75,7 +75,7 @@ class ForkedProcess:
         self._ended: asyncio.Future[int] | None = None
 
     async def attach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Watch the child on the running loop from now on, and return the socket to it; called once."""
+        """Watch the child on the running loop from now on, and return the socket to it; call it once."""
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         self._watched = os.pidfd_open(self.pid)
@@ -118,12 +118,12 @@ class ForkedProcess:
 
 
 def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
-    """Fork a child that runs a function with its end of a socket and exits with the code that this returns.
+    """Fork a child that runs a function with its end of a socket, and exits with the code that it returns.
 
-    In the child this ends with SystemExit, so that its interpreter shuts down in order; the caller lets that through.
+    In the child this raises SystemExit, so that its interpreter shuts down in order; the caller must not catch it.
 
     Raises:
-        OSError: the kernel makes no more processes or sockets.
+        OSError: the kernel cannot create a process or socket.
     """
     assert thread_count() == 1, "another thread may hold a lock that the child would wait for for ever"
     ours, theirs = socket.socketpair()
@@ -146,8 +146,8 @@ def fork(run: Callable[[socket.socket], int]) -> ForkedProcess:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the parent's files: a lock or a socket to another child would otherwise live as long as this process."""
+    """Close the parent's files: otherwise a lock or a socket to another child would live as long as this process."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number >= FIRST_FILE and number != kept:
-            with contextlib.suppress(OSError):  # that of the listing itself is closed already
+            with contextlib.suppress(OSError):  # the listing's own descriptor is already closed
                 os.close(number)

@@ -8,9 +8,9 @@ import os
 from .output import is_readable
 
 SAID_BYTES_MAX = 64 * 1024
-"""How much of what an instance wrote to its standard output just before its end is kept."""
+"""How many of the last bytes on an instance's standard output are kept."""
 _READS_MAX = 64
-"""As many pieces are read at the end; what its user's processes go on writing is left."""
+"""Maximum number of reads at the end; later output of the user's processes is dropped."""
 
 
 def memory_file(name: str, content: str) -> int:
@@ -29,14 +29,14 @@ class HandedFiles:
     """The files of one isolated instance: its spec, and the pipe of its output.
 
     Attributes:
-        numbers: descriptors by name, for the zygote; only until `keep_output`.
+        numbers: descriptors by name, for the zygote; until `keep_output`.
     """
 
     def __init__(self, spec: str) -> None:
-        """Open them.
+        """Open the files.
 
         Raises:
-            OSError: no more files.
+            OSError: too many open files.
         """
         self._read_end, write_end = os.pipe2(os.O_CLOEXEC)
         self.numbers = {"read": self._read_end, "write": write_end}
@@ -67,7 +67,7 @@ class HandedFiles:
         return rest.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Close everything; twice is harmless."""
+        """Close everything; may be called twice."""
         self.keep_output()
         if self._read_end >= 0:
             os.close(self._read_end)

@@ -1,8 +1,8 @@
-"""Process of an isolated instance, from the fork to the code that all instances run: what it is comes through files.
+"""The process of an isolated instance, from the fork to the code shared by all instances: its spec comes through files.
 
-The zygote has opened what the worker holds for this instance, its spec and the pipe of its output, and has read none
-of it. Secrets that a provider of the operator's finds are found in one more fork, as root, which ends before this
-process becomes the tenant's user: neither the provider nor its settings come into the instance's memory.
+The zygote has opened the files that the worker holds for this instance, its spec and the pipe of its output, without
+reading them. Secrets of an operator's provider are looked up in one more fork, as root, which ends before this process
+becomes the tenant's user: neither the provider nor its settings get into the instance's memory.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .forked import die_with
 from .output import Output
 
 SECRETS_S = 10.0
-"""A provider may take so long for all secrets of an instance."""
+"""Time limit of a provider for all secrets of an instance."""
 _FOUND, _FAILED = b"+", b"-"
 _READ_BYTES = 64 * 1024
 
 
 def open_files(worker: int, files: dict[str, int]) -> tuple[int, Output]:
-    """Return the spec and the output of an instance from what the worker holds for it.
+    """Open the spec and the output that the worker holds for an instance.
 
     Args:
-        worker: its process id.
+        worker: process id of the worker.
         files: its descriptors: ``spec``, ``read`` and ``write``.
 
     Raises:
-        OSError: one cannot be opened; none is then.
+        OSError: one cannot be opened; the others are closed then.
     """
     opened: list[int] = []
     try:
@@ -54,16 +54,16 @@ def run(command: dict[str, Any], parent: int, spec: int, output: Output) -> NoRe
     """Become the user of an instance, run it and exit.
 
     Args:
-        command: the worker's, with ``user``, ``home`` and ``resolves``.
-        parent: the zygote.
+        command: the worker's command, with ``user``, ``home`` and ``resolves``.
+        parent: process id of the zygote.
         spec: descriptor of the spec.
-        output: its own.
+        output: output of the instance.
     """
     try:
         close_all_but((spec, output.read_end, output.write_end))
         text = _with_secrets(spec) if command["resolves"] else read_all(spec)
         become(SystemUser(*command["user"]), command["home"], parent)
-    except BaseException as error:  # noqa: BLE001  whatever it is, no user code runs
+    except BaseException as error:  # noqa: BLE001  on any error, no user code runs
         os.write(output.write_end, f"the instance cannot be isolated: {error}\n".encode(errors="replace"))
         os._exit(1)
     child.run(text.decode(), output)
@@ -73,7 +73,7 @@ def _with_secrets(spec: int) -> bytes:
     """Return a spec with the values of its secrets, from a process that reads it and ends.
 
     Raises:
-        RuntimeError: they cannot be found; says why.
+        RuntimeError: the secrets cannot be found; with the reason.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     own = os.getpid()
@@ -106,7 +106,7 @@ def _find(parent: int, spec: int, answers: int) -> NoReturn:
         die_with(parent)
         try:
             answer = _FOUND + with_values(from_json(read_all(spec).decode())).to_json().encode()
-        except BaseException as error:  # noqa: BLE001  it is the operator's code; the instance says what it said
+        except BaseException as error:  # noqa: BLE001  it is the operator's code; the instance reports its error
             answer = _FAILED + format_error(error).encode(errors="replace")
         with open(answers, "wb") as file:
             file.write(answer)

@@ -30,7 +30,7 @@ def mark_of(zygote: int, number: int) -> int:
 
     Args:
         zygote: process id of its zygote.
-        number: the instance's.
+        number: number of the instance.
     """
     return (_MAGIC << _PID_BITS | zygote) << _NUMBER_BITS | number % (1 << _NUMBER_BITS)
 
@@ -41,13 +41,13 @@ def _zygote_of(mark: int) -> int | None:
 
 
 def is_of(mark: int, zygote: int) -> bool:
-    """Return whether a mark is one of a zygote's."""
+    """Return whether a mark belongs to a zygote."""
     return _zygote_of(mark) == zygote
 
 
 def put_on(mark: int) -> None:
-    """Mark this process and all that it will start."""
-    with contextlib.suppress(ValueError, OSError):  # below another limit: what it starts is known by its session only
+    """Mark this process and all its future children."""
+    with contextlib.suppress(ValueError, OSError):  # under a lower limit, its children are only known by their session
         resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
 
 
@@ -57,7 +57,7 @@ def find(root: int) -> dict[int, int]:
 
 
 def kill(pid: int, mark: int) -> bool:
-    """End a process by force if it still has this mark, 0 for none; return whether it had."""
+    """Kill a process if it still has this mark, 0 for none; return whether it had."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -75,12 +75,12 @@ def kill(pid: int, mark: int) -> bool:
 
 
 def end_all_of(zygote: int) -> int:
-    """End everything on this machine that a zygote's instances started; return how many processes that were."""
+    """Kill all processes started by a zygote's instances; return how many there were."""
     return _end(lambda owner: owner == zygote)
 
 
 def end_abandoned() -> int:
-    """End what belonged to zygotes that are gone; return how many processes that were."""
+    """Kill all processes of dead zygotes; return how many there were."""
     return _end(lambda owner: not (proc.PROC / str(owner)).exists())
 
 

@@ -1,12 +1,12 @@
-"""Memory watch: keeps instances within `resources.ram`.
+"""The memory watch: enforces `resources.ram`.
 
-Design: the kernel's own limits do not fit. `RLIMIT_AS` and `RLIMIT_DATA` count what is reserved, which for a program
-with threads or numeric libraries is many times what it uses, and count each process for itself; `RLIMIT_RSS` does
-nothing. So the memory in use is looked at twice a second, of an instance with all that it started, and what uses too
-much is killed. An instance that grows by gigabytes a second uses more for half a second; when the machine's memory
-ends meanwhile the kernel chooses it before others.
+Design: the kernel's own limits do not fit. `RLIMIT_AS` and `RLIMIT_DATA` count reserved memory, which for a program
+with threads or numeric libraries is many times the memory used, and count each process separately; `RLIMIT_RSS` has no
+effect. So the memory in use is checked twice a second, for an instance and all processes that it started, and an
+instance above its limit is killed. An instance that grows by gigabytes per second exceeds the limit for half a second;
+if the machine's memory runs out meanwhile, the kernel kills it before others.
 
-What is cheap to know, the resident memory, counts shared pages too; only beyond the limit is the rest asked for.
+The cheap measure, resident memory, counts shared pages too; the exact one is only read above the limit.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from . import marks, proc
 
 LOOK_S = 0.5
 FAMILY_S = 2.0
-"""How often it is looked for what instances have started; that takes a look at all processes of the machine."""
+"""How often processes started by instances are looked up, which scans all processes of the machine."""
 FAMILY_COST_PART = 0.01
-"""How much of the time that may take at most."""
+"""Maximum share of time for that."""
 MIB = 1024 * 1024
 
 
@@ -40,14 +40,14 @@ class MemoryWatch:
         self._next_families_s = 0.0
 
     def add(self, process_id: int, limit_bytes: int, user: int | None = None) -> None:
-        """Watch an instance; one of a user that is given is not charged with what others' processes pretend to be."""
+        """Watch an instance; with a user given, processes of other users are not attributed to it."""
         self._limits[process_id] = limit_bytes
         if user is not None:
             self._users[process_id] = user
         self.next_look_s = min(self.next_look_s, time.monotonic() + LOOK_S)
 
     def remove(self, process_id: int) -> None:
-        """Watch it no more."""
+        """Stop watching it."""
         self._limits.pop(process_id, None)
         self._users.pop(process_id, None)
         self._families.pop(process_id, None)
@@ -55,7 +55,7 @@ class MemoryWatch:
             self.next_look_s = math.inf
 
     def look(self, now_s: float) -> list[tuple[int, str]]:
-        """Return which instances use too much, and the reason to end each; nothing before `next_look_s`."""
+        """Return the instances above their limits, each with the reason to kill it; empty before `next_look_s`."""
         if now_s < self.next_look_s:
             return []
         self.next_look_s = now_s + LOOK_S

@@ -1,8 +1,8 @@
-"""Output of an instance's process and its children: standard output and standard error, moved to the log.
+"""The output of an instance's process and its children: standard output and standard error, moved to the log.
 
-Design: both are a pipe that is drained into the log, so that what a child of the function writes for hours is bounded
-by the log's rotation, and a child that writes faster waits. The other end is open in the zygote too, which reads what
-is left when the process is gone: the last words of the interpreter or of a C library.
+Design: both are a pipe that is drained into the log, so that the output of long-running children is bounded by the
+log's rotation, and a child that writes too fast waits. The read end is open in the zygote too, which reads the rest
+when the process has ended: the last words of the interpreter or of a C library.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from ...instance.logs.file import InstanceLog
 
 PIPE_BYTES = 256 * 1024
-"""A C library may write so much in one call that does not let other threads of Python run. More, for each of many
-instances, would use up what the kernel grants a user."""
+"""How much a C library can write in one call that blocks other Python threads. A larger size, for each of many
+instances, would exhaust the kernel's limit per user.
+"""
 _READ_BYTES = 64 * 1024
 _LINE_BYTES_MAX = 64 * 1024
 _LINE_S = 0.01
@@ -31,16 +32,16 @@ class Output:
     """The pipe of an instance.
 
     Attributes:
-        read_end: file descriptor to read from.
-        write_end: file descriptor to write to.
+        read_end: file descriptor for reading.
+        write_end: file descriptor for writing.
     """
 
     read_end: int
     write_end: int
 
     def become_standard(self) -> None:
-        """Have file descriptors 1 and 2 of this process, and so of its children, write into the pipe."""
-        with contextlib.suppress(OSError):  # many pipes of one user are smaller
+        """Redirect file descriptors 1 and 2 of this process, and so of its children, to the pipe."""
+        with contextlib.suppress(OSError):  # a user with many pipes gets smaller ones
             fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.dup2(self.write_end, 1)
         os.dup2(self.write_end, 2)
@@ -48,14 +49,14 @@ class Output:
 
 
 def is_readable(descriptor: int, timeout_ms: int | None) -> bool:
-    """Return whether reading would not wait; without a timeout once that is so. Unlike `select` for any number."""
+    """Return whether reading would not block, waiting until then or for the timeout; works for any descriptor."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(timeout_ms))
 
 
 class Drain(threading.Thread):
-    """Moves what is written to the log, until the process ends."""
+    """Moves output to the log until the process ends."""
 
     def __init__(self, output: Output, instance_log: InstanceLog) -> None:
         """Prepare.
@@ -71,18 +72,18 @@ class Drain(threading.Thread):
         self._reading = threading.Lock()
 
     def run(self) -> None:
-        """Drain until everybody has closed the other end, or this one is closed."""
+        """Drain until all write ends, or this read end, are closed."""
         with contextlib.suppress(OSError, ValueError):
             while is_readable(self._read_end, None):
-                # The last words of a library that aborts have no line end. Read here they would end with the process;
-                # what is in the pipe then, the zygote reads.
+                # The last words of a library that aborts have no line end. Read here they would be lost with the
+                # process; the zygote reads whatever is still in the pipe.
                 time.sleep(_LINE_S)
                 while is_readable(self._read_end, 0):
                     if not self._move():
                         return
 
     def finish(self) -> None:
-        """Move what is there now, at the end of the process."""
+        """Move the current content, at the end of the process."""
         with contextlib.suppress(OSError, ValueError):
             while is_readable(self._read_end, 0) and self._move():
                 pass

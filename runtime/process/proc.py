@@ -1,4 +1,4 @@
-"""Process information from /proc: states, parents, memory, marks. A process that is gone by now counts as nothing."""
+"""Process information from /proc: states, parents, memory, marks. Ended processes count as nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STOPPED = (b"T", b"t")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that runs.
+    """A running process.
 
     Attributes:
-        pid: its number.
-        parent: its parent's.
+        pid: process id.
+        parent: process id of the parent.
     """
 
     pid: int
@@ -46,17 +46,17 @@ def _look(pid: int) -> Process | None:
 
 def _state_and_parent(pid: int) -> list[bytes]:
     stat = _read(pid, "stat")
-    # The name of the program may hold anything; what follows the last bracket is state and parent.
+    # The program name may contain anything; state and parent follow the last bracket.
     return stat[stat.rfind(b")") + 2 :].split(maxsplit=2)
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped (SIGSTOP, a debugger); False if it runs, waits, is gone, or is not shown."""
+    """Return whether a process is stopped (SIGSTOP, a debugger); False if it runs, waits, has ended, or is hidden."""
     return any(state in _STOPPED for state in _state_and_parent(pid)[:1])
 
 
 def below(root: int, among: Iterable[Process]) -> list[int]:
-    """Return the numbers of a process's descendants, parents before their children."""
+    """Return the ids of a process's descendants, parents before their children."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for process in among:
         children[process.parent].append(process.pid)
@@ -67,7 +67,7 @@ def below(root: int, among: Iterable[Process]) -> list[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process uses, shared pages included: cheap, and never less than `own_bytes` by much."""
+    """Return the memory used by a process, including shared pages: cheap, and never much less than `own_bytes`."""
     fields = _read(pid, "statm").split()
     return int(fields[1]) * PAGE_BYTES if len(fields) > 1 else 0
 
@@ -85,7 +85,7 @@ def own_bytes(pid: int) -> int:
 
 
 def user_of(pid: int) -> int | None:
-    """Return the number of the user that a process really is; None if it is gone."""
+    """Return the real user id of a process; None if it has ended."""
     for line in _read(pid, "status").splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[1])
@@ -93,7 +93,7 @@ def user_of(pid: int) -> int | None:
 
 
 def waited_for_processor_s(pid: int) -> dict[int, float]:
-    """Return for how long each thread of a process was ready to run and had no processor, since it began."""
+    """Return how long each thread of a process has been ready to run without a CPU, since its start."""
     waited: dict[int, float] = {}
     try:
         threads = os.listdir(PROC / str(pid) / "task")
@@ -107,7 +107,7 @@ def waited_for_processor_s(pid: int) -> dict[int, float]:
 
 
 def limit_of(pid: int, name: bytes) -> int | None:
-    """Return the upper bound of a resource limit of a process; None if it has none."""
+    """Return the hard limit of a process's resource limit; None if there is none."""
     for line in _read(pid, "limits").splitlines():
         if line.startswith(name):
             hard = line[len(name) :].split()[1]
@@ -116,7 +116,7 @@ def limit_of(pid: int, name: bytes) -> int | None:
 
 
 def shares_pid_numbers(pid: int) -> bool:
-    """Return whether a process counts processes as this one does, and may be looked at."""
+    """Return whether a process is in the same pid namespace as this one, and may be inspected."""
     try:
         return os.readlink(PROC / str(pid) / "ns/pid") == os.readlink(PROC / "self/ns/pid")
     except OSError:

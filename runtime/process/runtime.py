@@ -1,4 +1,4 @@
-"""Process runtime: instances as processes of their own, seen from the worker, and the zygote that forks them."""
+"""The process runtime: instances as separate processes, as seen from the worker, and the zygote that forks them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from .liveness import Liveness
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 30.0  # for a fork; the zygote itself may have to be started first, on a machine that is overloaded
+START_TIMEOUT_S = 30.0  # for a fork; on an overloaded machine the zygote may have to be started first
 KILL_TIMEOUT_S = 20.0  # for a zygote on a busy machine to kill an instance
 CLOSE_TIMEOUT_S = 2.0
 LIVENESS_CHECK_S = 10.0
@@ -54,9 +54,9 @@ SILENCE_SHOWN_S = 3.0  # a process that starts does not answer either
 LOG_LINES_OF_A_CRASH = 20
 LAST_WORDS_BYTES_MAX = 64 * 1024
 EXAMINATION_TIMEOUT_S = TIME_LIMIT_S + 2.0
-"""How long a request waits for what is known about its package; then it is taken as it is."""
+"""How long a request waits for the examination of its package; then the package is accepted."""
 SOURCE_TIMEOUT_S = SOURCE_TIME_LIMIT_S + 5.0
-"""How long a request waits until the source of its package has been read; then it is refused."""
+"""How long a request waits until the source of its package has been read; then it is rejected."""
 ZYGOTE_END_S = 10.0
 REASON_TIMEOUT_S = 5.0  # to read the last words and the log's end from a disk that may be slow
 _ZYGOTE = "magnetar.runtime.process.zygote"
@@ -69,10 +69,10 @@ class ProcessInstance:
         """Prepare; the runtime starts it.
 
         Args:
-            spec: what to run.
-            number: its own among all that the worker ever started.
-            zygote: it is forked from this one.
-            check_s: seconds between two looks whether it answers; 0 for never.
+            spec: instance to run.
+            number: unique number among all instances that the worker ever started.
+            zygote: zygote that forks it.
+            check_s: seconds between two health checks; 0 for none.
         """
         self.process_id = 0
         self.number = number
@@ -94,7 +94,7 @@ class ProcessInstance:
         """Wait for the fork.
 
         Raises:
-            MagnetarError: there was none.
+            MagnetarError: it failed.
         """
         async with asyncio.timeout(START_TIMEOUT_S):
             self.process_id = await self._started
@@ -102,7 +102,7 @@ class ProcessInstance:
             self._tasks.keep(self._watch, "liveness")
 
     async def _watch(self) -> None:
-        """Check its health every now and then, and kill it when it has not answered for too long."""
+        """Check the instance's health periodically, and kill it when it has not answered for too long."""
         while not self._ended.done():
             await asyncio.sleep(self._check_s)
             try:
@@ -127,13 +127,13 @@ class ProcessInstance:
             self._liveness.seen(time.monotonic())
         except ConnectionLost as error:
             log.debug("%s: %s", self.spec.key, error)
-            status = FunctionStatus()  # starting, or ending just now, or hanging
+            status = FunctionStatus()  # starting, ending or hanging
             now_s = time.monotonic()
             is_silent = self._liveness.is_silent and now_s - self._liveness.silent_since_s > SILENCE_SHOWN_S
             if self._check_s > 0 and is_silent and not self._is_stopping:
                 status.failureException = self._liveness.reason(now_s)
         if self._is_stopping:
-            # Until it has ended it may still be at its last message, whatever it says itself.
+            # Until it has ended it may still process its last message, whatever it reports itself.
             status.running = not self._ended.done()
         return status
 
@@ -171,11 +171,11 @@ class ProcessInstance:
         return await asyncio.shield(self._ended)
 
     def has_started(self, process_id: int) -> None:
-        """Note that the process runs."""
+        """Record that the process runs."""
         settle(self._started, process_id)
 
     def has_ended(self, reason: str) -> None:
-        """Note that the process is gone."""
+        """Record that the process has ended."""
         self._tasks.cancel()
         if not self._started.done():
             self._started.set_exception(FunctionLoadError(reason))
@@ -183,7 +183,7 @@ class ProcessInstance:
         settle(self._ended, reason)
 
     def reason_of(self, code: int, said: str, verdict: str) -> str:
-        """Return why the process ended: decided by us, by its last words, or by its exit code and its log."""
+        """Return why the process ended: our own reason, its last words, or its exit code and log."""
         if self.files is not None:
             said = self.files.rest()
         if said:
@@ -226,14 +226,14 @@ class ZygoteClient:
     """One zygote and the instances that it started.
 
     Invariant: every instance started through a client is notified of its end, despite any error in an event, a log file
-        or the connection: a single instance if its event cannot be processed, and all when the zygote ends.
+    or the connection: a single instance if its event cannot be processed, and all when the zygote ends.
 
     Attributes:
         channel: connection to the zygote.
     """
 
     def __init__(self, channel: ProcessChannel) -> None:
-        """Begin to listen, and to send a heartbeat every `BEAT_S`."""
+        """Start listening, and sending a heartbeat every `BEAT_S`."""
         self.channel = channel
         self._instances: dict[int, ProcessInstance] = {}
         self._examined: dict[int, asyncio.Future[Examined]] = {}
@@ -244,23 +244,23 @@ class ZygoteClient:
         self._beat()
 
     def add(self, number: int, instance: ProcessInstance) -> None:
-        """Tell an instance what becomes of its process from now on."""
+        """Notify an instance of its process's events from now on."""
         self._instances[number] = instance
 
     def forget(self, number: int) -> None:
-        """Tell an instance nothing more."""
+        """Stop notifying an instance."""
         self._instances.pop(number, None)
 
     async def examine(
         self, number: int, kind: str, question: Question | SourceQuestion, user: SystemUser | None = None
     ) -> Examined:
-        """Return what an examination of a package found.
+        """Return the result of examining a package.
 
         Args:
-            number: of the examination.
-            kind: of the question.
-            question: about the package.
-            user: who examines it; None for the worker's own user.
+            number: examination number.
+            kind: kind of question.
+            question: question about the package.
+            user: user that examines it; None for the worker's own user.
         """
         future = self._examined[number] = asyncio.get_running_loop().create_future()
         file = -1
@@ -287,7 +287,7 @@ class ZygoteClient:
             asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     async def _listen(self) -> None:
-        """Take the zygote's events until it is gone; its instances are gone then, too."""
+        """Handle the zygote's events until it ends; its instances end with it."""
         reason = ""
         try:
             reason = await self.channel.listen(self._take)
@@ -302,7 +302,7 @@ class ZygoteClient:
             self._ended.set()
 
     async def _reap(self) -> str:
-        """Wait for the end of the zygote, by force if need be, and return how it ended."""
+        """Wait for the end of the zygote, killing it if necessary, and return how it ended."""
         for kills in (False, True):
             if kills:
                 log.error("the zygote did not end within %g s and is killed", ZYGOTE_END_S)
@@ -313,7 +313,7 @@ class ZygoteClient:
             except TimeoutError:
                 continue
             if code:
-                # Killed, it could not end what its instances have started.
+                # If killed, it could not end the processes started by its instances.
                 await asyncio.to_thread(marks.end_all_of, self.channel.pid)
             return how_it_ended(code)
         return f"does not end (process {self.channel.pid}): the kernel holds it"
@@ -348,7 +348,7 @@ class ZygoteClient:
             self._end(instance, self._explain(instance, event))
 
     def _end(self, instance: ProcessInstance, work: Any) -> None:
-        """Bring an instance to its end without keeping the others' events waiting."""
+        """Handle the end of an instance without delaying the others' events."""
         self._tasks.start(work, "end of an instance", on_failure=lambda error: instance.has_ended(repr(error)))
 
     async def _explain(self, instance: ProcessInstance, event: dict[str, Any]) -> None:
@@ -363,7 +363,7 @@ class ZygoteClient:
 
     async def _finish(self, instance: ProcessInstance, reason: str) -> None:
         try:
-            await instance.close()  # first: its successor takes the same socket
+            await instance.close()  # first, because its successor uses the same socket
         except Exception as error:  # noqa: BLE001
             log.warning("closing the connection to an instance failed: %r", error)
         finally:
@@ -374,11 +374,11 @@ class ZygoteClient:
         self.channel.tell({"command": "signal", "id": number, "signal": int(which)})
 
     def kill_instance(self, number: int) -> None:
-        """End an instance with what it started."""
+        """Kill an instance and all processes that it started."""
         self.signal_instance(number, 9)
 
     async def close(self) -> None:
-        """End the zygote and all instances; returns when that is done, or cannot be."""
+        """End the zygote and all instances; returns when that is done or has failed."""
         self._is_closing = True
         self.channel.close()
         await self._ended.wait()  # `_reap` bounds it
@@ -397,9 +397,10 @@ class ProcessRuntime:
         """Prepare; `warm_up` or the first instance starts the zygote.
 
         Args:
-            zygote: one that was forked when this process had one thread; a later one is started by exec.
-            liveness_check_s: seconds between two looks whether an instance answers; 0 and below: never.
-            isolation: where instances run as other users: the zygote has none of the worker's memory and environment.
+            zygote: zygote forked while this process had one thread; later ones are started by exec.
+            liveness_check_s: seconds between two health checks; 0 or less for none.
+            isolation: set if instances run as other users: the zygote then has none of the worker's memory and
+                environment.
         """
         self._isolation = isolation
         self._numbers = itertools.count(1)
@@ -448,7 +449,7 @@ class ProcessRuntime:
             assert self._isolation is not None, "a user comes from there"
             await asyncio.to_thread(self._isolation.open_home, spec.user, spec.home)
             resolves = needs_worker(spec)
-            told = spec if resolves else replace(spec, secrets_config="")  # what finds no secret of it is not its own
+            told = spec if resolves else replace(spec, secrets_config="")  # its memory must not hold the settings
             instance.files = HandedFiles(told.to_json())
             instance.discard = self._isolation.discard
             command |= {"files": instance.files.numbers, "user": spec.user, "home": str(spec.home)}

@@ -46,24 +46,24 @@ from .proc import is_stopped
 
 _READ_BYTES = 64 * 1024
 SAID_BYTES_MAX = 64 * 1024
-"""How much of what an instance wrote to its standard output just before its end is kept."""
+"""How many of the last bytes on an instance's standard output are kept."""
 _OUTGOING_BYTES_MAX = 64 * 1024 * 1024
 _END_S = 2.0
 _LEFTOVERS_S = 0.2
 _LEFTOVERS_PAUSE_S = 0.005
 STRAYS_S = 5.0
-"""How often it is looked for what isolated instances hide; that takes a look at all processes of the machine."""
+"""How often hidden processes of isolated instances are looked for, which scans all processes of the machine."""
 
 
 @dataclass(slots=True)
 class _Child:
-    """An instance that was forked.
+    """A forked instance.
 
     Attributes:
-        number: the worker's.
-        output: where what it and its children write to their standard output can be read; -1 if the worker reads that.
-        user: number of the user that it runs as; None for this process's own.
-        cpu_group: its control group; None without a limit of CPU time.
+        number: number given by the worker.
+        output: read end of its and its children's standard output; -1 if the worker reads it.
+        user: id of the user that it runs as; None for this process's own.
+        cpu_group: its control group; None without a CPU limit.
         verdict: why it was killed, if this process decided so.
     """
 
@@ -84,11 +84,11 @@ class Zygote:
         self._outgoing = bytearray()
         self._children: dict[int, _Child] = {}  # by process id
         self._process_ids: dict[int, int] = {}  # by the worker's number of the instance
-        self._ended_marks: set[int] = set()  # of instances that have ended and left processes
+        self._ended_marks: set[int] = set()  # of ended instances that left processes
         self._memory = MemoryWatch()
         self._next_strays_s = math.inf
-        self._cpu_groups: cpu_groups.CpuGroups | None = None  # found when the first limit is asked for
-        self._left_cpu_groups: set[Path] = set()  # of instances that have ended
+        self._cpu_groups: cpu_groups.CpuGroups | None = None  # found when the first limit is requested
+        self._left_cpu_groups: set[Path] = set()  # of ended instances
         self._is_worker_gone = False
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._wakeup_read, self._wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -96,7 +96,7 @@ class Zygote:
         self._examinations = Examinations(self._selector, self._tell, self._leave, _kill_with_group)
 
     def run(self) -> None:
-        """Serve until the worker is gone, and end with all children and what they have started."""
+        """Serve until the worker has ended, then end with all children and the processes that they started."""
         try:
             LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             marks.end_abandoned()
@@ -131,13 +131,13 @@ class Zygote:
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
-        # A child inherits that: an order to stop that comes before it has taken the signal back would be lost. Blocked,
-        # it waits until then.
+            signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too, but the worker decides
+        # A child inherits this: a stop signal that arrives before it resets the handler would be lost. If blocked, it
+        # stays pending until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._selector.register(self._commands, selectors.EVENT_READ)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
-        heard_at = math.inf  # until the worker, which has to start first, says something there is nothing to guard
+        heard_at = math.inf  # until the first message of the worker, which has to start first
         worker, beat_at = os.getppid(), heard_at
         while not self._is_worker_gone:
             due_s = min(
@@ -146,12 +146,12 @@ class Zygote:
             wait_s = due_s - time.monotonic()
             ready = self._selector.select(None if math.isinf(wait_s) else max(0.0, wait_s))
             if time.monotonic() - heard_at > 2 * LEASE_S:
-                # This process, too, was frozen: the worker's beats may lie in the socket, so it has its chance.
+                # This process was frozen, too: the worker's heartbeats may be waiting in the socket.
                 heard_at = beat_at = time.monotonic()
             elif not ready and time.monotonic() - heard_at >= LEASE_S:
                 if is_stopped(worker) or time.monotonic() - beat_at >= HELD_LEASE_S:
                     return
-                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it runs, and its interpreter is held: look again
+                heard_at = time.monotonic() - LEASE_S + LOOK_S  # it runs, but its interpreter is blocked: check again
             for key, events in ready:
                 if key.fileobj is self._commands:
                     if events & selectors.EVENT_WRITE:
@@ -193,7 +193,7 @@ class Zygote:
                     pass
                 case unknown:
                     _complain(f"unknown command {unknown!r}")
-        except Exception as error:  # noqa: BLE001  one instance's trouble ends no other
+        except Exception as error:  # noqa: BLE001  an error with one instance ends no other
             _complain(f"command {command.get('command')} for instance {command.get('id')}: {error!r}")
             if command.get("command") == "start":
                 self._tell({"event": "refused", "id": command["id"], "reason": repr(error)})
@@ -240,7 +240,7 @@ class Zygote:
         self._children[process_id] = found
         if group is not None:
             try:
-                cpu_groups.add(group, process_id)  # it takes milliseconds until it runs code of the function's
+                cpu_groups.add(group, process_id)  # the instance takes milliseconds before it runs user code
             except OSError as error:
                 found.verdict = f"the instance was ended because resources.cpu cannot be enforced: {error}"
                 _kill_with_group(process_id)
@@ -259,12 +259,12 @@ class Zygote:
         return self._cpu_groups.make(os.getpid(), number, cores)
 
     def _leave_cpu_group(self, group: Path | None) -> None:
-        """Remove a group, now or as soon as what is left in it has ended."""
+        """Remove a group, now or as soon as its remaining processes have ended."""
         if group is not None and not cpu_groups.remove(group):
             self._left_cpu_groups.add(group)
 
     def _remove_cpu_groups(self, deadline_s: float) -> None:
-        """Remove the groups of instances that have ended; the kernel empties them a little later than it tells us."""
+        """Remove the groups of ended instances; the kernel empties them shortly after it reports the end."""
         while self._left_cpu_groups:
             self._left_cpu_groups = {group for group in self._left_cpu_groups if not cpu_groups.remove(group)}
             if time.monotonic() >= deadline_s:
@@ -272,7 +272,7 @@ class Zygote:
             time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _become_child(self, parent: int, number: int, command: dict[str, Any], spec: int, output: Output) -> NoReturn:
-        """Leave everything of the zygote behind and run an instance."""
+        """Drop all state of the zygote and run an instance."""
         try:
             self._leave(parent, number)
             if spec >= 0:
@@ -287,7 +287,7 @@ class Zygote:
             os._exit(1)
 
     def _leave(self, parent: int, number: int) -> None:
-        """Leave everything of the zygote behind but its files, in a child of it."""
+        """Drop all state of the zygote except its files, in a child."""
         die_with(parent)
         os.setsid()
         marks.put_on(marks.mark_of(parent, number))
@@ -299,7 +299,7 @@ class Zygote:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _reap(self) -> None:
-        """Tell the worker which instances have ended, and remove what they left."""
+        """Report ended instances to the worker, and remove what they left."""
         ended: list[tuple[_Child, int]] = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -325,10 +325,11 @@ class Zygote:
             self._tell({"event": "ended", "id": one.number, "code": code, "said": said, "verdict": one.verdict})
 
     def _end_leftovers(self, waits: bool) -> None:
-        """Kill what instances that have ended have left.
+        """Kill the remaining processes of ended instances.
 
         Args:
-            waits: for the end of it, a moment; what cannot end, because it waits for a disk, is looked at again later.
+            waits: wait briefly for their end; processes that cannot end because they wait for a disk are checked again
+                later.
         """
         deadline_s = time.monotonic() + (_LEFTOVERS_S if waits else 0.0)
         while True:
@@ -343,10 +344,11 @@ class Zygote:
             time.sleep(_LEFTOVERS_PAUSE_S)
 
     def _end_strays(self, left: Mapping[int, int]) -> None:
-        """Kill what isolated instances have started and that hides whose it is: by a lower limit, which is allowed.
+        """Kill processes of isolated instances that hide their origin by lowering the limit, which they may do.
 
         Args:
-            left: descendants and their marks; each must be that of a living instance, and be its user's or still ours.
+            left: descendants and their marks; each must be that of a living instance, and run as its user or still as
+                ours.
         """
         if not any(one.user is not None for one in self._children.values()) and not self._examinations.users:
             return
@@ -379,7 +381,7 @@ class Zygote:
         self._send()
 
     def _send(self) -> None:
-        """Send what the worker takes now; one whose interpreter is held takes the rest later."""
+        """Send as much as the worker accepts now; the rest follows later if its interpreter is blocked."""
         try:
             while self._outgoing:
                 del self._outgoing[: self._commands.send(self._outgoing)]
@@ -409,40 +411,40 @@ def _rest_of(output: int) -> str:
 
 
 def _allow_files(limits: tuple[int, int]) -> None:
-    with contextlib.suppress(OSError, ValueError):  # what was allowed once need not be now
+    with contextlib.suppress(OSError, ValueError):  # what was allowed before may not be now
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def _die_first_when_memory_is_short() -> None:
-    """Have the kernel choose this process, and what it starts, before broker and workers when memory runs out."""
+    """Make the kernel kill this process and its children before broker and workers when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _kill_with_group(process_id: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(process_id, signal.SIGKILL)  # by itself too: right after the fork it has no group yet
+        os.kill(process_id, signal.SIGKILL)  # individually too: right after the fork it has no group yet
     _kill_group(process_id)
 
 
 def _kill_group(process_id: int) -> None:
-    """End what a function has started itself; it runs in the session of its instance."""
+    """Kill the processes started by a function, which run in the session of its instance."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process_id, signal.SIGKILL)
 
 
 def fork_zygote() -> ForkedProcess:
-    """Fork a zygote from a worker that has started nothing yet; in the zygote this ends with SystemExit.
+    """Fork a zygote from a worker that has started nothing yet; in the zygote this raises SystemExit.
 
     Raises:
-        OSError: the kernel makes no more processes.
+        OSError: the kernel cannot create a process.
     """
     return fork(_run_forked)
 
 
 def _run_forked(commands: socket.socket) -> int:
-    # User code shall find what it finds below a zygote started by exec: neither the command line's module as
-    # `__main__` (multiprocessing would import that again) nor the folder that the worker was started in.
+    # User code must see the same environment as below a zygote started by exec: neither the command line's module as
+    # `__main__` (multiprocessing would import that again) nor the worker's start directory.
     sys.modules["__main__"] = sys.modules[__name__]
     if not sys.flags.safe_path:
         del sys.path[0]
@@ -456,7 +458,7 @@ def _run_forked(commands: socket.socket) -> int:
 def _serve(commands: socket.socket) -> None:
     child.warm_up()
     gc.collect()
-    gc.freeze()  # a collection in a child would otherwise write to, and so copy, every shared page
+    gc.freeze()  # otherwise a collection in a child would write to, and so copy, every shared page
     commands.setblocking(False)
     Zygote(commands).run()
 

@@ -43,12 +43,14 @@ from .hosted_function import HostedFunction, Job, MakeJob, OpenSession
 
 ORDERLY_END_S = 2.0
 CLEAN_UP_S = 2.0
-"""After that the JVM is killed, and what it left on the disk removed; both within the `END_TIMEOUT_S` of the worker."""
+"""Time to end in order; after that the JVM is killed, and its remaining files removed. Both fit into the worker's
+`END_TIMEOUT_S`.
+"""
 LOG_LINES_OF_A_CRASH = 10
 ANSWER_S = 5.0
-"""A JVM that was asked whether its context is stopped has answered by then, or is busy."""
+"""A JVM that does not answer within this time whether its context is stopped counts as busy."""
 ARCHIVE_AFTER_S = 30.0
-"""A session has been open for so long before the archive of classes is built, if it had to start without."""
+"""How long a session has been open before the class archive is built, if there was none at its start."""
 _OPENING_POLL_S = 0.1
 _CHECK_S = 1.0
 _READ_BYTES = 64 * 1024
@@ -56,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedSession:
-    """One session for all functions of this process, opened by the first that needs it."""
+    """The session shared by all functions of this process, opened by the first that needs it."""
 
     def __init__(self, config: SessionConfig, has_died: Callable[[str], None]) -> None:
         """Prepare; ``has_died`` is called when the JVM ends by itself."""
@@ -65,7 +67,7 @@ class SharedSession:
         self._opening: Future[Session] | None = None
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._is_used = False  # a run does not wait behind what would be done ahead of it
+        self._is_used = False  # a run does not wait for preparations
 
     def open(self, is_cancelled: Callable[[], bool]) -> Session:
         """Return the session.
@@ -78,7 +80,7 @@ class SharedSession:
         return self.wait(is_cancelled)
 
     def wait(self, is_cancelled: Callable[[], bool]) -> Session:
-        """Return the session, for what is done ahead of a run; raises as `open`."""
+        """Return the session, for preparations before a run; raises as `open`."""
         with self._lock:
             if self._opening is None:
                 self._opening = Future()
@@ -103,10 +105,10 @@ class SharedSession:
         opening.set_result(session)
 
     def open_ahead(self, *, with_sql: bool) -> None:
-        """Open the session before a run needs it, and have its Python workers started; from a thread of its own.
+        """Open the session and start its Python workers before a run needs them; runs on its own thread.
 
         Args:
-            with_sql: the run will need that too.
+            with_sql: also create `Session.spark`.
         """
         threading.Thread(target=self._open_ahead, args=(with_sql,), name="opening ahead", daemon=True).start()
 
@@ -117,18 +119,18 @@ class SharedSession:
                 session.warm_up(with_sql=with_sql)
         except RunCancelled:
             pass  # this process ends
-        except Exception as error:  # noqa: BLE001  the first run tries again, and says why it cannot
+        except Exception as error:  # noqa: BLE001  the first run tries again, and reports the error
             _log.warning("Spark was not started ahead of a run: %s", error)
 
     def _build_archive(self) -> None:
-        """Have a child build what the next JVM starts from, at a time when this one has less to do."""
+        """Make a child build the archive for the next JVM, when this one is less busy."""
         if self._closing.wait(ARCHIVE_AFTER_S):
             return
         with (
             contextlib.suppress(OSError),
             subprocess.Popen(ARCHIVE_PROGRAM, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as child,
         ):
-            # This thread waits for its end: the child ends with the thread that started it.
+            # This thread waits for the child: the child ends with the thread that started it.
             while child.poll() is None:
                 if self._closing.wait(_CHECK_S):
                     child.terminate()
@@ -144,9 +146,9 @@ class SharedSession:
             self._has_died(f"the JVM of Spark ended by itself; the end of its log:\n{said}".rstrip())
 
     def is_dying(self) -> bool:
-        """Return whether the JVM can do no more, seen before its end is; it is asked for `ANSWER_S` at most.
+        """Return whether the JVM is unusable, before its end is noticed; asks it for `ANSWER_S` at most.
 
-        It has closed its sockets, or its cluster has given it up (`cluster.ClusterWatch` ends it then).
+        It has closed its sockets, or the cluster has removed it (`cluster.ClusterWatch` ends it then).
         """
         with self._lock:
             opening = self._opening
@@ -158,7 +160,7 @@ class SharedSession:
         def ask() -> None:
             try:
                 answers.append(bool(context._jsc.sc().isStopped()))
-            except Exception:  # noqa: BLE001  of py4j, in as many ways as a connection may end
+            except Exception:  # noqa: BLE001  py4j raises as many errors as a connection may have
                 answers.append(True)
 
         asking = threading.Thread(target=ask, name="JVM question", daemon=True)
@@ -187,20 +189,20 @@ class SharedSession:
             stopping.join(CLEAN_UP_S)
 
     def check_log(self) -> None:
-        """Keep the JVM's log, which takes the prints of Python workers too, from growing without end."""
+        """Truncate the JVM's log, which also holds the output of Python workers, when it is too large."""
         path = self._config.log_file
         if path is None or not path.exists() or path.stat().st_size <= FILE_BYTES_MAX:
             return
         shutil.copyfile(path, rotated(path))
-        os.truncate(path, 0)  # the JVM writes at the end of the file, wherever that is
+        os.truncate(path, 0)  # the JVM appends at the end of the file, wherever that is
 
 
 class Host:
     """Runs the functions of one worker.
 
     Attributes:
-        session: of all functions.
-        router: leads what functions print into their logs.
+        session: shared session.
+        router: sends the functions' output to their logs.
         make_job: loads a function.
     """
 
@@ -215,7 +217,7 @@ class Host:
         self._functions: dict[int, HostedFunction] = {}
 
     def run(self) -> None:
-        """Serve until the worker closes the socket or is gone."""
+        """Serve until the worker closes the socket or ends."""
         self.router.install()
         with selectors.DefaultSelector() as selector:
             selector.register(self._commands, selectors.EVENT_READ)
@@ -248,36 +250,36 @@ class Host:
                 del self._functions[number]
                 function.remove()
             case "run" | "remember" | "cancel" | "remove":
-                pass  # it could not be loaded, which the worker learns at this moment
+                pass  # it could not be loaded, which the worker learns at the same time
             case unknown:
                 raise ProtocolError(f"unknown command {unknown!r}")
 
     def forget(self, number: int) -> None:
-        """Drop a function that has ended by itself; from its thread."""
+        """Drop a function that has ended by itself; called on its thread."""
         self._functions.pop(number, None)
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Send an event to the worker; from any thread. A worker that is gone is noticed by the main thread."""
+        """Send an event to the worker, from any thread. The main thread notices if the worker has ended."""
         with self._telling, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._commands.sendall(encode(event))
 
     def _jvm_died(self, reason: str) -> None:
         self.tell({"event": "failed", "id": 0, "reason": reason})
-        os._exit(1)  # PySpark's threads and functions may hang in calls to the JVM for ever
+        os._exit(1)  # PySpark's threads and functions may hang in calls to the JVM forever
 
 
 def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
     """Run as the host of the worker at the other end of a socket; exits the process.
 
     Args:
-        descriptor: of the socket.
-        config_text: what `SessionConfig` is made of, as `host_config` gives it.
+        descriptor: descriptor of the socket.
+        config_text: serialised `SessionConfig` from `host_config`.
         make_job: loads a function.
     """
     die_with(os.getppid())
     setproctitle.setproctitle("magnetar spark host")
     for ignored in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too; the worker decides
+        signal.signal(ignored, signal.SIG_IGN)  # a terminal's Ctrl-C reaches us too, but the worker decides
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s spark host %(name)s: %(message)s")
     commands = socket.socket(fileno=descriptor)
     commands.set_inheritable(False)
@@ -287,18 +289,18 @@ def serve(descriptor: int, config_text: str, make_job: MakeJob) -> None:
     except MagnetarError as error:
         _log.error("%s", error)
         code = 1
-    except BaseException:  # noqa: BLE001  the last place that can say why
+    except BaseException:  # noqa: BLE001  last chance to report it
         _log.exception("the host of Spark functions ends")
         code = 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not sys.exit: threads of functions may go on for ever, and the interpreter would wait for them.
+        # Not sys.exit: threads of functions may run forever, and the interpreter would wait for them.
         os._exit(code)
 
 
 def main() -> None:
-    """Serve the socket whose descriptor is the first argument, with the session that the second describes."""
+    """Serve the socket of the first argument, with the session described by the second."""
     from ...instance.loading.requirements import Installer
     from ...spark.jobs.function_run import SparkFunction
 

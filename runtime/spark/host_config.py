@@ -1,4 +1,4 @@
-"""How Spark functions run on a worker, and the settings of its session as text, on the way to the host."""
+"""Settings of Spark functions on a worker, and their session's settings as text for the host."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ...spark.session_config import SessionConfig
 
 @dataclass(frozen=True, kw_only=True)
 class SparkConfig:
-    """How Spark functions run on a worker.
+    """Settings of Spark functions on a worker.
 
     Attributes:
-        data_dir: Spark's files and log are kept below.
-        master: as `SessionConfig` takes it.
-        heap: of the driver's JVM, as ``-Xmx`` takes it.
-        driver_host: where executors of a cluster reach this machine.
-        settings: of Spark; they win over ours.
-        idle_s: a host that has had nothing to do for so long is ended; it takes some seconds to start one again.
-        class_archive: build an archive of the classes that the JVM loads, and start it from that.
-        starts_ahead: start the session as soon as the first function is loaded, not with the first run.
-        program: starts a host; a test may have another.
+        data_dir: directory for Spark's files and log.
+        master: as in `SessionConfig`.
+        heap: heap size of the driver's JVM, as for ``-Xmx``.
+        driver_host: address where executors of a cluster reach this machine.
+        settings: Spark settings; they override ours.
+        idle_s: seconds after which an idle host is ended; starting one takes some seconds.
+        class_archive: build an archive of the JVM's classes, and start the JVM from it.
+        starts_ahead: start the session when the first function is loaded, not with the first run.
+        program: starts a host; replaceable in tests.
     """
 
     data_dir: Path
@@ -54,17 +54,17 @@ class SparkConfig:
             settings=self.settings,
             log_file=self.data_dir / "logs" / "spark.log",
             class_archive=self.class_archive,
-            progress=False,  # `functions trigger` shows that of each run
+            progress=False,  # `functions trigger` shows the progress of each run
         )
 
 
 def config_to_text(config: SessionConfig) -> str:
-    """Return a session's settings as text for `config_from_text`."""
+    """Serialise a session's settings for `config_from_text`."""
     return json.dumps(asdict(config) | {"settings": dict(config.settings)}, default=str)
 
 
 def config_from_text(text: str) -> SessionConfig:
-    """Return the settings that `config_to_text` wrote."""
+    """Parse settings written by `config_to_text`."""
     fields = json.loads(text)
     fields["directory"] = Path(fields["directory"])
     fields["jvm_options"] = tuple(fields["jvm_options"])

@@ -1,4 +1,4 @@
-"""One function in the host process: its thread, its runs one after the other, and its reports to the worker."""
+"""One function in the host process: its thread, its sequential runs, and its reports to the worker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .host import Host
 
 REPORT_PERIOD_S = 0.1
-"""Progress within a stage is reported so often at most."""
+"""Minimum interval between progress reports within a stage."""
 DYING_S = 10.0
-"""A JVM whose sockets are closed is gone by then."""
+"""Time for a JVM to end after its sockets are closed."""
 _CANCEL_PERIOD_S = 0.2
 _log = logging.getLogger(__name__)
 
@@ -33,21 +33,21 @@ class Job(Protocol):
     """A loaded function.
 
     Attributes:
-        is_dataframe: it takes a DataFrame; else each message.
-        is_statement: it is SQL, and `check` can say what is wrong with it.
+        is_dataframe: whether it takes a DataFrame; otherwise single messages.
+        is_statement: whether it is SQL, which `check` can validate.
     """
 
     is_dataframe: bool
 
     @property
     def is_statement(self) -> bool:
-        """Whether it is one."""
+        """Whether it is an SQL statement."""
 
     def check(self, session: Session) -> None:
-        """Have Spark look at it before a run; InvalidConfig if it cannot be run."""
+        """Make Spark analyse it before a run; InvalidConfig if it cannot be run."""
 
     def run(self, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0) -> RunProgress:
-        """Process the backlog and return how the run ended; raises nothing. ``due_ms``: of its trigger, 0 for none."""
+        """Process the backlog and return how it ended; never raises. ``due_ms``: time of its trigger, 0 for none."""
 
     def unfinished(self) -> str:
         """Return the id of a run that another driver began and did not end, empty if there is none."""
@@ -56,26 +56,25 @@ class Job(Protocol):
         """Return the latest runs that have ended."""
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Keep a run whose end the worker alone knows. Raises MagnetarError."""
+        """Store a run whose end only the worker knows. Raises MagnetarError."""
 
     def cancel(self) -> None:
         """Stop the run within a second; from any thread."""
 
     def close(self) -> None:
-        """End; no run goes on, and none is begun."""
+        """Stop; the current run ends, and no other begins."""
 
 
 OpenSession = Callable[[], Session]
 MakeJob = Callable[[InstanceSpec, OpenSession, Callable[[], bool]], Job]
-"""Loads a function as long as the last argument says that it is wanted; FunctionLoadError or whatever its code raises
-if that fails."""
+"""Loads a function, as long as the last argument returns true; raises FunctionLoadError or any error of its code."""
 
 
 class Throttle:
-    """Limits reports of progress: a new stage at once, else the latest every `REPORT_PERIOD_S`."""
+    """Limits progress reports: a new stage at once, otherwise the latest every `REPORT_PERIOD_S`."""
 
     def __init__(self, tell: Callable[[RunProgress], None]) -> None:
-        """Report by ``tell``."""
+        """Report through ``tell``."""
         self._tell = tell
         self._lock = threading.Lock()
         self._latest: RunProgress | None = None
@@ -83,7 +82,7 @@ class Throttle:
         self._stage = ""
 
     def take(self, progress: RunProgress) -> None:
-        """Take a report; from any thread."""
+        """Take a report, from any thread."""
         if progress.has_ended:
             return  # reported when `run` has returned and another run may begin
         with self._lock:
@@ -107,7 +106,7 @@ class Throttle:
             self._latest = None
 
     def end(self) -> None:
-        """Drop what was not reported yet: the run has ended."""
+        """Drop unsent reports: the run has ended."""
         with self._lock:
             self._latest, self._stage = None, ""
 
@@ -116,7 +115,7 @@ class HostedFunction:
     """One function and its thread."""
 
     def __init__(self, number: int, spec: InstanceSpec, host: Host, *, starts_ahead: bool) -> None:
-        """Begin to load it; ``starts_ahead``: open the session as soon as it is loaded."""
+        """Start loading it; ``starts_ahead``: open the session as soon as it is loaded."""
         self._number = number
         self._spec = spec
         self._host = host
@@ -131,31 +130,32 @@ class HostedFunction:
         self._thread.start()
 
     def run(self, run_id: str, due_ms: int = 0) -> None:
-        """Queue a run; ``due_ms``: time of day of the trigger that it serves, 0 for none."""
+        """Queue a run; ``due_ms``: time of the trigger that it serves, 0 for none."""
         self._orders.put((run_id, due_ms))
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Have a run kept that has ended with an earlier host."""
+        """Store a run that ended with an earlier host."""
         self._orders.put((run, due_ms))
 
     def cancel(self, run_id: str) -> None:
-        """Stop a run, whether or not it has begun."""
+        """Cancel a run, whether or not it has begun."""
         self._cancelled.add(run_id)
-        # Asking the JVM may take long, or for ever; the main thread has other functions to serve.
+        # A request to the JVM may take long, or forever; the main thread has other functions to serve.
         threading.Thread(target=self._cancel, args=(run_id,), name=f"cancel {run_id}", daemon=True).start()
 
     def _cancel(self, run_id: str) -> None:
-        # Until it has ended: a run that is just beginning may not hear it. One that has not begun does not begin.
+        # Repeat until it has ended, because a run that is just beginning may miss it. A run that has not begun is
+        # dropped.
         while self._current == run_id and self._job is not None:
             try:
                 self._job.cancel()
-            except Exception as error:  # noqa: BLE001  a JVM that is ending; the worker ends us if the run goes on
+            except Exception as error:  # noqa: BLE001  the JVM is ending; if not, the worker kills us
                 _log.warning("%s: run %s could not be cancelled: %s", self._spec.key, run_id, error)
                 return
             time.sleep(_CANCEL_PERIOD_S)
 
     def remove(self) -> None:
-        """End the thread after the current run; loading ends at once."""
+        """End the thread after the current run; loading stops at once."""
         self._is_wanted = False
         self._orders.put(None)
 
@@ -191,7 +191,7 @@ class HostedFunction:
                 self._check(self._job)
         except MagnetarError as error:
             reason = f"{type(error).__name__}: {error}"
-        except BaseException as error:  # noqa: BLE001  user code raises what it likes
+        except BaseException as error:  # noqa: BLE001  user code may raise anything
             reason = format_error(error)
         else:
             instance_log.write("INFO", f"instance {self._spec.key} is ready for runs")
@@ -205,10 +205,10 @@ class HostedFunction:
         return reason
 
     def _check(self, job: Job) -> None:
-        """Have Spark look at a function, by the session that is started ahead of its runs anyway."""
+        """Make Spark analyse a function, in the session that is started ahead of its runs anyway."""
         try:
             session = self._host.session.wait(lambda: not self._is_wanted)
-        except Exception as error:  # noqa: BLE001  the first run tries again, and says why it cannot
+        except Exception as error:  # noqa: BLE001  the first run tries again, and reports the error
             _log.warning("%s was not looked at before its first run: %s", self._spec.key, error)
             return
         job.check(session)
@@ -233,12 +233,12 @@ class HostedFunction:
         else:
             try:
                 end = self._job.run(run_id, self._reports.take, due_ms)
-            except BaseException as error:  # noqa: BLE001  the last place that can say why
+            except BaseException as error:  # noqa: BLE001  last chance to report it
                 end = RunProgress(run_id=run_id, stage="failed", error=format_error(error))
             if run_id in self._cancelled and end.stage == "failed":
-                end = replace(end, stage="cancelled", error="")  # whatever it met on its way out
+                end = replace(end, stage="cancelled", error="")  # any error was a result of the cancellation
         if end.stage == "failed" and self._host.session.is_dying():
-            # It has failed of that, and is begun again in the next host. `SharedSession` ends this process meanwhile.
+            # That made it fail, and the next host restarts it. `SharedSession` ends this process meanwhile.
             time.sleep(DYING_S)
         self._current = ""
         self._cancelled.discard(run_id)

@@ -1,6 +1,6 @@
-"""The instance of a Spark function in the worker: it may be triggered, whether or not a host runs at the moment.
+"""The worker's instance of a Spark function: it can be triggered whether or not a host is running.
 
-Its latest run outlives the host process that does the work: `Runs` has that of each function.
+Its latest run outlives the host process that does the work: `Runs` holds the latest run of each function.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 RESUMES_MAX = 3
-"""How often a run is begun again whose host died: what kills it each time will do so for ever."""
+"""How often a run is restarted after its host died: a run that kills its host each time would do so forever."""
 
 RUNS_MAX = 10_000
-"""Latest runs that are remembered, of functions that may be gone."""
+"""Number of latest runs kept, including those of deleted functions."""
 
 Event = dict[str, Any]
-"""What a host says."""
+"""An event of a host."""
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class Run:
     """One run as the worker knows it.
 
     Attributes:
-        progress: the latest that is known.
-        started_ms: time of day.
-        ended_ms: time of day; 0 while it goes on.
-        resumes: how often it was begun again.
+        progress: latest known progress.
+        started_ms: start time.
+        ended_ms: end time; 0 while it is active.
+        resumes: how often it was restarted.
         last_death: what ended its host the last time.
-        due_ms: time of day of the trigger that it serves; 0 for none.
+        due_ms: time of the trigger that it serves; 0 for none.
     """
 
     progress: RunProgress
@@ -61,13 +61,13 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """Whether it has not ended."""
         return not self.ended_ms
 
     def take(self, progress: RunProgress, stats: InstanceStats) -> None:
         """Set the progress, and count what is new.
 
-        A run that was begun again counts its rows from the start; only what goes beyond is new.
+        A restarted run counts its rows from the start; only the excess is new.
         """
         if not self.is_active or progress.run_id != self.progress.run_id:
             return
@@ -87,7 +87,7 @@ class Run:
                 stats.system_exception(progress.error, self.ended_ms)
 
     def _record(self, metrics: Recorded, stats: InstanceStats) -> Recorded:
-        """Add what is new of the function's own metrics; return all that was counted."""
+        """Add the new part of the function's own metrics; return the total."""
         known = dict(self.progress.metrics)
         for name, (total, count) in metrics.items():
             total_before, count_before = known.get(name, (0.0, 0))
@@ -97,22 +97,22 @@ class Run:
         return known
 
     def cancel(self, stats: InstanceStats) -> None:
-        """Note that it is not wanted any more."""
+        """Mark the run as cancelled."""
         self.take(replace(self.progress, stage="cancelled"), stats)
 
     def fail(self, error: str, stats: InstanceStats) -> None:
-        """Note that it cannot go on."""
+        """Mark the run as failed."""
         self.take(replace(self.progress, stage="failed", error=error), stats)
 
     def resume(self, stats: InstanceStats) -> bool:
-        """Note that it is begun again, or, if that was done too often, that it failed; return whether it goes on."""
+        """Mark the run as restarted, or as failed after too many restarts; return whether it continues."""
         self.resumes += 1
         if self.resumes > RESUMES_MAX:
             self.fail(f"given up after {self.resumes} attempts; the last one ended so: {self.last_death}", stats)
         return self.is_active
 
     def record(self) -> FunctionStatus.Run:
-        """Return it as part of a status."""
+        """Return the run as part of a status."""
         progress = self.progress
         return FunctionStatus.Run(
             runId=progress.run_id,
@@ -129,7 +129,7 @@ class Run:
 
 
 def _record_of(run: EndedRun) -> FunctionStatus.Run:
-    """Return a run of before the worker started as part of a status."""
+    """Return a run from before the worker started as part of a status."""
     return FunctionStatus.Run(
         runId=run.run_id,
         stage=run.stage,
@@ -147,15 +147,15 @@ class Runs:
     """The latest run of each function since the worker started."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Create an empty set."""
         self._runs: dict[str, Run] = {}
 
     def of(self, spec: InstanceSpec) -> Run | None:
-        """Return the latest run of a function, None if there was none."""
+        """Return the latest run of a function, or None."""
         return self._runs.get(_identity(spec))
 
     def remember(self, spec: InstanceSpec, run: Run) -> None:
-        """Make a run the latest of its function; beyond `RUNS_MAX` the oldest that has ended is forgotten."""
+        """Make a run the latest of its function; beyond `RUNS_MAX` the oldest ended run is dropped."""
         self._runs.pop(_identity(spec), None)
         self._runs[_identity(spec)] = run
         if len(self._runs) > RUNS_MAX:
@@ -165,12 +165,12 @@ class Runs:
 
 
 def _identity(spec: InstanceSpec) -> str:
-    """Return what names a function over updates, and not one of the same name that was created later."""
+    """Return a name that stays the same over updates of a function, but differs for one created again."""
     return f"{spec.key}@{spec.metadata.functionUuid}"
 
 
 class SparkInstance:
-    """A function that may be triggered."""
+    """A function that can be triggered."""
 
     def __init__(
         self,
@@ -184,12 +184,12 @@ class SparkInstance:
         """Prepare; the runtime adds it to the host.
 
         Args:
-            spec: of the function.
-            number: of the instance in its host.
-            runs: the latest of all functions.
-            add: has the function loaded by a host that is alive.
+            spec: the function.
+            number: number of the instance in its host.
+            runs: latest runs of all functions.
+            add: loads the function in a running host.
             forget: called with the number when the instance has ended.
-            time_ms: time of day, by which runs are due.
+            time_ms: wall clock, by which runs are due.
         """
         self.spec = spec
         self.number = number
@@ -248,34 +248,34 @@ class SparkInstance:
         return self._stats.metrics()
 
     def may_begin(self) -> bool:
-        """Return whether it is loaded, and no run goes on."""
+        """Return whether it is loaded and no run is active."""
         run = self._runs.of(self.spec)
         return self._is_ready and not self._is_stopping and (run is None or not run.is_active)
 
     def past(self, looked_ms: int) -> Past:
-        """Return what has been, for who decides when the next run is due."""
+        """Return the history that decides when the next run is due."""
         return past_of(self._ended_runs, self._served_ms, looked_ms)
 
     async def entries(self) -> int:
-        """Return the backlog as the broker counts it now, -1 if it does not tell."""
+        """Return the backlog as currently counted by the broker, -1 if unknown."""
         return await asyncio.to_thread(backlog_entries, self.spec)
 
     async def begin_run(self, run_id: str, due_ms: int = 0) -> None:
         """Begin a run over the backlog.
 
         Args:
-            run_id: names the run.
-            due_ms: time of day of the trigger that it serves, 0 for none.
+            run_id: id of the run.
+            due_ms: time of the trigger that it serves, 0 for none.
 
         Raises:
-            RunNotYet: the function is being loaded, or ends.
-            RunRefused: another run is under way.
+            RunNotYet: the function is being loaded, or is ending.
+            RunRefused: another run is active.
         """
         if not self._is_ready or self._is_stopping or self._ended.done():
             raise RunNotYet(f"{self.spec.function_name} is being loaded")
         run = self._runs.of(self.spec)
         if run is not None and run.progress.run_id == run_id:
-            return  # asked again, because the first answer was lost
+            return  # repeated, because the first answer was lost
         if run is not None and run.is_active:
             progress = run.progress
             raise RunRefused(
@@ -287,7 +287,7 @@ class SparkInstance:
         await self._start_run(run)
 
     async def resume(self, run: Run) -> None:
-        """Begin a run again whose host has died, unless that was done too often."""
+        """Restart a run whose host has died, unless that happened too often."""
         if run.resume(self._stats):
             await self._start_run(run)
             return
@@ -300,7 +300,7 @@ class SparkInstance:
         return ended_run(run.progress, run.started_ms, run.ended_ms)
 
     def _run_ended(self, run: Run) -> None:
-        """Take a run up that has ended; its driver has kept it."""
+        """Record an ended run, which its driver has stored."""
         self._served_ms = max(self._served_ms, run.due_ms)
         self._ended_runs = latest([self._ended_run(run), *self._ended_runs])
         if self._triggers is not None:
@@ -333,7 +333,7 @@ class SparkInstance:
             self._tell_run(run)
 
     def take_event(self, event: Event) -> None:
-        """Handle an event of the host about this function."""
+        """Handle a host event about this function."""
         match event["event"]:
             case "loaded":
                 self._is_loaded = self._is_ready = True
@@ -358,7 +358,7 @@ class SparkInstance:
                 self._released.set()
 
     def host_ended(self, reason: str, *, is_failure: bool) -> None:
-        """Note that the host is gone: an instance that was busy in it ends, and its supervisor starts another."""
+        """Handle the end of the host: an instance that was busy in it ends, and its supervisor restarts it."""
         was_busy = is_failure and self.is_busy
         self.host = None
         self._released.set()
@@ -377,7 +377,7 @@ class SparkInstance:
         settle(self._ended, reason)
 
     async def stop(self, grace_s: float) -> None:
-        """End the instance and its run; a job that does not stop within ``grace_s`` takes the host with it."""
+        """End the instance and its run; if a job does not stop within ``grace_s``, the host is killed."""
         if self._ended.done():
             return
         self._is_stopping = True
@@ -397,7 +397,7 @@ class SparkInstance:
         self._end("")
 
     def leftover(self) -> str:  # noqa: D102  documented in interface.Instance
-        return ""  # what does not stop is ended with the host
+        return ""  # anything that does not stop is ended with the host
 
     def death(self) -> str:  # noqa: D102
         return ""  # Spark counts the attempts of its tasks

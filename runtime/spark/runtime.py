@@ -1,9 +1,9 @@
-"""The runtime of Spark functions: one host process for all of a worker, started when it is needed.
+"""The runtime of Spark functions: one host process per worker, started on demand.
 
-Design: an instance is a function that may be triggered, whether or not a host runs at the moment. A host that has had
-nothing to do for a while is ended, and the next run starts another. A host that dies takes with it only what it was
-busy with: those instances end, their supervisors start them again after a pause, and a run that was under way is begun
-again; the jobs keep their plans where that repeats nothing. An instance that is stopped cancels its run.
+Design: an instance is a function that can be triggered whether or not a host is running. A host that has been idle for
+a while is ended, and the next run starts another. A host that dies only affects the instances that were busy in it:
+these end, their supervisors restart them after a pause, and an active run is restarted; jobs keep their plans where
+that repeats nothing. An instance that is stopped cancels its run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .host_config import SparkConfig, config_to_text
 from .instance import Event, Runs, SparkInstance
 
 IDLE_CHECKS = 10
-"""How often the time after which an idle host is ended is looked at within that time."""
+"""Number of idle checks within the time after which an idle host is ended."""
 END_TIMEOUT_S = 4.5
 """Time for a host to end its JVM after an end request; then both are killed."""
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class HostProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it takes commands."""
+        """Whether it accepts commands."""
         return self.channel.is_open and not self._is_ending
 
     async def _listen(self) -> None:
@@ -94,7 +94,7 @@ class HostProcess:
         self.channel.kill()
 
     async def end(self) -> None:
-        """End it in order, by force after `END_TIMEOUT_S`; returns when it is gone."""
+        """End the host in order, by force after `END_TIMEOUT_S`; returns when it has ended."""
         self._is_ending = self.was_told_to_end = True
         self.channel.close()
         if not await within(END_TIMEOUT_S, asyncio.shield(self._listening)):
@@ -106,7 +106,7 @@ class SparkRuntime:
     """Starts instances in a host process, which it starts and ends as needed.
 
     Attributes:
-        config: of the host.
+        config: settings of the host.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class SparkRuntime:
         """Prepare; nothing is started before the first instance.
 
         Args:
-            config: of the host.
-            clock: rising seconds, for the end of an idle host.
-            time_ms: time of day, by which runs are due.
+            config: settings of the host.
+            clock: monotonic seconds, for ending an idle host.
+            time_ms: wall clock, by which runs are due.
         """
         self.config = config
         self._clock = clock
@@ -145,7 +145,7 @@ class SparkRuntime:
         await asyncio.to_thread(sweep, self.config.session().directory)
 
     async def start(self, spec: InstanceSpec) -> SparkInstance:
-        """Start an instance: its function is loaded, and a run whose host died is begun again.
+        """Start an instance: its function is loaded, and a run whose host died is restarted.
 
         Raises:
             InvalidConfig, SparkFailed: this machine cannot run Spark functions.
@@ -216,7 +216,7 @@ class SparkRuntime:
             await self.end_if_idle()
 
     async def end_if_idle(self) -> None:
-        """End the host if no function needs it, and none has for a while."""
+        """End the host if it has been idle for long enough."""
         async with self._starting:
             host = self._host
             if host is None or any(instance.is_busy for instance in self._instances.values()):

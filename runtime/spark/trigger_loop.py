@@ -18,23 +18,23 @@ from ...spark.jobs.triggers import CHECK_MS, UNKNOWN, Past, Trigger, asks_for_ba
 from ...tasks import TaskSet, within
 
 LONGEST_S = 30.0
-"""The clock may be set, so it is looked at again after so long."""
+"""Maximum time between two looks at the clock, which may be changed."""
 BUSY_S = 1.0
-"""Pause after a run was refused: another one has begun meanwhile, or the function is being loaded."""
+"""Pause after a rejected run: another one has begun, or the function is being loaded."""
 _log = logging.getLogger(__name__)
 
 
 class Triggered(Protocol):
-    """What has the runs."""
+    """The owner of the runs."""
 
     def may_begin(self) -> bool:
-        """Return whether it is loaded and no run goes on."""
+        """Return whether the function is loaded and no run is active."""
 
     def past(self, looked_ms: int) -> Past:
-        """Return what has been."""
+        """Return the history of runs."""
 
     async def entries(self) -> int:
-        """Return the backlog now, `UNKNOWN` if the broker does not tell it."""
+        """Return the current backlog, or `UNKNOWN`."""
 
     async def begin_run(self, run_id: str, due_ms: int = 0) -> None:
         """Begin a run. Raises RunNotYet, RunRefused."""
@@ -44,17 +44,17 @@ class TriggerLoop:
     """Begins runs from `start` to `close`.
 
     Attributes:
-        trouble: why no run begins at its time, in one line; empty if they do.
+        trouble: why no run begins on time, in one line; empty if they do.
     """
 
     def __init__(self, name: str, trigger: Trigger, function: Triggered, now_ms: Callable[[], int]) -> None:
         """Prepare.
 
         Args:
-            name: of the function, for logs.
-            trigger: when runs are due.
-            function: whose runs they are.
-            now_ms: time of day.
+            name: function name, for logs.
+            trigger: decides when runs are due.
+            function: owner of the runs.
+            now_ms: wall clock.
         """
         self.trouble = ""
         self._name = name
@@ -62,7 +62,7 @@ class TriggerLoop:
         self._function = function
         self._now_ms = now_ms
         self._looked_ms = 0
-        self._unknown = ""  # why it is not known whether a run is due
+        self._unknown = ""  # why it is unknown whether a run is due
         self._changed = asyncio.Event()
         self._tasks = TaskSet(f"triggers of {name}")
         self._is_started = False
@@ -74,11 +74,11 @@ class TriggerLoop:
             self._tasks.keep(self._run, "runs that are due", on_failure=self._failed)
 
     def changed(self) -> None:
-        """Look at once: a run has ended, or the clock was set."""
+        """Check at once: a run has ended, or the clock was changed."""
         self._changed.set()
 
     def close(self) -> None:
-        """End; nothing is begun any more."""
+        """Stop; no more runs begin."""
         self._tasks.cancel()
 
     def _failed(self, error: BaseException) -> None:
@@ -92,7 +92,7 @@ class TriggerLoop:
             await within(wait_s, self._changed.wait())
 
     async def _look(self) -> float:
-        """Begin a run if one is due; return the seconds until the next look."""
+        """Begin a run if one is due; return the seconds until the next check."""
         if not self._function.may_begin():
             return LONGEST_S
         past, now_ms = self._function.past(self._looked_ms), self._now_ms()

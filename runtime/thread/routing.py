@@ -1,18 +1,18 @@
-"""Routing of output in a process that many functions share: each thread's goes to the log of its instance.
+"""Routes output in a process shared by many functions: each thread's output goes to the log of its instance.
 
-Standard output and the root logger are the process's. While instances run, standard output is a router that looks at
-the writing thread; records of function threads reach their instance's log and no handler of the worker's. Threads that
-a function starts itself are not known here: what they ``print`` and what they log by a module's own logger arrives all
-the same (`imports`, `ThreadHome`), other output of theirs is the worker's.
+Standard output and the root logger belong to the process. While instances run, standard output is a router that looks
+at the writing thread; log records of function threads reach their instance's log and none of the worker's handlers.
+Threads started by a function itself are unknown here: their ``print`` output and the records of module loggers still
+arrive (`imports`, `ThreadHome`), other output goes to the worker.
 
-Python's logging is one for the process. A function that sets up its own, by ``basicConfig(force=True)`` or
-``dictConfig``, takes the root logger's handlers away, disables loggers that are there, or all of them. So the root
-logger's list of handlers does not give up those of the worker, and what can be changed past it is put back by `mend`,
-which is called twice a second and after each import of a function. What a function adds stays.
+Python's logging is shared by the process. A function that configures its own, by ``basicConfig(force=True)`` or
+``dictConfig``, removes the root logger's handlers and disables some or all existing loggers. So the root logger's
+handler list does not give up the worker's handlers, and other changes are undone by `mend`, which is called twice a
+second and after each import of a function. Additions by functions stay.
 
-A worker with thousands of functions has as many loggers, so `mend` does not look at all of them: a configuration
-disables everything that it does not name, so a few loggers tell whether there was one; and of the others a part is
-looked at each time, for a function that disables a single one.
+A worker with thousands of functions has as many loggers, so `mend` does not check all of them: a configuration disables
+everything that it does not name, so a few loggers show whether there was one; of the others it checks a part each time,
+for functions that disable a single logger.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 OURS = "magnetar"
 LOOKED_AT_ONCE = 500
-"""Loggers that one call of `mend` looks at, where none of the samples is disabled."""
+"""Loggers checked by one call of `mend`, if none of the samples is disabled."""
 _SAMPLES = (__name__, "fn_", f"{OURS}/")
-"""A logger of each kind that is kept; the latter two are there for this alone."""
+"""A logger of each protected kind; the latter two exist only for this."""
 
 
 class _KeptHandlers(list[logging.Handler]):
-    """Handlers of which some cannot be removed."""
+    """A handler list from which some handlers cannot be removed."""
 
     def __init__(self, kept: list[logging.Handler]) -> None:
         super().__init__(kept)
@@ -47,21 +47,21 @@ class _KeptHandlers(list[logging.Handler]):
 
 
 class LoggingGuard:
-    """The root logger and the loggers of this package as they were when it was made."""
+    """The root logger and this package's loggers, as they were when it was created."""
 
     def __init__(self) -> None:
-        """Take note, and begin to keep the handlers."""
+        """Record the loggers, and start protecting the handlers."""
         root = logging.getLogger()
         self._handlers = list(root.handlers)
         self._level = root.level
         self._disable = root.manager.disable
         self._samples = [logging.getLogger(name) for name in _SAMPLES]
         self._taking = threading.Lock()
-        self._left: list[str] = []  # loggers that are not looked at yet in this round
+        self._left: list[str] = []  # loggers still to be checked in this round
         root.handlers = _KeptHandlers(self._handlers)
 
     def mend(self) -> None:
-        """Put back what functions have changed, and say so."""
+        """Undo the changes made by functions, and log it."""
         root = logging.getLogger()
         found = []
         if not isinstance(root.handlers, _KeptHandlers) or not set(self._handlers) <= set(root.handlers):
@@ -85,7 +85,7 @@ class LoggingGuard:
             )
 
     def _enable(self) -> int:
-        """Enable the loggers of this package and those of instances again; return how many were not."""
+        """Enable the loggers of this package and of instances again; return how many were disabled."""
         count = 0
         known = logging.getLogger().manager.loggerDict
         for name in list(known) if any(sample.disabled for sample in self._samples) else self._next():
@@ -97,7 +97,7 @@ class LoggingGuard:
         return count
 
     def _next(self) -> list[str]:
-        """Return the names of the loggers that are looked at now."""
+        """Return the names of the loggers to check now."""
         with self._taking:
             if not self._left:
                 self._left = list(logging.getLogger().manager.loggerDict)
@@ -105,7 +105,7 @@ class LoggingGuard:
         return taken
 
     def end(self) -> None:
-        """Keep nothing any more; what is changed at this moment is put back."""
+        """Stop protecting; current changes are undone."""
         self.mend()
         root = logging.getLogger()
         root.handlers = list(root.handlers)
@@ -123,7 +123,7 @@ class OutputRouter:
         self._guard: LoggingGuard | None = None
 
     def install(self) -> None:
-        """Begin routing."""
+        """Start routing."""
         for name, level in (("stdout", "INFO"), ("stderr", "ERROR")):
             stream: TextIO = getattr(sys, name)
             self._replaced.append((name, stream))
@@ -136,12 +136,12 @@ class OutputRouter:
         self._guard = LoggingGuard()
 
     def mend(self) -> None:
-        """Put back what functions have changed of the process's logging."""
+        """Undo changes made by functions to the process's logging."""
         if self._guard is not None:
             self._guard.mend()
 
     def remove(self) -> None:
-        """End routing."""
+        """Stop routing."""
         if self._guard is not None:
             self._guard.end()
             self._guard = None
@@ -161,7 +161,7 @@ class OutputRouter:
         self._logs[threading.get_ident()] = instance_log
 
     def leave(self) -> None:
-        """Give the calling thread back to the worker."""
+        """Send the calling thread's output to the worker again."""
         self._logs.pop(threading.get_ident(), None)
 
 
@@ -177,7 +177,7 @@ class _RoutingHandler(logging.Handler):
 
 
 class _RoutingStream(io.TextIOBase):
-    """Stands for sys.stdout or sys.stderr."""
+    """Replaces sys.stdout or sys.stderr."""
 
     def __init__(self, logs: dict[int, InstanceLog], original: TextIO, level: str) -> None:
         super().__init__()
@@ -211,5 +211,5 @@ class _RoutingStream(io.TextIOBase):
         self._target().flush()
 
     def close(self) -> None:
-        """Do nothing but flush: the stream is everybody's, and not a function's to close."""
+        """Only flush: the stream is shared, so a function must not close it."""
         self.flush()

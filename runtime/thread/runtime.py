@@ -1,7 +1,7 @@
-"""Thread runtime: instances as threads of the worker, fast to start and small, contained as far as Python allows.
+"""The thread runtime: instances as threads of the worker, fast to start and small, isolated as far as Python allows.
 
-An endless loop, a crash or a memory leak of a function is the worker's too; functions that are not trusted belong into
-processes. Instances that show the same credentials share one client, and so its connections.
+An endless loop, a crash or a memory leak of a function affects the worker; untrusted functions need processes.
+Instances with the same credentials share one client, and so its connections.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ...wire.functions_pb2 import FunctionStatus, MetricsData
 from .routing import OutputRouter
 
 MEND_S = 0.5
-"""How often it is looked whether a function has changed the worker's logging."""
+"""How often the worker's logging is checked for changes by functions."""
 COLLECT_S = 10.0
-"""Between two looks for the modules of functions that have ended: they are cycles, which Python may leave for hours."""
+"""Interval of collecting the modules of ended functions: they are cycles, which Python may leave for hours."""
 
 
 class ThreadHome:
     """A function's part of the worker's process.
 
     Attributes:
-        loading: what of it is being imported.
+        loading: modules being imported.
     """
 
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog, router: OutputRouter) -> None:
@@ -55,13 +55,13 @@ class ThreadHome:
         self._is_left = self._is_closed = False
         self._log = instance_log
         self._handler = LogHandler(instance_log)
-        # The context's logger, and the parent of what `logging.getLogger(__name__)` gives in the function's modules.
+        # The context's logger, and the parent of loggers from `logging.getLogger(__name__)` in the function's modules.
         self._loggers = (instance_logger(spec), logging.getLogger(self._space.prefix))
 
     def enter_thread(self) -> None:  # noqa: D102  documented in loader.Home
         self._router.enter(self._log)
         for logger in self._loggers:
-            logger.level = logging.INFO  # setLevel() empties the caches of all loggers; these have nothing cached yet
+            logger.level = logging.INFO  # setLevel() clears all loggers' caches; these have none yet
             logger.propagate = False
             for old in list(logger.handlers):  # of an abandoned run
                 logger.removeHandler(old)
@@ -73,11 +73,11 @@ class ThreadHome:
         for logger in self._loggers:
             logger.removeHandler(self._handler)
         self._is_left = True
-        if self._is_closed:  # the thread was abandoned, and has ended after all
+        if self._is_closed:  # the thread was abandoned, and has now ended
             self.close()
 
     def close(self) -> None:
-        """Forget the modules once the thread has ended: what a new run imports is new, and a deleted one needs none."""
+        """Drop the modules once the thread has ended: a new run imports them again."""
         self._is_closed = True
         if self._is_left:
             self._space.close(self._loggers[0].name)
@@ -98,7 +98,7 @@ class ThreadInstance:
     def __init__(
         self, spec: InstanceSpec, client: AsyncClient, router: OutputRouter, turns: Turns, release: Callable[[], None]
     ) -> None:
-        """Start it; ``release`` is called once the client is not needed any more."""
+        """Start it; ``release`` is called once the client is no longer needed."""
         self._key = spec.key
         self._log = InstanceLog(spec.log_file)
         self._home = ThreadHome(spec, self._log, router)
@@ -110,7 +110,7 @@ class ThreadInstance:
     async def _run(self) -> str:
         try:
             reason = await self._pipeline.run()
-        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other
+        except Exception as error:  # noqa: BLE001  the instance ends with it, as with any other error
             reason = reason_of(error)
         if reason:
             self._log.write("ERROR", f"instance {self._key} ends: {reason}")
@@ -143,7 +143,7 @@ class ThreadInstance:
         )
 
     def death(self) -> str:  # noqa: D102
-        return ""  # the worker's process would be gone
+        return ""  # the worker's process would have died
 
     async def wait(self) -> str:  # noqa: D102
         return await asyncio.shield(self._running)
@@ -151,17 +151,17 @@ class ThreadInstance:
 
 @dataclass(slots=True)
 class _SharedClient:
-    """A client, and how many instances use it."""
+    """A client, and the number of instances that use it."""
 
     client: AsyncClient
     users: int = 0
 
 
 class ThreadRuntime:
-    """Starts instances in this process, on the event loop that `start` is called on."""
+    """Starts instances in this process, on the event loop of the `start` call."""
 
     def __init__(self, service_url: str) -> None:
-        """Prepare; the first instance that shows other credentials opens a client."""
+        """Prepare; the first instance with other credentials opens another client."""
         self._service_url = service_url
         self._clients: dict[ClientSecurity, _SharedClient] = {}
         self._is_installed = False
@@ -195,7 +195,7 @@ class ThreadRuntime:
         return ThreadInstance(spec, shared.client, self._router, self._turns, partial(self._release, spec.security))
 
     def _release(self, security: ClientSecurity) -> None:
-        """Note that an instance has ended; a client that none uses is closed, but for one that shows nothing."""
+        """Record the end of an instance; an unused client is closed, except the one without credentials."""
         shared = self._clients[security]
         shared.users -= 1
         self._have_ended = True

@@ -271,7 +271,7 @@ async def test_increment_of_text_that_another_wrote_fails_its_message_and_no_oth
     await until(is_counted)
     status = await instance.status()
     assert status.numUserExceptions == 1
-    assert "StateRefused: state 'text' holds 5 bytes" in status.latestUserExceptions[-1].exceptionString
+    assert "state 'text' is not a counter: it has 5 bytes" in status.latestUserExceptions[-1].exceptionString
 
 
 async def test_key_with_eight_bytes_is_a_counter(stateful: Stateful) -> None:

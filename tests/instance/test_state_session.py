@@ -635,7 +635,7 @@ def test_suspect_is_looked_at_before_it_is_incremented() -> None:
     layer = session.take()
     assert layer is not None
     session.forget(layer)
-    with pytest.raises(StateRefused, match="state 'text' holds 5 bytes"):
+    with pytest.raises(StateRefused, match="state 'text' is not a counter: it has 5 bytes"):
         session.incr_counter("text", 1)
     session.delete_state("text")
     session.incr_counter("text", 1)
