@@ -1,6 +1,6 @@
-"""`batchSourceConfig`: how a batch source discovers its tasks, where a record keeps it, and the names that follow.
+"""`batchSourceConfig`: how a batch source discovers its tasks, how it is stored in a record, and names derived from it.
 
-In a record it is part of the source's configs, under two keys of its own, as Pulsar keeps it.
+In a record it is part of the source's configs, under two separate keys, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRIGGERS: Mapping[str, str] = {
     "org.apache.pulsar.io.batchdiscovery.ImmediateTriggerer": IMMEDIATE,
     "org.apache.pulsar.io.batchdiscovery.CronTriggerer": CRON,
 }
-"""The triggers that come with it, by all their names; any other name is a class of the package."""
+"""The built-in triggers, by all their names; any other name is a class of the package."""
 
 
 def trigger_of(batch: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -48,10 +48,10 @@ def check_batch(batch: Mapping[str, Any]) -> None:
 
 
 def updated_batch(existing: Mapping[str, Any] | None, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the `batchSourceConfig` after an update, which keeps the fields that it leaves out.
+    """Return the `batchSourceConfig` after an update, which keeps omitted fields.
 
     Raises:
-        InvalidConfig: a source would become a batch source or the other way round, or its trigger another one.
+        InvalidConfig: the update would turn a source into a batch source or vice versa, or change the trigger.
     """
     if sent is None:
         return existing
@@ -79,7 +79,7 @@ def parted(configs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] |
 
 
 def is_batch(details: FunctionDetails) -> bool:
-    """Return whether a record is one of a batch source."""
+    """Return whether a record is a batch source."""
     return details.componentType == FunctionDetails.SOURCE and CONFIG_KEY in json.loads(details.source.configs or "{}")
 
 

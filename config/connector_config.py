@@ -1,7 +1,7 @@
-"""What a person asks of a source or a sink: `SourceConfig` and `SinkConfig`, as tables of their fields.
+"""Requested configurations of sources and sinks: `SourceConfig` and `SinkConfig`, as tables of their fields.
 
-They are read, completed, checked, merged, stored and shown as a `FunctionConfig` is. What is the connector's own is
-under ``configs``, which this knows nothing of.
+They are read, completed, checked, merged, stored and shown like a `FunctionConfig`. Settings of the connector itself
+are under ``configs``, and unknown here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .table import (
 )
 
 BUILT_IN = "builtin://"
-"""How an archive begins that is the name of an installed connector."""
+"""Prefix of an archive that names a built-in connector."""
 _RUNTIMES = (PROCESS, "thread")
 
 
@@ -60,7 +60,7 @@ def _configs(spec: str, flags: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig:
-    """What a request may say about a source or a sink; None means that it does not say."""
+    """The fields of a request for a source or a sink; None means not sent."""
 
     tenant: str | None = option("tenant", TEXT, "Its tenant.", record="tenant")
     namespace: str | None = option("namespace", TEXT, "Its namespace.", record="namespace")
@@ -114,17 +114,17 @@ class ConnectorConfig:
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
     )  # fmt: skip
     refused: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Fields that were sent but cannot be honoured, with the reason."""
+    """Fields that were sent but are not supported, with the reason."""
 
     @property
     def file_name(self) -> str:
-        """Last part of `archive`, for an upload that does not tell the file's name."""
+        """Last part of `archive`, for an upload without a file name."""
         return PureWindowsPath(PurePosixPath(self.archive or "").name).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(ConnectorConfig):
-    """What a request may say about a source."""
+    """The fields of a request for a source."""
 
     class_name: str | None = _class_name("source")
     configs: Mapping[str, Any] | None = _configs("source", "--source-config --sourceConfig")
@@ -153,7 +153,7 @@ class SourceConfig(ConnectorConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig(ConnectorConfig):
-    """What a request may say about a sink; `input_specs` holds the inputs of all ways in which JSON may give them."""
+    """The fields of a request for a sink; `input_specs` collects the inputs from all JSON fields for them."""
 
     class_name: str | None = _class_name("sink")
     configs: Mapping[str, Any] | None = _configs("sink", "--sink-config --sinkConfig")
@@ -227,7 +227,7 @@ SINK_FIELDS = (*fields_of(SinkConfig), *(one for one in _OTHERS if one.name != "
 SOURCE_FIELDS_BY_NAME = by_name(SOURCE_FIELDS)
 SINK_FIELDS_BY_NAME = by_name(SINK_FIELDS)
 _FIRST = ("sourceType", "sinkType", "inputs", "topicName", "configs", "secrets", "archive", "className")
-"""What nearly everyone gives; their flags come first in the help."""
+"""The most common fields, whose flags come first in the help."""
 
 
 def _in_order(flags: Iterable[tuple[str, Field]]) -> tuple[tuple[str, Field], ...]:

@@ -1,7 +1,7 @@
-"""SourceConfig and SinkConfig from JSON, to JSON and to records, what an update makes of them, and their rules.
+"""Conversion of SourceConfig and SinkConfig from and to JSON and records, updates, and validation rules.
 
-In a record a connector is a function that returns what it is given, between a source and a sink of which one is a
-topic, as Pulsar keeps it.
+As in Pulsar, the record of a connector is a function that returns its input, between a source and a sink, one of which
+is a topic.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _C = TypeVar("_C", SourceConfig, SinkConfig)
 
 
 def read_source_config(json_object: Json) -> SourceConfig:
-    """Return the config of a source that a JSON object describes; nothing is defaulted or checked.
+    """Parse a source config from JSON, without defaults or validation.
 
     Raises:
         InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
@@ -69,7 +69,7 @@ def read_source_config(json_object: Json) -> SourceConfig:
 
 
 def read_sink_config(json_object: Json) -> SinkConfig:
-    """Return the config of a sink, as `read_source_config` does."""
+    """Parse a sink config, as `read_source_config` does."""
     values, config = _read(json_object, SINK_FIELDS_BY_NAME, "sinkType")
     specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
     for topic, serde in values.get("topicToSerdeClassName", {}).items():
@@ -104,7 +104,7 @@ def _refused(values: Json, fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def built_in(config: ConnectorConfig) -> str:
-    """Return the name of the installed connector that a config names; empty if it is uploaded."""
+    """Return the name of the built-in connector in a config; empty if the connector is uploaded."""
     archive = config.archive or ""
     return archive.removeprefix(BUILT_IN) if archive.startswith(BUILT_IN) else ""
 
@@ -113,7 +113,7 @@ def built_in(config: ConnectorConfig) -> str:
 
 
 def check_source(config: SourceConfig) -> None:
-    """Raise InvalidConfig with the first rule that a source's config with defaults breaks."""
+    """Raise InvalidConfig for the first rule broken by a source config with defaults."""
     check_name(config, "Source")
     if not config.topic_name:
         raise InvalidConfig("Topic name cannot be null")
@@ -135,7 +135,7 @@ def check_source(config: SourceConfig) -> None:
 
 
 def check_sink(config: SinkConfig) -> None:
-    """Raise InvalidConfig with the first rule that a sink's config with defaults breaks."""
+    """Raise InvalidConfig for the first rule broken by a sink config with defaults."""
     check_name(config, "Sink")
     check_inputs(config.input_specs, _NO_INPUT)
     check_specs(config.input_specs)
@@ -220,7 +220,7 @@ def _unsupported(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
 
 
 def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
-    """Return the record of a complete, checked config."""
+    """Convert a complete, valid config to a record."""
     is_sink = isinstance(config, SinkConfig)
     values = to_message(config)
     values |= {
@@ -246,14 +246,14 @@ def to_details(config: SourceConfig | SinkConfig) -> FunctionDetails:
 
 
 def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
-    """Return the complete config that a record came from."""
+    """Convert a record to the complete config that it came from."""
     is_sink = details.componentType == FunctionDetails.SINK
     config = from_message(SinkConfig, details) if is_sink else from_message(SourceConfig, details)
     name = (details.sink if is_sink else details.source).builtin
     configs, batch = parted(config.configs or {})
     if isinstance(config, SourceConfig):
         config = replace(config, batch_source_config=batch)
-    else:  # as Pulsar reads it back, from the subscription's type
+    else:  # as in Pulsar, from the subscription type
         config = replace(config, retain_ordering=details.source.subscriptionType == FAILOVER)
     return replace(
         config,
@@ -268,7 +268,7 @@ def from_details(details: FunctionDetails) -> SourceConfig | SinkConfig:
 
 
 def to_json(details: FunctionDetails) -> dict[str, Any]:
-    """Return what GET answers."""
+    """Return the response to GET."""
     config = from_details(details)
     answer = show(config)
     if isinstance(config, SinkConfig):
@@ -280,7 +280,7 @@ def merge(existing: _C, sent: _C) -> _C:
     """Return the config after an update.
 
     Raises:
-        InvalidConfig: the update alters what cannot be altered.
+        InvalidConfig: the update changes a fixed field.
     """
     check_fixed(existing, sent)
     if isinstance(existing, SourceConfig) and isinstance(sent, SourceConfig):

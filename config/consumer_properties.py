@@ -1,7 +1,7 @@
-"""`consumerProperties` of an input: settings of its consumer by the names that Pulsar's Java client has for them.
+"""`consumerProperties` of an input: consumer settings by their names in Pulsar's Java client.
 
-Values are texts, as a record's map has no others. What an instance decides itself, or says by another field, is refused
-by name; so is a name that no consumer knows.
+Values are texts, because a record's map has no other type. Settings that an instance decides itself, or that have their
+own field, are rejected by name, as are unknown names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class _Property(NamedTuple):
-    """How one is read: the setting of the client that it gives, and its value from a text."""
+    """How a property is read: the client setting that it maps to, and the parser of its value."""
 
     setting: str
     read: Callable[[str], Any]
@@ -61,7 +61,7 @@ KNOWN: Mapping[str, _Property] = {
         "expire_time_of_incomplete_chunked_message_ms", _number(0, _INT32_MAX)
     ),
 }
-"""Pulsar's name to the setting of our client."""
+"""Pulsar's name -> setting of our client."""
 
 _INSTEAD = {
     "ackTimeoutMillis": "timeoutMs says it",
@@ -96,7 +96,7 @@ def read_consumer_properties(properties: Mapping[str, str], where: str = "consum
         if name in _INSTEAD:
             raise InvalidConfig(f"{where}.{name}: {_INSTEAD[name]}; leave it out")
         if name not in KNOWN:
-            from difflib import get_close_matches  # only for who mistypes
+            from difflib import get_close_matches  # slow to import, and only needed after a typing error
 
             near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
             advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KNOWN))}"

@@ -1,12 +1,12 @@
-"""FunctionConfig from JSON, to JSON and to the record that the metadata topic keeps, and what an update makes of it.
+"""Conversion of FunctionConfig from and to JSON and the record in the metadata topic, and updates.
 
-Reading: a field that this version cannot honour is collected in `FunctionConfig.refused` instead of raised here, so
-that the rules of Pulsar, with their known texts, speak first.
+Reading: fields not supported by this version are collected in `FunctionConfig.refused` instead of raising here, so that
+Pulsar's rules, with their known texts, come first.
 
-Updates: the sent settings over the stored ones, but for those that the table says are fixed. Sent means not None; of
-what is not replaced as a whole, only `logTopic` and `output` can be cleared, by an empty text. `subscriptionPosition`
-says where a new subscription begins and has no meaning for one that exists. Pulsar's own tools send its default,
-Latest, with every update, so that counts as not sent; Earliest is a wish, and refused.
+Updates: sent settings replace stored ones, except those marked as fixed in the table. Sent means not None; apart from
+fields replaced as a whole, only `logTopic` and `output` can be cleared, by an empty text. `subscriptionPosition` is the
+start of a new subscription and has no meaning for an existing one. Pulsar's own tools send its default, Latest, with
+every update, so it counts as not sent; Earliest is intentional, and rejected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .table import (
 
 
 def read_function_config(json_object: Json) -> FunctionConfig:
-    """Return the config that a JSON object describes; nothing is defaulted or checked against other fields.
+    """Parse a config from JSON, without defaults or checks across fields.
 
     Raises:
         InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
@@ -77,7 +77,7 @@ def _refused(values: Json) -> dict[str, str]:
 
 
 def _inputs(values: Json) -> Mapping[str, ConsumerSpec]:
-    """Apply the ways to give inputs in Pulsar's order; a later one refines the same topic."""
+    """Apply the fields for inputs in Pulsar's order; a later one refines the same topic."""
     specs: dict[str, ConsumerSpec] = dict.fromkeys(values.get("inputs", ()), ConsumerSpec())
     if pattern := values.get("topicsPattern"):
         specs[pattern] = ConsumerSpec(is_regex_pattern=True)
@@ -90,11 +90,11 @@ def _inputs(values: Json) -> Mapping[str, ConsumerSpec]:
 
 
 def _output_schema(values: Json) -> dict[str, Any]:
-    """Return the attributes that customSchemaOutputs gives."""
+    """Return the attributes set by customSchemaOutputs."""
     given = dict(values.get("customSchemaOutputs", {}))
     if not given:
         return {}
-    output = values.get("output") or next(iter(given))  # an update need not name it
+    output = values.get("output") or next(iter(given))  # optional in an update
     text = given.pop(output, None)
     if given or text is None:
         raise InvalidConfig(f"customSchemaOutputs: {shown(next(iter(given)))} is not the output topic; name {output}")
@@ -111,7 +111,7 @@ def _output_schema(values: Json) -> dict[str, Any]:
 
 
 def _custom_schema(side: str, topic: str, text: str) -> ConsumerSpec:
-    """Return what customSchemaInputs or -Outputs says of a topic: a type, or the JSON text of a consumer's config."""
+    """Parse the value of a topic in customSchemaInputs or -Outputs: a type, or the JSON text of a consumer config."""
     if not text.lstrip().startswith("{"):
         return ConsumerSpec(schema_type=text or None)
     what = f"Incorrect custom schema {side},Topic {topic}"
@@ -124,7 +124,7 @@ def _custom_schema(side: str, topic: str, text: str) -> ConsumerSpec:
 
 
 def _language(values: Json) -> str | None:
-    """Return the language that the package tells."""
+    """Return the language implied by the package."""
     if values.get("py"):
         if values.get("runtime") not in (None, "PYTHON"):
             raise InvalidConfig(f"runtime {values['runtime']} contradicts py, a Python file; leave runtime out")
@@ -153,7 +153,7 @@ def runtime_options(text: str | None) -> dict[str, Any]:
 
 
 def to_details(config: FunctionConfig) -> FunctionDetails:
-    """Return the record of a complete, checked config."""
+    """Convert a complete, valid config to a record."""
     values = to_message(config)
     values["source"]["subscriptionType"] = _subscription_type(config)
     values["subscriptionPosition"] = values["source"]["subscriptionPosition"]
@@ -161,9 +161,9 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
     if config.batch_builder:
         values["sink"].setdefault("producerSpec", {})["batchBuilder"] = config.batch_builder
     if config.max_message_retries is None or config.max_message_retries < 0:
-        values.pop("retryDetails", None)  # without end
+        values.pop("retryDetails", None)  # unlimited
     if config.timeout_ms:
-        values["source"]["negativeAckRedeliveryDelayMs"] = config.timeout_ms  # as Pulsar's; `timeoutMs` alone is shown
+        values["source"]["negativeAckRedeliveryDelayMs"] = config.timeout_ms  # as in Pulsar; only `timeoutMs` is shown
     options = {name: getattr(config, FIELDS_BY_NAME[name].attribute) for name in RUNTIME_OPTIONS}
     shown_options = {name: FIELDS_BY_NAME[name].kind.show(value) for name, value in options.items()}
     chosen = {name: value for name, value in shown_options.items() if value is not None}
@@ -172,12 +172,12 @@ def to_details(config: FunctionConfig) -> FunctionDetails:
 
 
 def options_text(chosen: Json, inputs: Mapping[str, ConsumerSpec], producer: ProducerSpec | None) -> str:
-    """Return what customRuntimeOptions of a record says: options, and the mark where messages are encrypted.
+    """Return customRuntimeOptions of a record: options, and a mark if messages are encrypted.
 
     Args:
         chosen: `RUNTIME_OPTIONS` that are set.
-        inputs: how topics are read.
-        producer: how topics are written.
+        inputs: consumer settings by topic.
+        producer: producer settings.
     """
     specs: tuple[ConsumerSpec | ProducerSpec | None, ...] = (*inputs.values(), producer)
     encrypts = any(spec is not None and spec.crypto_config is not None for spec in specs)
@@ -192,11 +192,11 @@ def _subscription_type(config: FunctionConfig) -> str:
 
 
 def from_details(details: FunctionDetails) -> FunctionConfig:
-    """Return the complete config that a record came from."""
+    """Convert a record to the complete config that it came from."""
     config = from_message(FunctionConfig, details)
     return replace(
         config,
-        # Records of ours have all of these; those of other systems may have them empty.
+        # Our records have all of these; records of other systems may have them empty.
         user_config=config.user_config or {},
         max_message_retries=details.retryDetails.maxMessageRetries if details.HasField("retryDetails") else None,
         parallelism=details.parallelism,
@@ -207,9 +207,9 @@ def from_details(details: FunctionDetails) -> FunctionConfig:
 
 
 def to_json(metadata: FunctionMetaData) -> dict[str, Any]:
-    """Return what GET answers: Pulsar's fields in Pulsar's order, without those that have no value.
+    """Return the response to GET: Pulsar's fields in Pulsar's order, without empty ones.
 
-    The `RUNTIME_OPTIONS` are our additions and only there when they were chosen.
+    The `RUNTIME_OPTIONS` are our additions and only included if set.
     """
     return show(from_details(metadata.functionDetails))
 
@@ -219,10 +219,10 @@ def merge(existing: FunctionConfig, sent: FunctionConfig) -> FunctionConfig:
 
     Args:
         existing: the complete stored config.
-        sent: what the request says.
+        sent: the request.
 
     Raises:
-        InvalidConfig: the update alters what cannot be altered.
+        InvalidConfig: the update changes a fixed field.
     """
     check_fixed(existing, sent)
     _check_position(existing, sent)
@@ -259,11 +259,11 @@ def _check_runtime(existing: FunctionConfig, sent: FunctionConfig) -> None:
 
 
 def merge_inputs(existing: Mapping[str, ConsumerSpec], sent: Mapping[str, ConsumerSpec]) -> Mapping[str, ConsumerSpec]:
-    """Return the inputs after an update, which may change how one is read, and not which there are."""
+    """Return the inputs after an update, which may change the settings of inputs, but not add or remove any."""
     for topic, spec in sent.items():
         if topic not in existing:
             raise InvalidConfig("Input Topics cannot be altered")
         if spec.is_regex_pattern != existing[topic].is_regex_pattern:
             raise InvalidConfig(f"isRegexPattern for input topic {topic} cannot be altered")
-    # A bare mention (`inputs`) only names the topic; it must not wipe the serde of the stored spec.
+    # A bare topic name in `inputs` must not reset the serde of the stored spec.
     return {**existing, **{topic: spec for topic, spec in sent.items() if spec != ConsumerSpec()}}

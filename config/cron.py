@@ -1,4 +1,4 @@
-"""Times of day in UTC at which runs of a Spark function begin, by a cron expression as `schedule` reads it."""
+"""Start times of a Spark function's runs, in UTC, by a cron expression as read by `schedule`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """An expression.
+    """A cron expression.
 
     Attributes:
-        text: as `read_cron` took it.
+        text: as passed to `read_cron`.
     """
 
     text: str
 
     def next_after(self, time_ms: int) -> int:
-        """Return the first time that is due after another, both in ms since 1970."""
+        """Return the first due time after another time, both in ms since 1970."""
         due = Schedule(self.text, field="cron").next_after(datetime.fromtimestamp(time_ms / 1000, UTC))
         return NEVER_MS if due is None else int(due.timestamp() * 1000)
 

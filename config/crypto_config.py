@@ -16,7 +16,7 @@ from .table import OBJECT, TEXT, TEXTS, one_of, option, shown
 PRODUCER_ACTIONS = ("FAIL", "SEND")
 CONSUMER_ACTIONS = ("FAIL", "DISCARD", "CONSUME")
 KEY_NAMES_MAX = 100
-"""Each is an RSA operation for each data key, and half a kilobyte beside each entry."""
+"""Each costs an RSA operation per data key, and half a kilobyte per entry."""
 
 FILES = "files"
 URIS = "uris"
@@ -26,14 +26,14 @@ READERS: Mapping[str, str] = {
     "org.apache.pulsar.client.impl.DefaultCryptoKeyReader": URIS,
     "magnetar.client.NamedKeyReader": URIS,
 }
-"""Class names that need no class in the package, to what their config has: the files of one pair, or URIs by name."""
+"""Class names that need no class in the package, and the form of their config: files of one pair, or URIs by name."""
 _FILES_CONFIG = ("public_key_path", "private_key_path")
 _URIS_CONFIG = ("defaultPublicKey", "defaultPrivateKey", "publicKeys", "privateKeys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CryptoConfig:
-    """How messages of an input are decrypted, or those that go out encrypted."""
+    """How messages of an input are decrypted, or outgoing messages encrypted."""
 
     key_reader: str | None = option(
         "cryptoKeyReaderClassName", TEXT, "module.Class that finds keys; or one of the known ones, for files.",
@@ -60,15 +60,15 @@ class CryptoConfig:
 
 
 def check_crypto(config: CryptoConfig | None, where: str, *, is_of_producer: bool) -> None:
-    """Refuse a config without a reader, a producer's without names of keys, and readers' configs that hold no keys.
+    """Reject a config without a reader, a producer's without key names, and reader configs without keys.
 
     Args:
-        config: None is fine.
-        where: the path of the config.
-        is_of_producer: it encrypts.
+        config: may be None.
+        where: path of the config, for errors.
+        is_of_producer: whether it encrypts.
 
     Raises:
-        InvalidConfig: says which field of it, and what to write.
+        InvalidConfig: names the field, and the expected value.
     """
     if config is None:
         return

@@ -1,4 +1,4 @@
-"""Rules of what a config says of consumers and producers."""
+"""Validation rules for consumer and producer settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def check_consumer_properties(specs: Mapping[str, ConsumerSpec], *, is_ordered: bool) -> None:
-    """Refuse properties of consumers that are unknown, said twice, or impossible.
+    """Reject consumer properties that are unknown, duplicated, or impossible.
 
     Args:
-        specs: of all inputs.
+        specs: all inputs.
         is_ordered: each topic has one reader at a time.
     """
     for topic, spec in specs.items():
@@ -44,11 +44,11 @@ def check_pattern(text: str) -> None:
 
 
 def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None:
-    """Refuse settings of a producer that are no numbers of that kind, or contradict each other.
+    """Reject producer settings that are out of range or contradict each other.
 
     Args:
-        spec: they.
-        batch_builder: given beside them.
+        spec: the producer settings.
+        batch_builder: value of the separate field.
     """
     check_crypto(spec.crypto_config, "producerConfig.cryptoConfig", is_of_producer=True)
     numbers = {
@@ -70,7 +70,7 @@ def check_producer(spec: ProducerSpec, batch_builder: str | None = None) -> None
 
 
 def refused_of_exact(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a producer that effectively once cannot honour, with the reason."""
+    """Yield the producer settings not supported with effectively once, with the reason."""
     batching = spec.batching_config or BatchingConfig()
     if batching.enabled is False or batching.max_publish_delay_ms or batching.max_messages or batching.max_bytes:
         yield (
@@ -80,7 +80,7 @@ def refused_of_exact(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
 
 
 def refused_of_source(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a producer that a source does not take, with the reason."""
+    """Yield the producer settings not supported by sources, with the reason."""
     why = "a source sends what it has read in entries of its own making; leave it out"
     given = {
         "maxPendingMessages": spec.max_pending_messages,
@@ -93,7 +93,7 @@ def refused_of_source(spec: ProducerSpec) -> Iterator[tuple[str, str]]:
 
 
 def refused_of_spark(producer: ProducerSpec) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a producer that runs of Spark do not take, with the reason."""
+    """Yield the producer settings not supported by Spark runs, with the reason."""
     for name, _ in refused_of_source(producer):
         yield name, "a run writes with settings of its own; leave it out"
     if producer.crypto_config is not None:

@@ -1,11 +1,11 @@
-"""What a person asks of a function: `FunctionConfig` and the values inside it, as the table of their fields.
+"""The requested configuration of a function: `FunctionConfig` and the values inside it, as the table of their fields.
 
 Design: JSON becomes a frozen `FunctionConfig` (`conversion`), in which None always means "not sent". Registration fills
-the defaults and checks the rules (`rules`); an update first merges what was sent into what is stored; the result
-becomes the `FunctionDetails` that the metadata topic keeps (`conversion`), and `get` answers from those. A setting that
-this version cannot honour is refused by name: nothing is taken and ignored.
+in the defaults and checks the rules (`rules`); an update first merges the sent fields into the stored ones; the result
+becomes the `FunctionDetails` in the metadata topic (`conversion`), from which `get` responds. A setting not supported
+by this version is rejected by name: none is accepted and ignored.
 
-A new field is a row here and the place that uses it; flags, reading, record, JSON, updates and the table in
+A new field is a row here and the code that uses it; flags, parsing, record, JSON, updates and the table in
 ``docs/reference/function-config.md`` follow from the row.
 """
 
@@ -55,24 +55,24 @@ KEY_BASED = BATCH_BUILDERS[1]
 
 DEFAULT_COMPRESSION = "LZ4"
 DEFAULT_CPU = 1.0
-"""The number of messages that an instance can hold."""
+"""Pulsar's default, which means no limit here: an instance uses all cores of the machine."""
 CORES_MIN = 0.01
-"""The kernel's own limit: a thousandth of a second in each tenth."""
+"""The kernel's limit: a millisecond per tenth of a second."""
 DEFAULT_RAM_BYTES = 1 << 30
 MIN_RAM_BYTES = 32 << 20
 DEFAULT_DISK_BYTES = 10 << 30
 DEFAULT_ASYNC_CALLS = 1000
 MAX_ASYNC_CALLS = 20_000
-"""As many messages as an instance holds."""
+"""The number of messages that an instance can hold."""
 MAX_PARALLELISM = 1000
-"""Most instances of one function; a typing error must not start ten thousand processes."""
+"""Maximum number of instances of a function; a typing error must not start ten thousand processes."""
 
 NOT_YET = "it is not supported yet; leave it out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """How one input topic is read."""
+    """Consumer settings of one input topic."""
 
     schema_type: str | None = option(
         "schemaType", TEXT, "Type of the topic's schema, or its class.", record="schemaType"
@@ -110,7 +110,7 @@ class ConsumerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingConfig:
-    """How large the entries of outputs become, and of what `Context.publish` sends."""
+    """Limits of the entries for outputs and for messages sent by `Context.publish`."""
 
     enabled: bool | None = option("enabled", FLAG, "Several messages share an entry.", default=True, record="enabled")
     max_publish_delay_ms: int | None = option(
@@ -137,7 +137,7 @@ class BatchingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSpec:
-    """How the output topic is written."""
+    """Producer settings of the output topic."""
 
     max_pending_messages: int | None = option(
         "maxPendingMessages", INTEGER, "Messages of an instance on their way at most, beside one entry.",
@@ -170,7 +170,7 @@ class ProducerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one instance may use: cores, bytes of memory, bytes of disk."""
+    """Resources of one instance: cores, bytes of memory, bytes of disk."""
 
     cpu: float | None = option(
         "cpu", NUMBER, "Cores per instance; 1 means no limit.", flags="--cpu", default=DEFAULT_CPU, record="cpu"
@@ -206,9 +206,9 @@ _WINDOW_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionConfig:
-    """Everything a request may say about a function; None means that it does not say.
+    """The fields of a request for a function; None means not sent.
 
-    `input_specs` holds the inputs of all ways in which JSON may give them.
+    `input_specs` collects the inputs from all JSON fields for them.
     """
 
     tenant: str | None = option("tenant", TEXT, "Tenant of the function.", record="tenant")
@@ -323,7 +323,7 @@ class FunctionConfig:
         "customRuntimeOptions", TEXT, 'JSON text, such as {"runtimeEnv":"thread"}.',
         flags="--custom-runtime-options", record="customRuntimeOptions", compare=False,
     )  # fmt: skip
-    """As it was sent or stored; what it says is in attributes of `RUNTIME_OPTIONS`, from which a record gets it."""
+    """As sent or stored; its contents are in the attributes of `RUNTIME_OPTIONS`, from which records are written."""
     subscription_position: str | None = option(
         "subscriptionPosition", one_of(*POSITIONS)._replace(store=str.upper, load=str.capitalize),
         "Where a new subscription starts: Latest, Earliest.",
@@ -362,7 +362,7 @@ class FunctionConfig:
         f"async def: calls that run at once, {DEFAULT_ASYNC_CALLS} unless set.",
         flags="--max-pending-async-requests",
     )
-    """The default counts as not set: Pulsar's tools send it with every function, of whatever kind."""
+    """The default counts as not set: Pulsar's tools send it with every function, of any kind."""
     expose_admin: bool | None = option(
         "exposePulsarAdminClientEnabled", FLAG._replace(show=lambda value: value or None),
         "The context has a client of the admin REST interface.", flags="--expose-pulsar-admin-client-enabled",
@@ -376,15 +376,15 @@ class FunctionConfig:
         flags="--runtime-flags", record="runtimeFlags", refused=NOT_YET,
     )  # fmt: skip
     py: str | None = option("py", TEXT, "The code: a .py, .zip or .whl file, or its URL.", flags="--py", compare=False)
-    """A path on the client's disk, of any system: it tells the language and the file's name, no more."""
+    """A path on the client's disk, of any system: it only determines the language and the file name."""
     sent_fqfn: str | None = option("fqfn", TEXT, "tenant/namespace/name of the function.", compare=False)
-    """It must be the function's name or be left out."""
+    """Must be the function's name if given."""
     refused: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Fields that were sent but cannot be honoured, with the reason; raised after the rules that are Pulsar's."""
+    """Fields that were sent but are not supported, with the reason; raised after Pulsar's own rules."""
 
     @property
     def file_name(self) -> str:
-        """Last part of `py`, for an upload that does not tell the file's name."""
+        """Last part of `py`, for an upload without a file name."""
         return PureWindowsPath(PurePosixPath(self.py or "").name).name
 
 
@@ -402,19 +402,20 @@ OTHER_FIELDS = (
           "--custom-schema-inputs"),
     Field("customSchemaOutputs", TEXT_MAP, "The same for the output topic.", "--custom-schema-outputs"),
 )  # fmt: skip
-"""Fields that are no attributes: ways to give inputs, and what is only read to be refused."""
+"""Fields without an attribute: other fields for inputs, and fields that are only read to be rejected."""
 
 FUNCTION_FIELDS = (*fields_of(FunctionConfig), *OTHER_FIELDS)
-"""The table: every field that the JSON may have."""
+"""The table: all JSON fields."""
 FIELDS_BY_NAME = by_name(FUNCTION_FIELDS)
 RUNTIME_OPTIONS = (
     "runtimeEnv", "minPartitions", "maxPendingAsyncRequests", "exposePulsarAdminClientEnabled", "runTimeLimitMs",
     "cron", "backlogTrigger", "continuousIntervalMs", "sql",
 )  # fmt: skip
-"""Fields of ours: a record has no place for them but in customRuntimeOptions, where Pulsar's tools can set them too."""
+"""Our own fields: a record can only hold them in customRuntimeOptions, where Pulsar's tools can set them too."""
 ENCRYPTION_MARK = "requiresEncryption"
-"""What customRuntimeOptions of a record has beside these where messages are encrypted or decrypted. Workers of versions
-that would pass over a cryptoConfig, and send in the clear, know no such option: they refuse to run the instance."""
+"""Additional field in customRuntimeOptions of a record whose messages are encrypted or decrypted. Versions of workers
+that would ignore a cryptoConfig, and send in the clear, do not know this option and refuse to run the instance.
+"""
 
 _PULSARS_ORDER = (
     "className", "py", "jar", "go", "functionType", "inputs", "topicsPattern", "inputSpecs", "customSerdeInputs",
@@ -426,7 +427,7 @@ _PULSARS_ORDER = (
     "retainOrdering", "retainKeyOrdering", "timeoutMs", "maxMessageRetries", "deadLetterTopic", "resources",
     "windowConfig", "customRuntimeOptions", "runtimeFlags",
 )  # fmt: skip
-"""Of the fields with flags in the help, as in Pulsar's; others follow."""
+"""Order of the flags in the help, as in Pulsar; others follow."""
 
 
 def _place(path_and_field: tuple[str, Field]) -> int:

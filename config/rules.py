@@ -1,7 +1,7 @@
-"""Rules of a FunctionConfig, in Pulsar's order and with Pulsar's words.
+"""Validation rules of a FunctionConfig, in Pulsar's order and with Pulsar's texts.
 
-After its own rules the part that is ours follows: settings which this version cannot honour yet are refused by name,
-each with the remedy. A rule that is Pulsar's keeps its text at the front, so that scripts that know it still match.
+Our own rules follow: settings not supported by this version are rejected by name, with advice. The text of a Pulsar
+rule comes first in its message, so that scripts that match it still work.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from .sql_function import check_sql
 from .table import fields_of
 
 MAX_NAME_BYTES = 128
-"""Of tenant, namespace and name: file names, process titles, sockets and consumers' names are made of them."""
+"""For tenant, namespace and name: they are part of file names, process titles, socket paths and consumer names."""
 MAX_SUBSCRIPTION_BYTES = 1024
 RESERVED_SUBSCRIPTIONS = ("pulsar.repl", "pulsar.dedup", "__compaction")
-"""Beginnings of names that a broker's own cursors have."""
+"""Prefixes of the broker's own cursors."""
 MAX_PARTITIONS = 100_000
-"""Tasks of one run of a Spark function; each costs the driver some milliseconds and memory."""
+"""Maximum tasks of one Spark run; each costs the driver some milliseconds and memory."""
 MIN_RUN_TIME_LIMIT_MS = 100
-"""What a machine holds up a process for now and then must not end it."""
+"""Short stalls of the machine must not end a process."""
 MAX_RUN_TIME_LIMIT_MS = 24 * 3600 * 1000
 MIN_INTERVAL_MS = 1000
-"""From one run to the next; each takes the driver some tenths of a second."""
+"""Minimum interval between runs; each takes the driver some tenths of a second."""
 _INT32_MAX = (1 << 31) - 1
 _C = TypeVar("_C")
 
 
 class Named(Protocol):
-    """A config of whatever has a name."""
+    """A config with a name."""
 
     @property
     def tenant(self) -> str | None:
@@ -76,7 +76,7 @@ class Named(Protocol):
 
 
 def with_defaults(config: _C) -> _C:
-    """Return the config with everything filled in that registration does not ask for."""
+    """Return the config with all optional fields filled in."""
     values = {}
     for field in fields_of(type(config)):
         value = getattr(config, field.attribute)
@@ -86,14 +86,14 @@ def with_defaults(config: _C) -> _C:
 
 
 def overlay(existing: _C, sent: _C) -> _C:
-    """Return the existing config with what was sent in its place; an empty text takes away what is there."""
+    """Return the existing config with sent values replacing stored ones; an empty text clears a value."""
     values = {field.attribute: getattr(sent, field.attribute) for field in fields_of(type(sent))}
     given = {name: None if value == "" else value for name, value in values.items() if value is not None}
     return dataclasses.replace(existing, **given)  # type: ignore[type-var]
 
 
 def check_fixed(existing: _C, sent: _C) -> None:
-    """Raise InvalidConfig if what was sent alters a fixed field."""
+    """Raise InvalidConfig if a fixed field would change."""
     for field in fields_of(type(sent)):
         value = getattr(sent, field.attribute)
         if field.fixed and value is not None and value != getattr(existing, field.attribute):
@@ -101,14 +101,14 @@ def check_fixed(existing: _C, sent: _C) -> None:
 
 
 def refusals(config: object, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and the reason of everything that a config asks for and that is refused."""
+    """Yield the name and reason of every setting in a config that is not supported."""
     for field in fields_of(type(config)):
         if field.refused and getattr(config, field.attribute):
             yield where + field.name, field.refused
 
 
 def check(config: FunctionConfig) -> None:
-    """Raise InvalidConfig with the first rule that a config with defaults breaks."""
+    """Raise InvalidConfig for the first rule broken by a config with defaults."""
     _check_name(config)
     check_inputs(config.input_specs, "No input topic(s) specified for the function")
     if config.runtime is None:
@@ -126,7 +126,7 @@ def check(config: FunctionConfig) -> None:
 
 
 def check_name(config: Named, what: str) -> None:
-    """Refuse a tenant, namespace or name of a component that is missing, or that file names cannot be made of."""
+    """Reject a missing tenant, namespace or component name, or one that is not usable in file names."""
     for part, text in (("Tenant", config.tenant), ("Namespace", config.namespace), (f"{what} name", config.name)):
         if not text:
             raise InvalidConfig(f"{part} is not provided")
@@ -138,7 +138,7 @@ def check_name(config: Named, what: str) -> None:
 
 
 def check_subscription_name(name: str, field: str) -> None:
-    """Refuse a name of a subscription that is a broker's own, or none."""
+    """Reject an invalid subscription name, or one used by the broker itself."""
     if name.startswith(RESERVED_SUBSCRIPTIONS):
         raise InvalidConfig(f"{field} {name[:40]!a} is reserved for subscriptions of the broker; choose another")
     if _has_controls(name) or len(name.encode("utf-8", "replace")) > MAX_SUBSCRIPTION_BYTES:
@@ -156,7 +156,7 @@ def _check_name(config: FunctionConfig) -> None:
 
 
 def check_inputs(specs: Mapping[str, ConsumerSpec], no_input: str) -> None:
-    """Refuse inputs that are none, no topics, or the same topic twice."""
+    """Reject missing inputs, invalid topics and duplicates."""
     if not specs:
         raise InvalidConfig(no_input)
     seen: dict[TopicName, str] = {}
@@ -200,7 +200,7 @@ def check_dead_letter_topic(topic: str, inputs: Iterable[str]) -> None:
 
 
 def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
-    """Refuse settings of inputs that contradict each other."""
+    """Reject contradictory settings of inputs."""
     for topic, spec in specs.items():
         if spec.receiver_queue_size is not None and not 0 <= spec.receiver_queue_size <= _INT32_MAX:
             raise InvalidConfig("Receiver queue size should be >= zero")
@@ -211,7 +211,7 @@ def check_specs(specs: Mapping[str, ConsumerSpec]) -> None:
 
 
 def check_keys_of_letters(specs: Mapping[str, ConsumerSpec]) -> None:
-    """Refuse inputs that name different keys to encrypt with: dead letters of all of them go to one topic."""
+    """Reject inputs with different encryption keys: their dead letters all go to one topic."""
     found: dict[tuple[object, ...], str] = {}
     for topic, spec in specs.items():
         crypto = spec.crypto_config
@@ -241,7 +241,7 @@ def _has_controls(text: str) -> bool:
 
 
 def check_amounts(parallelism: int, resources: Resources, what: str) -> None:
-    """Refuse numbers of instances, and amounts for each, that make no sense."""
+    """Reject invalid numbers of instances and resources per instance."""
     if parallelism <= 0:
         raise InvalidConfig(f"{what} parallelism must be a positive number")
     if parallelism > MAX_PARALLELISM:
@@ -356,9 +356,9 @@ def _check_effectively_once(config: FunctionConfig) -> None:
 
 
 def _check_spark(config: FunctionConfig) -> None:
-    """Refuse what makes no sense for a function that runs as Spark jobs, or only for one.
+    """Reject settings that do not apply to Spark functions, or to Spark functions only.
 
-    A run reads the backlog and gives its outputs exactly once, whatever happens to driver, executors and broker.
+    A run reads the backlog and produces its outputs exactly once, whatever happens to driver, executors and broker.
     """
     if config.runtime_env != SPARK:
         if config.min_partitions is not None:
@@ -431,7 +431,7 @@ def _check_spark(config: FunctionConfig) -> None:
 
 
 def chosen_triggers(config: FunctionConfig) -> list[str]:
-    """Return the fields that are to begin runs."""
+    """Return the fields that would trigger runs."""
     fields = {
         "cron": config.cron,
         "backlogTrigger": config.backlog_trigger,
@@ -458,13 +458,13 @@ def _check_triggers(config: FunctionConfig) -> None:
 
 
 def _non_persistent(config: FunctionConfig) -> list[str]:
-    """Return what a function reads or writes that is not persistent."""
+    """Return the non-persistent topics that a function reads or writes."""
     topics = [*(("input", topic) for topic in config.input_specs), ("output", config.output or "")]
     return [f"{what} topic {topic}" for what, topic in topics if topic.startswith("non-persistent://")]
 
 
 def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
-    """Yield what the config asks for and no part of this version does."""
+    """Yield the settings in the config that this version does not support."""
     yield from refusals(config)
     yield from unsupported_resources(config.resources or Resources(), config.runtime_env or PROCESS)
     for topic, spec in config.input_specs.items():
@@ -478,7 +478,7 @@ def _unsupported(config: FunctionConfig) -> Iterator[tuple[str, str]]:
 
 
 def unsupported_resources(resources: Resources, runtime: str) -> Iterator[tuple[str, str]]:
-    """Yield the limits that nothing here enforces."""
+    """Yield the resource limits that are not enforced."""
     if resources.disk not in (None, DEFAULT_DISK_BYTES):
         yield "resources.disk", "disk space is not limited; leave it out"
     own_limits = f"a function with runtimeEnv {runtime} has no limit of its own; leave it out"

@@ -1,9 +1,9 @@
-"""Times of a cron expression: of the source ``cron``, of the discovery of batch sources, of runs of Spark functions.
+"""Times of a cron expression: for the ``cron`` source, batch source discovery and runs of Spark functions.
 
-Five fields are cron's: minute, hour, day of the month, month, weekday; where both days are given one is enough. Six are
-Spring's, which Pulsar has, with the second in front; there both days must fit. Names, ``L``, ``MON#1``, ``?`` and
-``@daily`` and its like are understood. A time that a time zone leaves out is made up for right after the gap; one that
-it has twice comes once.
+Five fields are as in cron: minute, hour, day of the month, month, weekday; if both days are given, either may match.
+Six fields are as in Spring and Pulsar, starting with the second; there both days must match. Names, ``L``, ``MON#1``,
+``?`` and macros such as ``@daily`` are supported. A time skipped by a time zone is due right after the gap; one that
+occurs twice is due once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Schedule:
         Raises:
             InvalidConfig: the expression is invalid or never due, or the time zone is unknown.
         """
-        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # neither is for every process that knows of batch sources
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # not needed in every process that imports batch sources
 
         from cronsim import CronSimError
 
@@ -48,7 +48,7 @@ class Schedule:
                 " the second in front"
             )
         self._both_days = len(parts) == 6
-        # Without the second it is a time of the clock, which comes once a day, also when the clock is changed.
+        # Without the second it is a wall clock time, which occurs once a day even when the clock changes.
         self._text = " ".join(parts[1:] if len(parts) == 6 and parts[0] in ("0", "00") else parts)
         try:
             self.zone = ZoneInfo(time_zone)
@@ -71,6 +71,6 @@ class Schedule:
         if self._both_days:
             times.day_and = True
         for time in times:
-            if time.timestamp() > moment.timestamp():  # not one of the hour that comes a second time
+            if time.timestamp() > moment.timestamp():  # skip the second occurrence of a repeated hour
                 return time
         return None

@@ -1,4 +1,4 @@
-"""Rules of schemas, SerDes and classes of a function's topics: what contradicts what, and what is not supported."""
+"""Validation rules for schemas, SerDes and classes of a function's topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA_TYPES = frozenset(
         "LOCAL_DATE_TIME",
     )
 )  # fmt: skip
-"""Types of schemas that a topic of a function may have; beside them AUTO_CONSUME for inputs."""
+"""Schema types of a function's topics; inputs also allow AUTO_CONSUME."""
 _REFUSED = {
     "KEY_VALUE": "keys with values are not supported; take a SerDe for the payload, and context.get_message_key()",
     "AUTO": "it is AUTO_CONSUME for inputs",
@@ -24,10 +24,10 @@ _REFUSED = {
 
 
 def check_schemas(config: FunctionConfig) -> None:
-    """Refuse schemas that are unknown, or that contradict other settings.
+    """Reject unknown schemas, and schemas that contradict other settings.
 
     Raises:
-        InvalidConfig: names the settings, and the remedy.
+        InvalidConfig: names the settings, and what to do.
     """
     for topic, spec in config.input_specs.items():
         where = f"inputSpecs[{topic}]"
@@ -81,7 +81,7 @@ def _of_spark(config: FunctionConfig) -> Iterator[tuple[str, str]]:
 
 
 def schemas_of_sinks(specs: Mapping[str, ConsumerSpec]) -> Iterator[tuple[str, str]]:
-    """Yield the names and reasons of what inputs of sinks ask for and do not get."""
+    """Yield the unsupported settings of sink inputs, with the reason."""
     for topic, spec in specs.items():
         if spec.schema_type:
             yield f"inputSpecs[{topic}].schemaType", NOT_YET

@@ -1,4 +1,4 @@
-"""Sizes as flags take them: a whole number of bytes, or of a unit."""
+"""Sizes in flags: a number of bytes, or a number with a unit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ EXPECTED = "a whole number of bytes, or one with K, M, G or T, such as 64M, 64MB
 
 
 def parse_size(text: str, bare_unit: int = 1) -> int:
-    """Return the bytes of a text such as ``100000``, ``64M``, ``64MB`` or ``64 MiB``, in any case.
+    """Parse a size such as ``100000``, ``64M``, ``64MB`` or ``64 MiB``, in any case.
 
-    Units are powers of 1024, as in Pulsar's tools. -1 stands for no limit where a setting has that, and -1 only.
+    Units are powers of 1024, as in Pulsar's tools. -1 means no limit, where a setting allows it; no other negative
+    number is valid.
 
     Args:
         text: the size.
-        bare_unit: what a number without a unit counts, in bytes.
+        bare_unit: unit of a bare number, in bytes.
 
     Raises:
         ValueError: it is not a size.

@@ -1,4 +1,4 @@
-"""A function whose code is a statement: what follows from field `sql` in its config, and what cannot be beside it."""
+"""A function whose code is an SQL statement: consequences of the field `sql`, and fields that exclude it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .table import Json
 
 
 def complete(config: dict[str, Any], values: Json) -> dict[str, Any]:
-    """Return the attributes of a config with a statement, with what follows from that.
+    """Return the attributes of a config with a statement, including implied ones.
 
     Args:
-        config: the attributes that are known.
-        values: the fields as they were sent.
+        config: known attributes.
+        values: fields as sent.
 
     Raises:
-        InvalidConfig: the statement is empty, or there is code beside it.
+        InvalidConfig: the statement is empty, or code was sent too.
     """
     if not (config.get("sql") or "").strip():
         check_statement("")
@@ -32,10 +32,10 @@ def complete(config: dict[str, Any], values: Json) -> dict[str, Any]:
 
 
 def check_sql(config: FunctionConfig) -> None:
-    """Refuse a statement that cannot be one, and what is for functions with code.
+    """Reject an invalid statement, and settings for functions with code.
 
     Raises:
-        InvalidConfig: names the field, and the remedy.
+        InvalidConfig: names the field, and what to do.
     """
     if config.runtime_env != SPARK:
         raise InvalidConfig(f"sql: Spark runs statements, and runtimeEnv is {config.runtime_env}; leave it out")
@@ -62,7 +62,7 @@ def check_sql(config: FunctionConfig) -> None:
 
 
 def check_code_stays(existing: FunctionConfig, sent: FunctionConfig) -> None:
-    """Refuse an update that makes a statement of code, or the other way round.
+    """Reject an update from code to a statement or vice versa.
 
     Raises:
         InvalidConfig: says what the function is.

@@ -13,10 +13,10 @@ from ..errors import InvalidConfig
 from ..wire.topic_name import parse_topic_name
 
 SQL_CLASS = "sql"
-"""In the place of a class name, and of an installed package."""
+"""Stands in for a class name, and for a built-in package."""
 STATEMENT_CHARACTERS_MAX = 65_536
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
-"""What a query begins with, but for parentheses."""
+"""First words of a query, apart from parentheses."""
 _TOKENS = re.compile(
     r"""
       (?P<space>\s+|--[^\n]*)
@@ -32,13 +32,13 @@ _COMMENT_MARKS = re.compile(r"/\*|\*/")
 
 
 def view_names(topics: Iterable[str]) -> dict[str, str]:
-    """Return the name of each input's view, by the topic as it is given.
+    """Return the view name of each input, by topic as given.
 
-    It is the last part of the topic's name, with an underscore for whatever cannot stand in a name; of topics that
-    have the same name so, as Spark compares them, tenant and namespace come before it.
+    It is the last part of the topic name, with underscores for invalid characters; if Spark considers two such names
+    equal, they are prefixed with tenant and namespace.
 
     Raises:
-        InvalidConfig: two have the same name all the same.
+        InvalidConfig: two names are still equal.
     """
     parsed = {text: parse_topic_name(text) for text in sorted(topics)}
     short = {text: _identifier(topic.local) for text, topic in parsed.items()}
@@ -100,11 +100,11 @@ def check_statement(text: str) -> str:
 
 
 def _significant(text: str) -> Iterator[tuple[str, int]]:
-    """Yield words and signs with their places; quoted texts as their first quote, comments not at all."""
+    """Yield words and signs with their positions; quoted texts as their opening quote, comments not at all."""
     at = 0
     while at < len(text):
         match = _TOKENS.match(text, at)
-        assert match is not None  # any sign is one
+        assert match is not None  # every character matches
         start, at = at, match.end()
         if match["comment"]:
             at = _end_of_comment(text, start)
@@ -116,7 +116,7 @@ def _significant(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _end_of_comment(text: str, start: int) -> int:
-    """Return where a comment ends, in which others may be."""
+    """Return the end of a comment, which may contain nested comments."""
     depth = 0
     for mark in _COMMENT_MARKS.finditer(text, start):
         depth += 1 if mark[0] == "/*" else -1
@@ -130,7 +130,7 @@ def _end_of_quote(text: str, start: int, at: int, quote: str, *, escapes: bool) 
         if text[at] == "\\" and escapes:
             at += 2
         elif text[at] == quote:
-            return at + 1  # where a doubled one stands for itself, the next begins at once
+            return at + 1  # after a doubled quote, the next quoted part follows immediately
         else:
             at += 1
     raise InvalidConfig(f"sql: the {quote} {_place(text, start)} is not closed")

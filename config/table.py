@@ -1,11 +1,11 @@
-"""Tables of a config's fields: kinds of values, rows, and what follows from them: reading, JSON, records, flags.
+"""Tables of config fields: kinds of values, rows, and what is derived from them: parsing, JSON, records, flags.
 
-A config is a frozen dataclass whose attributes are declared by `option`, one row of the table each, in the order in
-which the JSON of `get` has them. Whatever a row can say is said there and nowhere else.
+A config is a frozen dataclass whose attributes are declared by `option`, one table row each, in the order of the JSON
+of `get`. Everything that a row can express is declared there and nowhere else.
 
-A kind says how a value is read from JSON, from a flag's text, and kept in a record. A reader refuses what does not fit,
-with the field's name. Empty values ("", [], {}, and false for switches that are off by default) count as not sent:
-Pulsar's own tools send them with every request.
+A kind defines how a value is read from JSON and from a flag's text, and stored in a record. A reader rejects invalid
+values with the field's name. Empty values ("", [], {}, and false for switches that are off by default) count as not
+sent: Pulsar's own tools send them with every request.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Kind(NamedTuple):
     """One kind of value.
 
     Attributes:
-        read: the value that a field of this name has in JSON; raises InvalidConfig.
-        parse: the JSON value of a flag's text; raises ValueError.
-        metavar: what stands for the text in the help.
-        is_switch: the flag may stand alone, which means true.
-        show: the value as the JSON of `get` has it.
-        store: the value as the constructor of a record's message takes it.
-        load: what the record holds, as a value.
-        members: fields of the object that this is, as far as they are known.
+        read: reads the value of a named JSON field; raises InvalidConfig.
+        parse: converts a flag's text to the JSON value; raises ValueError.
+        metavar: placeholder for the text in the help.
+        is_switch: whether the flag may have no value, which means true.
+        show: converts the value for the JSON of `get`.
+        store: converts the value for the constructor of a record's message.
+        load: converts the record's content to a value.
+        members: fields of the object, as far as known.
     """
 
     read: _Reader
@@ -74,7 +74,7 @@ _read_flag = _reader(bool, "true or false")
 _read_whole = _reader(int, "a whole number")
 _read_number = _reader(int | float, "a number")
 read_object = _reader(dict, "an object")
-"""Return a JSON value that must be an object."""
+"""Read a JSON value that must be an object."""
 
 
 def _read_integer(name: str, value: Any) -> int:
@@ -145,7 +145,7 @@ def _parse_flag(text: str) -> bool:
 
 
 def one_of(*choices: str) -> Kind:
-    """Return the kind of a text that is one of these."""
+    """Return a kind with a fixed set of texts."""
 
     def read(name: str, value: Any) -> str | None:
         text: str | None = _read_text(name, value) or None
@@ -157,20 +157,20 @@ def one_of(*choices: str) -> Kind:
 
 
 def _or_none(value: Any) -> Any:
-    """Return what a record holds; its messages have no other sign for what was not given than "" and 0."""
+    """Return a record's content; in its messages "" and 0 are the only signs of an unset field."""
     return value or None
 
 
 TEXT = Kind(lambda name, value: _read_text(name, value) or None, load=_or_none)
 CLEARABLE_TEXT = TEXT._replace(read=_read_text)
-"""A text whose empty value says something: in an update it takes away what is there."""
+"""A text that may be empty: in an update that clears the stored value."""
 FLAG = Kind(_read_flag, _parse_flag, "true|false")
 SWITCH = Kind(_read_flag, _parse_flag, is_switch=True)
 INTEGER = Kind(_read_integer, _parse_number(int, "a whole number"), "N", load=_or_none)
 DURATION_MS = INTEGER._replace(parse=_parse_duration_ms, metavar="DURATION")
-"""Milliseconds; a flag takes units too."""
+"""Milliseconds; a flag also accepts units."""
 SIZE_BYTES = INTEGER._replace(parse=_parse_size, metavar="SIZE")
-"""Bytes; a flag takes units too."""
+"""Bytes; a flag also accepts units."""
 NUMBER = Kind(lambda name, value: float(_read_number(name, value)), _parse_number(float, "a number"), "N")
 OBJECT = Kind(
     read_object,
@@ -184,19 +184,19 @@ TEXTS = Kind(_read_texts, lambda text: [part.strip() for part in text.split(",")
 
 
 class Field(NamedTuple):
-    """Row of a table.
+    """A table row.
 
     Attributes:
-        name: of the field in JSON, Pulsar's.
-        kind: of its value.
-        help: one line, of the flag's help and of the documentation.
-        flags: spellings of its flag; those with capitals are accepted and not shown in the help.
-        alias: another name in JSON, which Pulsar's tools send too.
-        attribute: of the config; empty for a field that is read into others, or only refused.
-        record: where its value is in the record's message, ``a.b`` for a field of a nested message.
-        default: what registration fills in; for a refused field, a value that asks for nothing.
-        fixed: why an update that changes it is refused, in Pulsar's words.
-        refused: why a value that asks for anything is refused.
+        name: JSON name of the field, as in Pulsar.
+        kind: kind of value.
+        help: one line, for the flag's help and the documentation.
+        flags: spellings of its flag; those with capitals are accepted but not shown in the help.
+        alias: another JSON name, which Pulsar's tools also send.
+        attribute: attribute of the config; empty for a field that is merged into others, or only rejected.
+        record: location of its value in the record's message, ``a.b`` for a field of a nested message.
+        default: value filled in by registration; for a rejected field, a value that is harmless.
+        fixed: error of an update that changes it, in Pulsar's words.
+        refused: error of a request that sets it to anything but the default.
     """
 
     name: str
@@ -212,15 +212,15 @@ class Field(NamedTuple):
 
 
 def option(name: str, kind: Kind, text: str = "", *, unset: Any = None, compare: bool = True, **row: Any) -> Any:
-    """Declare an attribute of a config together with its row.
+    """Declare a config attribute together with its row.
 
     Args:
-        name: of the field in JSON.
-        kind: of its value.
-        text: the row's help.
-        unset: what the attribute holds when the field was not sent.
-        compare: whether configs with different values are different.
-        row: what else `Field` has.
+        name: JSON name.
+        kind: kind of value.
+        text: help text of the row.
+        unset: value of the attribute if the field was not sent.
+        compare: whether the attribute counts when comparing configs.
+        row: further attributes of `Field`.
     """
     metadata = {"field": Field(name, kind, text, **row)}
     if unset == {}:
@@ -238,14 +238,14 @@ fields_of: Callable[[type], tuple[Field, ...]] = cache(_fields_of)
 
 
 def by_name(fields: Iterable[Field]) -> dict[str, Field]:
-    """Return fields by all names that they have in JSON."""
+    """Return fields by all their JSON names."""
     return {name: field for field in fields for name in (field.name, field.alias) if name}
 
 
 def with_flags(fields: Iterable[Field]) -> Iterator[tuple[str, Field]]:
-    """Yield the fields that have a flag with their path in JSON, ``a.b`` for a field of a nested object.
+    """Yield the fields that have a flag with their JSON paths, ``a.b`` for a field of a nested object.
 
-    What is refused as a whole is refused with each of its fields.
+    If an object is rejected as a whole, so are all its fields.
     """
     for field in fields:
         if field.flags:
@@ -255,12 +255,12 @@ def with_flags(fields: Iterable[Field]) -> Iterator[tuple[str, Field]]:
 
 
 def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dict[str, Any]:
-    """Return the values of a JSON object by the names of its fields; null counts as not sent.
+    """Return the values of a JSON object by field name; null counts as not sent.
 
     Args:
         fields: the table, by names.
         sent: the object.
-        where: its own name, empty for the config itself.
+        where: name of the object, empty for the config itself.
 
     Raises:
         InvalidConfig: an unknown field (with the nearest known name) or a value of the wrong type.
@@ -268,7 +268,7 @@ def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dic
     values = {}
     for name, value in sent.items():
         if name not in fields:
-            from difflib import get_close_matches  # only for who mistypes
+            from difflib import get_close_matches  # slow to import, and only needed after a typing error
 
             near = get_close_matches(name, fields, n=1, cutoff=0.5)
             advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
@@ -279,12 +279,12 @@ def read_fields(fields: Mapping[str, Field], sent: Json, where: str = "") -> dic
 
 
 def attributes(fields: Mapping[str, Field], values: Json) -> dict[str, Any]:
-    """Return the values of those fields that are attributes of a config, by attribute."""
+    """Return the values of the fields that have an attribute, by attribute."""
     return {fields[name].attribute: value for name, value in values.items() if fields[name].attribute}
 
 
 def nested(config: type) -> Kind:
-    """Return the kind of an object that has a table of its own."""
+    """Return the kind of an object with its own table."""
     fields = fields_of(config)
     names = by_name(fields)
 
@@ -297,7 +297,7 @@ def nested(config: type) -> Kind:
 
 
 def map_of(kind: Kind) -> Kind:
-    """Return the kind of an object whose values, under names of the user's, are all of one kind."""
+    """Return the kind of an object with user-defined keys whose values are all of one kind."""
 
     def each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda values: {name: convert(value) for name, value in values.items()}
@@ -312,7 +312,7 @@ def map_of(kind: Kind) -> Kind:
 
 
 def show(config: object) -> dict[str, Any]:
-    """Return a config as JSON, in the order of its table, without fields that have no value."""
+    """Return a config as JSON, in table order, without empty fields."""
     answer = {}
     for field in fields_of(type(config)):
         value = getattr(config, field.attribute)
@@ -321,7 +321,7 @@ def show(config: object) -> dict[str, Any]:
 
 
 def to_message(config: object) -> dict[str, Any]:
-    """Return what the constructor of the config's message takes, with dicts for the messages inside."""
+    """Return the constructor arguments of the config's message, with dicts for nested messages."""
     message: dict[str, Any] = {}
     for field in fields_of(type(config)):
         value = getattr(config, field.attribute)
@@ -337,7 +337,7 @@ def to_message(config: object) -> dict[str, Any]:
 
 
 def from_message(config: type[_C], message: Any) -> _C:
-    """Return the config that a message came from."""
+    """Convert a message to the config that it came from."""
     values = {}
     for field in fields_of(config):
         *outer, name = field.record.split(".")

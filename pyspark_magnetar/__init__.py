@@ -1,7 +1,7 @@
 """Registers the data source: Spark imports top-level packages whose names begin with ``pyspark_``.
 
-So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registering anything. The source is
-imported when it is asked for: Python workers that never do import this package too.
+So ``spark.read.format("magnetar")`` works wherever magnetar is installed, without registration. The source is imported
+on first use, because Python workers that never use it import this package too.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The module that Spark forks its Python workers from: PySpark's own daemon, with what our tasks need imported.
+"""The module that Spark forks its Python workers from: PySpark's own daemon, with our tasks' imports preloaded.
 
-A worker that is forked begins its task at once, and shares the memory of the modules. None of them starts a thread when
-it is imported, which must not be where a process is forked.
+A forked worker starts its task at once, and shares the memory of the modules. None of them starts a thread on import,
+which would make forking unsafe.
 """
 
 import magnetar.spark.jobs.message_job

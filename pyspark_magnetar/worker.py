@@ -1,4 +1,4 @@
-"""The module that Spark runs in its Python workers: PySpark's own, with what our tasks need."""
+"""The module that Spark runs in its Python workers: PySpark's own, extended for our tasks."""
 
 import contextlib
 import runpy
@@ -22,12 +22,12 @@ else:
     from pyspark.worker import main as run_task
 
     def main(infile: IO[bytes], outfile: IO[bytes]) -> None:
-        """Run a task, as the daemon that forked this process has it."""
+        """Run a task, called by the daemon that forked this process."""
         try:
             run_task(infile, outfile)
         finally:
             with contextlib.suppress(OSError, ValueError):
-                outfile.flush()  # the answer does not wait for what follows
+                outfile.flush()  # the answer must not wait for what follows
             between_tasks.freeze_imported(collect=True)
 
     __all__ = ["main"]

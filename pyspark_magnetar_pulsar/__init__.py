@@ -1,4 +1,4 @@
-"""Registers the data source under its second name, ``pulsar``; Spark takes one from each package that it finds."""
+"""Registers the data source under its second name, ``pulsar``; Spark takes one source from each package."""
 
 from typing import TYPE_CHECKING
 

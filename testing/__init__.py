@@ -1,8 +1,8 @@
-"""For tests: functions under test, and the stand-ins that the tests of this package use.
+"""Test support: functions under test, and the stand-ins used by this package's own tests.
 
-`FunctionTest` runs a function in a test, on a broker in memory and by a clock that the test moves; `pytest_plugin`
-has a fixture of it. `BrokerThread` is the broker itself, in the process of the test. `SimulatedDisk` takes the place of
-the disk under the broker's storage: it runs full, fails on order, and loses in a power failure what was not synced.
+`FunctionTest` runs a function in a test, on a broker in memory and with a clock that the test advances; `pytest_plugin`
+provides it as a fixture. `BrokerThread` is the broker itself, in the test's process. `SimulatedDisk` replaces the disk
+under the broker's storage: it can run full, fail on request, and lose unsynced data in a power failure.
 """
 
 from .broker_thread import BrokerThread

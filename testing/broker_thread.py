@@ -1,4 +1,4 @@
-"""A broker in a thread of this process, for tests of what publishes and consumes."""
+"""A broker in a thread of this process, for tests of producers and consumers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class BrokerThread:
         """Start a broker.
 
         Args:
-            directory: for its data; what is there already is opened.
-            storage: settings of the storage.
+            directory: data directory; existing data is opened.
+            storage: storage settings.
             **settings: fields of `BrokerConfig`.
         """
         self._loop = uvloop.new_event_loop()
@@ -59,7 +59,7 @@ class BrokerThread:
 
     @property
     def service_url(self) -> str:
-        """What clients connect to."""
+        """The URL for clients."""
         return self.service.broker_url
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -67,7 +67,7 @@ class BrokerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Stop the broker and its thread; what it has stored stays in the directory."""
+        """Stop the broker and its thread; its data stays in the directory."""
         try:
             self.call(self._stop())
         finally:

@@ -21,14 +21,14 @@ from typing import Any
 from ..errors import OperationTimeout
 
 QUIET_S = 0.005
-"""After something has happened on a socket the loop must have been idle for so long before the clock is moved."""
+"""The loop must have been idle for this time after socket activity before the clock is advanced."""
 
 
 class MovableClock:
-    """The time of a loop, in seconds; read from any thread, moved by `advance`."""
+    """The time of a loop, in seconds; readable from any thread, advanced by `advance`."""
 
     def __init__(self) -> None:
-        """Begin with the machine's time."""
+        """Start at the machine's time."""
         self.moved_s = 0.0
 
     def time(self) -> float:
@@ -36,12 +36,12 @@ class MovableClock:
         return time.time() + self.moved_s
 
     def monotonic(self) -> float:
-        """Return rising seconds, those of the loop's `time`."""
+        """Return monotonic seconds, the same as the loop's `time`."""
         return time.monotonic() + self.moved_s
 
 
 class _Selector(selectors.DefaultSelector):
-    """Moves the clock instead of waiting, while it is to be moved."""
+    """Advances the clock instead of waiting, while an advance is pending."""
 
     def __init__(self, clock: MovableClock) -> None:
         super().__init__()
@@ -52,17 +52,17 @@ class _Selector(selectors.DefaultSelector):
         self._has_moved_something = False
 
     def move(self, by_s: float, arrived: Callable[[], None]) -> None:
-        """Move the clock from now on; ``arrived`` is called when all that was due until then is done."""
+        """Start advancing the clock; ``arrived`` is called when all work due until then is done."""
         self._target_s = self._clock.moved_s + by_s
         self._arrived = arrived
         self._has_moved_something = True
 
     def stop(self) -> None:
-        """Move the clock no further."""
+        """Stop advancing the clock."""
         self._target_s = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready."""
+        """Return ready file objects."""
         if self._target_s is None:
             return super().select(timeout)
         is_idle = timeout is None or timeout > 0
@@ -84,17 +84,17 @@ class _Selector(selectors.DefaultSelector):
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time a test moves.
+    """An event loop whose time a test controls.
 
     Attributes:
         clock: its time.
     """
 
     def __init__(self, clock: MovableClock) -> None:
-        """Begin.
+        """Create the loop.
 
         Args:
-            clock: to follow; of this loop alone.
+            clock: its time; not shared with other loops.
         """
         self.clock = clock
         self._waits = _Selector(clock)
@@ -116,7 +116,7 @@ class MovableLoop(asyncio.SelectorEventLoop):
         return self._jobs > 0 or any(is_busy() for is_busy in self._workers)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Run a function in a thread; the clock is not moved meanwhile."""
+        """Run a function in a thread; the clock does not advance meanwhile."""
         future = super().run_in_executor(executor, func, *args)
         self._jobs += 1
         future.add_done_callback(self._job_done)
@@ -153,14 +153,14 @@ class MovableLoop(asyncio.SelectorEventLoop):
 
 
 class LoopThread:
-    """An event loop on a thread of its own, so that the test may block."""
+    """An event loop on its own thread, so that the test may block."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, timeout_s: float = 60.0) -> None:
         """Start the thread.
 
         Args:
-            loop: to run.
-            name: of the thread.
+            loop: loop to run.
+            name: thread name.
             timeout_s: for each `call`.
         """
         self.loop = loop

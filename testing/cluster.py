@@ -1,7 +1,7 @@
-"""What functions under test run on: the broker in memory, or one that is given, and what else instances need.
+"""The environment of functions under test: a broker in memory or an existing one, and other services for instances.
 
-One cluster serves all tests of a process: starting it takes longer than a test. Tests do not see each other all the
-same, as each has topics and a table of state of its own.
+One cluster serves all tests of a process, because starting it takes longer than a test. Tests are still isolated: each
+has its own topics and its own state table.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Cluster:
     """A broker and a state store.
 
     Attributes:
-        loop: everything of ours runs on it, but functions and the state store.
-        is_real: whether the broker is one that was given: its clock cannot be moved.
+        loop: runs everything except functions and the state store.
+        is_real: whether the broker is an existing one, whose clock cannot be advanced.
     """
 
     def __init__(self, service_url: str = "", admin_url: str = "") -> None:
         """Start what is needed.
 
         Args:
-            service_url: of a broker; empty starts one in memory.
-            admin_url: of its REST interface; empty for the usual port beside a broker on the usual port.
+            service_url: URL of an existing broker; empty to start one in memory.
+            admin_url: its REST interface; empty for the default port if the broker has its default port.
         """
         self.is_real = bool(service_url)
         self.service_url = service_url
@@ -69,7 +69,7 @@ class Cluster:
             self.service_url = self._broker.service.broker_url
 
     async def make_client(self, rename: Callable[[str], str]) -> AsyncClient:
-        """Return a client whose topics have other names on the broker."""
+        """Return a client that renames topics on the broker."""
         config = ClientConfig(description="functions under test", backoff_max_ms=1000)
         if not self.is_real:
             config = ClientConfig(description="functions under test", keep_alive_s=_KEEP_ALIVE_S)
@@ -87,11 +87,11 @@ class Cluster:
         return directory
 
     def time(self) -> float:
-        """Return the seconds since 1970, by the clock that tests move."""
+        """Return the seconds since 1970, by the clock that tests control."""
         return self._clock.time()
 
     def advance(self, seconds: float, timeout_s: float) -> None:
-        """Move the clock; a real broker's goes by itself, so that it takes as long there."""
+        """Advance the clock; with a real broker, wait for the same time."""
         if self.is_real:
             self.call(asyncio.sleep(seconds), seconds + timeout_s)
         else:
@@ -99,7 +99,7 @@ class Cluster:
 
     @property
     def state_url(self) -> str:
-        """The state store, started when it is first asked for."""
+        """The state store's URL; the first access starts it."""
         if self._state is None:
             directory = self._directory / "state"
             directory.mkdir()
@@ -108,13 +108,13 @@ class Cluster:
 
     @property
     def tables(self) -> TableClient:
-        """What reads the state store."""
+        """A client of the state store."""
         if self._tables is None:
             self._tables = TableClient(self.state_url)
         return self._tables
 
     async def backlog(self, topic: str, subscription: str) -> int:
-        """Return how many messages of a topic are not acknowledged."""
+        """Return the number of unacknowledged messages of a topic."""
         if self._broker is not None:
             return self._broker.backlog(topic, subscription)
         path = parse_topic_name(topic).rest_path
@@ -124,17 +124,17 @@ class Cluster:
         return int(subscriptions.get(subscription, {}).get("msgBacklog", 0))
 
     async def drop_duplicates(self, topic: str) -> None:
-        """Have the broker drop duplicates on a topic; the one in memory does so on all."""
+        """Enable deduplication of a topic; the broker in memory has it enabled for all."""
         if self.is_real:
             await asyncio.to_thread(switch_on, self.admin_url, topic)
 
     @property
     def admin_url(self) -> str:
-        """The REST interface of a broker that was given."""
+        """The REST interface of an existing broker."""
         return self._admin_url or derive_admin_url(self.service_url)
 
     def abandon(self) -> None:
-        """Remove what is on disk, at the end of the process: with that its threads end, and its connections."""
+        """Remove the files at the end of the process, which ends its threads and connections."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
@@ -146,11 +146,11 @@ def _shared(process: int, service_url: str, admin_url: str) -> Cluster:
 
 
 def shared_cluster() -> Cluster:
-    """Return the cluster of this process, which the environment chooses; started when it is first asked for."""
+    """Return the cluster of this process, chosen by environment variables; the first call starts it."""
     service_url = os.environ.get(SERVICE_URL_VARIABLE, "")
     return _shared(os.getpid(), service_url, os.environ.get(ADMIN_URL_VARIABLE, ""))
 
 
 def _fast_directory() -> str | None:
-    """Return where files lie in memory, None for the usual place."""
+    """Return a directory in memory, None for the default."""
     return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None

@@ -1,12 +1,12 @@
-"""A function in a test: messages go in, and the test looks at what became of them.
+"""Tests a function: send messages to it and check the results.
 
     def test_it_shouts() -> None:
         with FunctionTest(shout, inputs="words", output="shouts") as f:
             f.send("hello")
             assert f.output() == "HELLO"
 
-The function is run by the pipeline that runs it on a worker, with acknowledgements, redelivery, state and guarantees,
-on the broker of `cluster.py`.
+The function runs in the same pipeline as on a worker, with acknowledgements, redelivery, state and guarantees, on the
+broker of `cluster.py`.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class FunctionFailed(AssertionError):
 
 
 class NoOutput(AssertionError):
-    """Nothing came out in time."""
+    """No output arrived in time."""
 
 
 class FunctionTest:
-    """One function at work, from ``with`` to its end.
+    """A running function, from ``with`` to its end.
 
     Attributes:
         timeout_s: how long `output` waits for a message, and everything else for the function, in real seconds.
         state: the function's state: ``f.state["key"]``.
-        cluster: what it runs on.
+        cluster: the cluster that it runs on.
     """
 
     timeout_s = 10.0
@@ -78,19 +78,19 @@ class FunctionTest:
         beside: FunctionTest | None = None,
         **settings: Any,
     ) -> None:
-        """Prepare; the function begins with ``with``.
+        """Prepare; ``with`` starts the function.
 
         Args:
-            function: a function, a class with a method ``process``, or an object of such.
-            inputs: topics; None if ``settings`` name them in another way.
-            output: topic; None for none.
+            function: a function, a class with a method ``process``, or an instance of such a class.
+            inputs: topics; None if ``settings`` name them.
+            output: output topic, or None.
             guarantee: ``ATLEAST_ONCE`` (the default), ``ATMOST_ONCE``, ``EFFECTIVELY_ONCE`` or ``MANUAL``.
             beside: another function under test, whose topics this one shares.
-            **settings: other fields of the config, ``user_config={"limit": 3}``; in Python's spelling or in that of the
-                JSON. They are checked as `functions create` checks them.
+            **settings: other config fields, such as ``user_config={"limit": 3}``, in Python's or JSON spelling. They
+                are validated as by `functions create`.
 
         Raises:
-            InvalidConfig: a setting is unknown or refused.
+            InvalidConfig: a setting is unknown or not supported.
         """
         if guarantee is not None:
             settings["processing_guarantees"] = guarantee
@@ -99,7 +99,7 @@ class FunctionTest:
         self.cluster: Cluster = beside.cluster if beside is not None else shared_cluster()
         self._topics: OwnTopics = beside._topics if beside is not None else OwnTopics(f"-{_random()}")
         details = to_details(self._config)
-        details.source.subscriptionPosition = FROM_EARLIEST  # or it would miss what is sent while it starts
+        details.source.subscriptionPosition = FROM_EARLIEST  # otherwise it would miss messages sent during its start
         self._metadata = FunctionMetaData(functionDetails=details, functionUuid=uuid.uuid4().hex)
         self.state = TestedState(self.cluster, self._metadata, self.settle)
         self._instances: list[TestedInstance] = []
@@ -132,7 +132,7 @@ class FunctionTest:
         """Stop the function.
 
         Raises:
-            FunctionFailed: it has raised, and the test did not look at `failures`.
+            FunctionFailed: it raised, and the test did not check `failures`.
         """
         try:
             if error is None:
@@ -142,9 +142,9 @@ class FunctionTest:
             self._stop()
 
     def restart(self) -> None:
-        """Stop the function and start it again, as after a crash of its process: with state, without its memory.
+        """Restart the function, as after a crash of its process: its state is kept, its memory is lost.
 
-        What was not acknowledged comes again. A function that is a closure or an object keeps what it refers to.
+        Unacknowledged messages are redelivered. A function that is a closure or an object keeps its references.
         """
         if self._failed_so_far() > self._known_failures:
             self._failures_before += self._tracebacks()
@@ -180,7 +180,7 @@ class FunctionTest:
             await one.close()
         self._producers.clear()
         self._readers.clear()
-        if self.cluster.is_real:  # leave nothing that keeps messages there
+        if self.cluster.is_real:  # leave no subscription that retains messages there
             details = self._metadata.functionDetails
             await _unsubscribe(self._client, self._inputs, self._subscription)
             if letters := details.retryDetails.deadLetterTopic:
@@ -194,11 +194,11 @@ class FunctionTest:
         """Send a message to the function and return its id.
 
         Args:
-            value: bytes as they are, dict and list as JSON, else what the function's annotation says, text and numbers
-                as text without one; with a SerDe or schema on the input what that takes.
-            topic: the input; the first by default.
+            value: bytes are sent unchanged, dict and list as JSON, others by the function's annotation, or as text
+                without one; with a SerDe or schema on the input, a value for that.
+            topic: the input topic; the first by default.
             **options: ``key``, ``properties``, ``event_time_ms``, ``deliver_after`` (timedelta), ``deliver_at_ms`` and
-                the others of `client.Producer.send`.
+                other options of `client.Producer.send`.
         """
         name = topic or self._inputs[0]
         payload = self._encoded(value, name)
@@ -225,16 +225,16 @@ class FunctionTest:
         return (serde or IdentitySerDe()).serialize(value)
 
     def output(self, *, topic: str | None = None, into: Callable[[bytes], Any] | None = None) -> Any:
-        """Return the next message that the function has put out, waiting for it.
+        """Return the next output of the function, waiting for it.
 
         Args:
-            topic: where to; the output topic by default. Any topic that the function publishes to can be named.
-            into: makes a value of the bytes, as ``bytes`` or ``json.loads``. By default it is of the type that the
-                function returns by its SerDe or annotation, else a number, text or bytes, the first that fits.
+            topic: the output topic by default; may be any topic that the function publishes to.
+            into: converts the bytes, such as ``bytes`` or ``json.loads``. By default the value has the function's
+                return type, by its SerDe or annotation; otherwise it is a number, text or bytes, the first that fits.
 
         Raises:
-            FunctionFailed: the function raised, and nothing is left that could become an output.
-            NoOutput: nothing came.
+            FunctionFailed: the function raised, and no message is left that could result in an output.
+            NoOutput: no output arrived.
         """
         message = self.output_message(topic=topic)
         return self._decoded(message, topic, into)
@@ -245,7 +245,7 @@ class FunctionTest:
         return into(message.data)
 
     def output_message(self, *, topic: str | None = None) -> Message:
-        """Return the next message as it is, with ``data``, ``key`` and ``properties``; see `output`."""
+        """Return the next message unchanged, with ``data``, ``key`` and ``properties``; see `output`."""
         found = self.cluster.call(self._next(self._output_name(topic)))
         if found is None:
             self._raise_failures()
@@ -254,10 +254,10 @@ class FunctionTest:
         return found
 
     def outputs(self, *, topic: str | None = None, into: Callable[[bytes], Any] | None = None) -> list[Any]:
-        """Return all that is put out, once everything that was sent is processed; an empty list for nothing.
+        """Return all outputs, once all sent messages are processed; an empty list if there are none.
 
         Raises:
-            FunctionFailed: the function has raised, and the test did not look at `failures`.
+            FunctionFailed: the function raised, and the test did not check `failures`.
         """
         self.settle()
         self._raise_failures()
@@ -270,7 +270,7 @@ class FunctionTest:
         return self._readers[topic]
 
     async def _next(self, topic: str) -> Message | None:
-        """Wait for a message; None if none comes."""
+        """Wait for a message; None if none arrives."""
         reader = await self._reader(topic)
         until_s = time.monotonic() + self.timeout_s
         while time.monotonic() < until_s:
@@ -297,7 +297,7 @@ class FunctionTest:
 
     @property
     def backlog(self) -> int:
-        """How many messages of all inputs are not acknowledged, once everything that was sent was tried."""
+        """Number of unacknowledged messages on all inputs, after all sent messages have been tried."""
         self.settle()
         return sum(
             self.cluster.call(self.cluster.backlog(self._topics.name(topic), self._subscription))
@@ -306,20 +306,20 @@ class FunctionTest:
 
     @property
     def failures(self) -> list[str]:
-        """The latest exceptions with their tracebacks, at most ten of each kind, of all that was sent so far."""
+        """The latest exceptions with tracebacks, at most ten of each kind, from all messages sent so far."""
         self.settle()
         return self._look_at_failures()
 
     @property
     def logs(self) -> str:
-        """What the function has logged by the context's logger, and what its instances say."""
+        """Log lines of the function's context logger, and of its instances."""
         return "".join(instance.log_text() for instance in self._instances)
 
     def settle(self) -> None:
-        """Wait until everything that was sent has been processed, and what came of it is stored and acknowledged.
+        """Wait until all sent messages are processed, and the results are stored and acknowledged.
 
-        What is to come by time (a retry, a delayed message) is not waited for: see `advance`. Nor are messages on an
-        input that the function has paused.
+        Does not wait for timers (a retry, a delayed message): see `advance`. Nor does it wait for messages on an input
+        that the function has paused.
 
         Raises:
             NoOutput: the function takes longer than `timeout_s`.
@@ -329,7 +329,7 @@ class FunctionTest:
     async def _settle(self) -> None:
         until_s = time.monotonic() + self.timeout_s
         looks = 0
-        while looks < 2:  # what is taken is counted a moment before it is seen to be in work
+        while looks < 2:  # a taken message is counted a moment before it shows as in progress
             looks = looks + 1 if self._is_through() else 0
             if time.monotonic() > until_s:
                 raise NoOutput(f"the function was still at work after {self.timeout_s:g} s; {self._counted()}")
@@ -343,17 +343,17 @@ class FunctionTest:
                 await settlement.settle(())
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of broker and function by a time, and return when all that became due in it is done.
+        """Advance the clock of broker and function, and return when all work due by then is done.
 
-        Due are redelivery after a failure, delayed messages, expiry. The clock goes from one such moment to the next,
-        and stands still while the function works. What the function asks of Python (``time.time``) is not moved. On a
-        real broker this waits for so long.
+        This triggers redelivery after a failure, delayed messages, and expiry. The clock jumps from one such moment to
+        the next, and stands still while the function works. Python's own clock (``time.time``) does not advance. With a
+        real broker this waits for the time to pass.
 
         Args:
             seconds: 0 or more.
 
         Raises:
-            OperationTimeout: the function is still at work after `timeout_s` real seconds.
+            OperationTimeout: the function is still working after `timeout_s` real seconds.
         """
         if not 0 <= seconds < math.inf:
             raise InvalidConfig(f"advance({seconds!r}): a clock does not go there; give 0 or more seconds")
@@ -362,11 +362,11 @@ class FunctionTest:
         self.settle()
 
     def time(self) -> float:
-        """Return the seconds since 1970 by the clock that `advance` moves."""
+        """Return the seconds since 1970 by the clock that `advance` controls."""
         return self.cluster.time()
 
     def _is_through(self) -> bool:
-        """Return whether all that was sent has been taken and nothing of it is in work."""
+        """Return whether all sent messages have been taken and none is in progress."""
         if any(instance.end is not None for instance in self._instances):
             return True
         if any(_has_paused(instance) for instance in self._instances):
@@ -426,7 +426,7 @@ class FunctionTest:
 def _checked(
     function: object, inputs: str | Sequence[str] | None, output: str | None, settings: Mapping[str, Any]
 ) -> FunctionConfig:
-    """Return the config with its defaults, checked as at `create`."""
+    """Return the config with defaults, validated as at `create`."""
     given = dict(settings)
     tenant, namespace = given.pop("tenant", "public"), given.pop("namespace", "default")
     own_name = getattr(function, "__name__", "") or type(function).__name__
@@ -445,7 +445,7 @@ def _checked(
 
 
 def _has_paused(instance: TestedInstance) -> bool:
-    """Return whether the function has paused an input, so that it may leave messages there."""
+    """Return whether the function has paused an input, so that messages may stay there."""
     settlement = instance.pipeline.settlement
     return isinstance(settlement, AtLeastOnce | EffectivelyOnce) and bool(settlement.steering.paused())
 

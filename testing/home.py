@@ -1,4 +1,4 @@
-"""Where a function under test lives: in the process of the test, with the modules that are imported there."""
+"""The environment of a function under test: the test's process, with its imported modules."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CLASS_NAME = f"{MODULE}.{ATTRIBUTE}"
 
 
 class TestedHome(ProcessHome):
-    """Hands out the object that the test has, and imports everything else as the test does.
+    """Returns the test's function object, and imports everything else as the test does.
 
-    What the function prints goes where the test's prints go; what it logs with the context's logger goes to the
-    instance's log, and on to the handlers of the root logger.
+    The function's output goes to the test's output; log records of the context's logger go to the instance's log, and
+    on to the root logger's handlers.
     """
 
     def __init__(self, function: object, spec: InstanceSpec, instance_log: InstanceLog) -> None:
         """Prepare.
 
         Args:
-            function: a function, an object with a method `process`, or a class of such.
-            spec: of the instance.
-            instance_log: takes what it logs.
+            function: a function, an object with a method `process`, or a class of such objects.
+            spec: the instance.
+            instance_log: receives its log records.
         """
         super().__init__(spec.package)
         self._module = ModuleType(MODULE)
@@ -40,14 +40,14 @@ class TestedHome(ProcessHome):
         self._handler = LogHandler(instance_log)
 
     def enter_thread(self) -> None:
-        """Begin to take what is logged."""
+        """Start collecting log records."""
         self._logger.setLevel(logging.INFO)
         self._logger.addHandler(self._handler)
 
     def leave_thread(self) -> None:
-        """End that."""
+        """Stop collecting log records."""
         self._logger.removeHandler(self._handler)
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module by its name."""
+        """Return a module by name."""
         return self._module if name == MODULE else importlib.import_module(name)

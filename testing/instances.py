@@ -1,4 +1,4 @@
-"""Instances of a function under test: the pipeline that workers run, on the cluster's loop."""
+"""Instances of a function under test: the same pipeline as on workers, on the cluster's loop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .home import TestedHome
 
 WORKER_ID = "test"
 GRACE_S = 2.0
-"""For the function to return when the test ends."""
+"""Time for the function to return at the end of the test."""
 _LOOK_S = 0.001
 
 
 class TestedInstance:
-    """One instance; the test's thread calls it.
+    """One instance; used from the test's thread.
 
     Attributes:
-        pipeline: at work.
+        pipeline: its pipeline.
         end: why it ended, empty if it was stopped; None while it runs.
     """
 
@@ -51,7 +51,7 @@ class TestedInstance:
         self._tasks: TaskSet
 
     def start(self, timeout_s: float) -> None:
-        """Start it, and return when it waits for messages or has ended."""
+        """Start the instance, and return when it waits for messages or has ended."""
         self._cluster.call(self._start(timeout_s), 2 * timeout_s)
         self._unwatch = self._cluster.loop.watch(lambda: self.pipeline.is_busy)
 
@@ -77,7 +77,7 @@ class TestedInstance:
         return self._spec.log_file.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:
-        """End it; what it has in work is finished within `GRACE_S`."""
+        """Stop the instance; work in progress has `GRACE_S` to finish."""
         self._unwatch()
         self._cluster.call(self._stop())
 

@@ -24,7 +24,7 @@ from ..metadata.store.sqlite import SqliteStore
 from .clock import MovableClock
 from .simulated_disk import SimulatedDisk
 
-_KEEP_ALIVE_S = 86_400.0  # a clock that is moved by hours must not make a living peer look silent
+_KEEP_ALIVE_S = 86_400.0  # advancing the clock by hours must not make a live peer look silent
 _T = TypeVar("_T")
 
 
@@ -76,14 +76,14 @@ class LoopLanes:
 
 
 class MemoryBroker:
-    """A broker without REST interface, on the loop that runs.
+    """A broker without REST interface, on the running event loop.
 
     Attributes:
         service: the broker.
     """
 
     def __init__(self, service: BrokerService) -> None:
-        """Hold what `start` has started."""
+        """Wrap the broker created by `start`."""
         self.service = service
 
     @classmethod
@@ -91,7 +91,7 @@ class MemoryBroker:
         """Start a broker on a free port of the loopback interface.
 
         Args:
-            clock: that it goes by.
+            clock: its time.
             directory: for the metadata of tenants and namespaces.
         """
         store = await asyncio.to_thread(SqliteStore.open, directory / "metadata.sqlite")
@@ -114,7 +114,7 @@ class MemoryBroker:
         return cls(service)
 
     def backlog(self, topic: str, subscription: str) -> int:
-        """Return how many messages of a topic a subscription has not acknowledged; entries, where they are batched."""
+        """Return the number of a subscription's unacknowledged messages, or of entries if they are batched."""
         loaded = self.service.topics.get(topic)
         found = loaded.subscriptions.get(subscription) if loaded is not None else None
         return found.cursor.backlog_entries if found is not None else 0

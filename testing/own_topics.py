@@ -8,7 +8,7 @@ _PARTITION = "-partition-"
 
 
 class OwnTopics:
-    """The names on the broker of one test's topics."""
+    """The broker-side topic names of one test."""
 
     def __init__(self, ending: str) -> None:
         """Prepare.

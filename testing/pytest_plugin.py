@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the options, for functions that are tested without the fixture too."""
+    """Read the options, also for functions tested without the fixture."""
     for option, variable in (("service_url", SERVICE_URL_VARIABLE), ("admin_url", ADMIN_URL_VARIABLE)):
         if given := config.getoption(f"magnetar_{option}"):
             os.environ[variable] = given
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def magnetar_function() -> Iterator[MakeFunction]:
-    """Return what starts functions as `FunctionTest` does; they end with the test."""
+    """Return a factory of `FunctionTest`; its functions are stopped at the end of the test."""
     with ExitStack() as running:
 
         def start(function: object, **settings: Any) -> FunctionTest:

@@ -1,10 +1,10 @@
-"""A disk in memory that loses what was not synced, runs full and fails on order: for tests, shipped with the storage.
+"""A disk in memory that can lose unsynced data, run full and fail on request: for tests, shipped with the storage.
 
-Design: each file has two contents, what a reader sees and what is on the medium. Between them stand the pages written
-since the last sync, with all versions they went through. A power failure keeps, page by page, the medium's version or
-any of the later ones; of the names made, changed and removed since a directory was last synced it keeps any subset.
-Nothing is kept in order, because real disks and file systems do not promise one. A failed sync drops its pages from
-what is still to be written, as kernels do: syncing again succeeds and proves nothing. The seed decides everything.
+Design: each file has two contents, the one visible to readers and the one on the medium. Between them are the pages
+written since the last sync, with all their versions. A power failure keeps, page by page, the medium's version or any
+later one; of the names created, changed and removed since a directory was last synced it keeps any subset. No order is
+preserved, because real disks and file systems do not guarantee one. A failed sync drops its pages from those still to
+be written, as kernels do: syncing again succeeds and proves nothing. The seed determines everything.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The machine stopped in the middle of an operation; no handler for errors should catch this."""
+    """The machine stopped in the middle of an operation; error handlers must not catch this."""
 
 
 class Operation(NamedTuple):
-    """One operation as it was asked for.
+    """One requested operation.
 
     Attributes:
-        number: counted from 1.
+        number: starts at 1.
         kind: ``open write read sync preallocate rename remove list make_directory sync_directory lock``.
-        path: of the file or directory.
+        path: path of the file or directory.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
 class _Inode:
     content: bytearray = field(default_factory=bytearray)
     medium: bytearray = field(default_factory=bytearray)
-    versions: dict[int, list[bytes]] = field(default_factory=dict)  # page -> what it was since the last sync
+    versions: dict[int, list[bytes]] = field(default_factory=dict)  # page -> versions since the last sync
 
     def write(self, offset: int, data: bytes) -> None:
         end = offset + len(data)
@@ -72,7 +72,7 @@ class _Inode:
         self.versions.clear()
 
     def lose(self, rng: random.Random) -> None:
-        """Keep a random part of what was not synced; what a reader sees is the medium from then on."""
+        """Keep a random part of the unsynced data; readers see the medium from then on."""
         size = rng.choice((len(self.medium), len(self.content)))
         if size > len(self.medium):
             self.medium.extend(bytes(size - len(self.medium)))
@@ -83,7 +83,7 @@ class _Inode:
         self.content = bytearray(self.medium)
 
     def fail_sync(self, rng: random.Random) -> None:
-        """Write a random part, then forget that anything was to be written; cached pages may go, too."""
+        """Write a random part, then forget the rest; cached pages may be lost, too."""
         for page, versions in self.versions.items():
             fate = rng.random()
             if fate < 0.3:
@@ -102,16 +102,16 @@ class SimulatedDisk:
     """A `Disk` in memory, for one thread.
 
     Args:
-        seed: decides what a crash loses.
-        capacity_bytes: all files together; beyond it writing fails with ENOSPC.
-        sync_delay_s: how long each sync of a file takes.
+        seed: determines what a crash loses.
+        capacity_bytes: limit for all files together; writes beyond it fail with ENOSPC.
+        sync_delay_s: duration of each file sync.
 
     Attributes:
-        operations: how many there were.
-        crash_at: number of the operation in whose middle the machine stops; None for never.
-        failures: errno to fail with, by number of the operation.
-        watch: called with each operation before it is done.
-        boot: how many processes have used the disk before.
+        operations: number of operations so far.
+        crash_at: number of the operation during which the machine stops; None for never.
+        failures: errno to fail with, by operation number.
+        watch: called with each operation before it is executed.
+        boot: number of processes that have used the disk before.
     """
 
     def __init__(self, seed: int = 0, capacity_bytes: int | None = None, sync_delay_s: float = 0.0) -> None:
@@ -130,10 +130,10 @@ class SimulatedDisk:
         self._locks: set[str] = set()
         self.boot = 0
 
-    # The end of a process, and the test's view.
+    # The end of a process, and the test's access.
 
     def power_failure(self) -> None:
-        """Stop and start the machine: of what was not synced any part is lost. Open files and locks are gone."""
+        """Restart the machine: any part of the unsynced data is lost, and open files and locks are gone."""
         for changes in self._changes.values():
             for change in changes:
                 if self._rng.random() < 0.5:
@@ -145,18 +145,18 @@ class SimulatedDisk:
         self.kill_process()
 
     def kill_process(self) -> None:
-        """End the process that uses the disk: nothing is lost now, but what was not synced may be lost later."""
+        """End the process that uses the disk: nothing is lost now, but unsynced data may be lost later."""
         self._locks.clear()
         self.boot += 1
         self.crash_at = None
         self.failures.clear()
 
     def content(self, path: str) -> bytes:
-        """Return what a reader would see in a file."""
+        """Return a file's content as seen by readers."""
         return bytes(self._names[path].content)
 
     def set_content(self, path: str, content: bytes) -> None:
-        """Put a file on the medium, named and synced, whatever was there: to make damage."""
+        """Put a file on the medium, named and synced, replacing any existing one: to simulate damage."""
         self._names[path] = self._names_on_medium[path] = _Inode(bytearray(content), bytearray(content))
 
     def paths(self) -> list[str]:
@@ -249,7 +249,7 @@ class SimulatedDisk:
         return self.operate("lock", path, act)
 
     def operate(self, kind: str, path: str, act: Callable[[], T]) -> T:
-        """Do one operation, or what was ordered to happen instead."""
+        """Execute one operation, or the simulated failure."""
         self.operations += 1
         self.counts[kind] += 1
         if self.watch is not None:
@@ -264,7 +264,7 @@ class SimulatedDisk:
         return act()
 
     def make_room(self, inode: _Inode, end: int) -> None:
-        """Refuse to let a file grow beyond what the disk holds."""
+        """Raise if a file would grow beyond the disk's capacity."""
         if self.capacity_bytes is not None and end > len(inode.content):
             used = sum(len(other.content) for other in {id(i): i for i in self._names.values()}.values())
             if used + end - len(inode.content) > self.capacity_bytes:

@@ -13,18 +13,18 @@ from .cluster import Cluster
 
 
 class TestedState:
-    """Reads and changes state: what was put is bytes, a counter is an int, and a missing key raises KeyError.
+    """Reads and changes state: stored values are bytes, counters are ints, and missing keys raise KeyError.
 
-    Everything that was sent to the function is processed before a key is read.
+    All sent messages are processed before a key is read.
     """
 
     def __init__(self, cluster: Cluster, metadata: FunctionMetaData, settle: Callable[[], None]) -> None:
         """Prepare.
 
         Args:
-            cluster: keeps the state.
-            metadata: of the function.
-            settle: waits until the function has nothing to do.
+            cluster: holds the state.
+            metadata: the function.
+            settle: waits until the function is idle.
         """
         self._cluster = cluster
         self._table = table_of(metadata)
@@ -33,7 +33,7 @@ class TestedState:
         self._sequence = 0
 
     def get(self, key: str, default: bytes | int | None = None) -> bytes | int | None:
-        """Return what a key holds, ``default`` if nothing."""
+        """Return the value of a key, or ``default``."""
         self._settle()
         value = self._cluster.tables.read(self._table, [key.encode()])[0]
         if value is None:
@@ -50,7 +50,7 @@ class TestedState:
         return self.get(key) is not None
 
     def __setitem__(self, key: str, value: bytes | str | int) -> None:
-        """Set a key, before the function looks at it; an int makes a counter."""
+        """Set a key before the function reads it; an int creates a counter."""
         name = key.encode()
         if isinstance(value, int):
             self._apply(Delete(name), Increment(name, value))

@@ -196,7 +196,7 @@ async def test_a_stop_that_cannot_keep_the_position_says_so(
     again = await sources.runtime.start(spec)
     await until(noted(sources, "open", 2))
     await again.stop(10)
-    assert spec.log_file.read_text().count("is not kept") == 1
+    assert spec.log_file.read_text().count("is not saved") == 1
 
 
 ACKNOWLEDGED = """
