@@ -1,4 +1,4 @@
-"""What `Context.admin` is: requests to the broker's admin REST interface."""
+"""The client behind `Context.admin`: requests to the broker's admin REST interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 30.0
 
 
 class AdminClient:
-    """Makes requests to the admin REST interface of the cluster; usable from any thread.
+    """A client of the cluster's admin REST interface; usable from any thread.
 
     Paths are Pulsar's, such as ``/admin/v2/persistent/public/default``.
     """
@@ -22,13 +22,13 @@ class AdminClient:
 
         Args:
             url: ``http://host:port``, or ``https://…``.
-            credentials: shown with each of them; None shows nothing.
+            credentials: credentials for each request; None for none.
         """
         self.url = url.rstrip("/")
         self._credentials = credentials
 
     def get(self, path: str, **params: Any) -> Any:
-        """Return the JSON of what GET answers; the keywords are the query."""
+        """Return the JSON of the response to GET; keywords become the query."""
         return self.request("GET", path, params=params)
 
     def put(self, path: str, body: Any = None, **params: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How functions of the kinds that are not called message by message go together with a settlement's maker."""
+"""Combines kinds of functions that are not called message by message with a settlement's maker."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .spec import InstanceSpec
 
 
 def arrange(calls: Calls, loaded: LoadedFunction, maker: Maker, spec: InstanceSpec, watch: LoopWatch) -> None:
-    """Put into ``calls`` what the function's thread does for the kind of the function.
+    """Set up ``calls`` for the kind of the function.
 
     Args:
-        calls: of the function.
+        calls: calls of the function.
         loaded: the function.
-        maker: of the settlement: a `PieceMaker`, or a `ResultMaker` under EFFECTIVELY_ONCE.
-        spec: of the instance.
-        watch: notices async calls that hold up their loop.
+        maker: maker of the settlement: a `PieceMaker`, or a `ResultMaker` under EFFECTIVELY_ONCE.
+        spec: the instance.
+        watch: detects async calls that block their loop.
 
     Raises:
-        FunctionLoadError: a setting is for another kind.
+        FunctionLoadError: a setting does not apply to this kind.
     """
     limit = async_calls_max(spec, loaded.kind)
     if loaded.kind is Kind.GENERATOR and isinstance(maker, PieceMaker):

@@ -1,11 +1,11 @@
-"""Calls of an async function: many at once, one at a time of each key, each with its own message in the context.
+"""Calls of an async function: many concurrently, one at a time per key, each with its own message in the context.
 
-Design: the calls are tasks of an event loop that runs on the function's thread. They start in the order of their
-messages, up to a limit, and the calls of one key follow each other. A context variable says which call a task belongs
-to, also for tasks and coroutines that the function starts itself, so that one context object serves all of them.
+Design: the calls are tasks of an event loop on the function's thread. They start in the order of their messages, up to
+a limit, and calls of the same key run one after the other. A context variable identifies the call of a task, also for
+tasks and coroutines that the function starts itself, so that one context object serves all of them.
 
-What a call changes in the function's state is its own until it has ended well, and only then joins what other calls
-have changed (`StateSession`): a call that fails leaves nothing behind. It reads what was there when it asked first.
+State changes of a call are private until it has succeeded, and are only then merged with those of other calls
+(`StateSession`): a failed call leaves none. It reads the state as of its first access.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class OneCall:
         self.state: StateSession | None = None
 
     def fail(self, error: BaseException, blame: Blame = Blame.USER) -> None:
-        """Take note that it has failed."""
+        """Record a failure."""
         self.failure = Failure(self.position, error, blame)
         self.take_outputs()
 
     def take_outputs(self) -> list[bytes]:
-        """Return what it gave, and let go of it."""
+        """Return and clear the outputs."""
         outputs, self.outputs, self.size = self.outputs, [], 0
         return outputs
 
@@ -89,22 +89,22 @@ _current: ContextVar[OneCall | None] = ContextVar("call", default=None)
 
 
 def current_call() -> OneCall | None:
-    """Return the call that runs, or on behalf of which a task of the function's runs; it may be over."""
+    """Return the call of the current task, or of a task that it started; the call may be over."""
     return _current.get()
 
 
 def key_of(entry: ReceivedEntry, index: int) -> object:
-    """Return the key of a message, None if it has none: the ordering key, else the partition key."""
+    """Return the key of a message, or None: the ordering key, else the partition key."""
     headers = entry.headers
     header = entry.metadata if headers is None else headers[index]
     return header.ordering_key or header.partition_key or None
 
 
 class AsyncCall(BatchCall):
-    """An async function, or an async generator function, with its SerDe on both sides.
+    """An async function, or an async generator function, with its SerDes.
 
     Attributes:
-        limit_s: for a call; None without a limit.
+        limit_s: time limit of a call; None for no limit.
     """
 
     limit_s: float | None = None
@@ -115,14 +115,14 @@ class AsyncCall(BatchCall):
         self.session = None if context is None else context.session
 
     async def process(self, call: OneCall, made: Callable[[OneCall], Any]) -> None:
-        """Call the function on a message, and put outputs or failure into the call.
+        """Call the function on a message, and store outputs or failure in the call.
 
         Args:
-            call: of the message.
-            made: called when a generator has made an output; awaited if that returns something.
+            call: call of the message.
+            made: called when a generator has yielded an output; its result is awaited if not None.
 
         Raises:
-            BaseException: the call was cancelled, or what it raised is not about its message alone.
+            BaseException: the call was cancelled, or its exception does not concern its message alone.
         """
         _current.set(call)
         failures: list[Failure] = []
@@ -178,12 +178,12 @@ def _is_on_loop() -> bool:
 
 
 def branch_of(session: StateSession) -> StateSession:
-    """Return a session for one call: it reads what ``session`` has, and keeps its changes to itself."""
+    """Return a session for one call: it reads from ``session``, and keeps its changes private."""
     return StateSession(lambda keys: Reading([session.get_state(key.decode()) for key in keys], 1))
 
 
 def _merge(branch: StateSession, session: StateSession) -> None:
-    """Make the changes of a call part of a session, all or, if one is refused, none."""
+    """Merge the changes of a call into a session: all, or none if one is rejected."""
     branch.begin()
     changes = branch.take()
     if changes is None:
@@ -197,31 +197,31 @@ def _merge(branch: StateSession, session: StateSession) -> None:
                 session.put_state(key, data)
         for key, amount in changes.increments.items():
             session.incr_counter(key, amount)
-    except BaseException:  # also where the instance stops while a counter is read
+    except BaseException:  # also if the instance stops while a counter is read
         session.undo()
         raise
 
 
 class CallRecorder(Protocol):
-    """Records calls after the process has ended during one; see `deaths.careful.CarefulCalls`."""
+    """Records calls after the process ended during one; see `deaths.careful.CarefulCalls`."""
 
     is_on: bool
 
     def is_alone(self, unit: Unit, position: int) -> bool:
-        """Return whether the message at a position is to be in flight alone."""
+        """Return whether the message at a position must be the only one in flight."""
 
     def given_up(self, unit: Unit, position: int) -> Exception | None:
-        """Return why the message at a position is not called any more, None if it is."""
+        """Return why the message at a position is no longer processed, or None."""
 
     def in_flight(self, unit: Unit, position: int, end: int) -> AbstractContextManager[None]:
         """Record that messages are in flight."""
 
 
 class CallRunner:
-    """Runs calls on the event loop of the function's thread; used there only.
+    """Runs calls on the event loop of the function's thread; used only there.
 
     Attributes:
-        fatal: what ends the instance, once a call has raised it.
+        fatal: error of a call that ends the instance.
     """
 
     def __init__(
@@ -237,10 +237,10 @@ class CallRunner:
 
         Args:
             call: the function.
-            limit: how many calls may run at once.
+            limit: maximum number of concurrent calls.
             ended: called with each call that has ended.
             made: see `AsyncCall.process`.
-            skips: whether a call ends without a result, as it begins.
+            skips: checked at the start of a call: whether to end it without a result.
             careful: records calls after the process ended during one; None if such deaths are not counted.
         """
         self.fatal: BaseException | None = None
@@ -250,16 +250,16 @@ class CallRunner:
         self._made = made
         self._skips = skips
         self._careful = careful
-        self._alone: OneCall | None = None  # the call beside which no other runs
+        self._alone: OneCall | None = None  # the call that excludes all others
         self._ready: deque[OneCall] = deque()
-        self._behind: dict[object, deque[OneCall]] = {}  # by the key of a call that is ready or runs
+        self._behind: dict[object, deque[OneCall]] = {}  # by the key of a ready or running call
         self._owned = TaskSet("async calls")
-        self._tasks: set[asyncio.Task[None]] = set()  # of calls that have not ended
+        self._tasks: set[asyncio.Task[None]] = set()  # of unfinished calls
         self._is_paused = False
         self._is_ending = False
 
     def add(self, call: OneCall) -> None:
-        """Have a call run after those that were added before, as far as limit and keys allow; `start` it."""
+        """Queue a call to run after those added before, as far as limit and keys allow; then call `start`."""
         if call.key is None:
             self._ready.append(call)
         elif (behind := self._behind.get(call.key)) is not None:
@@ -269,7 +269,7 @@ class CallRunner:
             self._ready.append(call)
 
     def start(self) -> None:
-        """Start what may be started."""
+        """Start the calls that may run now."""
         while self._ready and len(self._tasks) < self._limit and not self._is_paused and not self._is_ending:
             if self._careful is not None and self._careful.is_on and not self._has_room(self._careful):
                 return
@@ -277,7 +277,7 @@ class CallRunner:
             self._tasks.add(self._owned.start(self._run(call), "call", awaited_elsewhere))
 
     def _has_room(self, careful: CallRecorder) -> bool:
-        """Return whether the next call may run beside those that run."""
+        """Return whether the next call may run beside the current ones."""
         call = self._ready[0]
         if self._alone is None and careful.is_alone(call.unit, call.position) and not self._tasks:
             self._alone = call
@@ -286,11 +286,11 @@ class CallRunner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call runs or waits to (from any thread)."""
+        """Whether a call is running or waiting (from any thread)."""
         return bool(self._tasks or self._ready)
 
     def pause(self, is_paused: bool) -> None:
-        """Start nothing for now, or go on."""
+        """Pause or resume starting calls."""
         self._is_paused = is_paused
         if not is_paused:
             self.start()
@@ -317,7 +317,7 @@ class CallRunner:
                 call.fail(RuntimeError("the call was cancelled by its own code"))
         except InstanceStopping:
             call.is_given_up = True
-        except BaseException as error:  # noqa: BLE001  the instance ends with it, not the loop
+        except BaseException as error:  # noqa: BLE001  it ends the instance, not the loop
             self.fatal = self.fatal or error
             call.is_given_up = True
         call.is_over = True
@@ -336,11 +336,11 @@ class CallRunner:
         self.start()
 
     async def end(self, grace_s: float, cancel_s: float = 1.0) -> None:
-        """Start nothing any more, and wait until all calls have ended; cancel those that take longer.
+        """Start no more calls, and wait until all have ended; cancel those that take too long.
 
         Args:
-            grace_s: for the calls to end by themselves.
-            cancel_s: for those that were cancelled to end; what then still runs is left behind.
+            grace_s: time for the calls to end by themselves.
+            cancel_s: time for cancelled calls to end; calls still running then are abandoned.
         """
         self._is_ending = True
         if self._tasks and self.fatal is None:
@@ -352,7 +352,7 @@ class CallRunner:
 
 
 def close_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """End what a function has left on its event loop, and close it; it does not wait for threads."""
+    """Cancel a function's remaining tasks on its event loop, and close it; does not wait for threads."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Async functions whose results leave entry by entry: the calls of one entry run at once, and are waited for."""
+"""Async functions with results per entry: the calls of one entry run concurrently, and are awaited together."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class AsyncSteps:
 
         Args:
             call: the function.
-            loop: that it runs on; closed by `close`.
-            limit: how many calls may run at once.
-            watch: notices calls that hold up the loop.
-            take: is given each call, in the order of the messages, when all have ended.
+            loop: its event loop; closed by `close`.
+            limit: maximum number of concurrent calls.
+            watch: detects calls that block the loop.
+            take: called with each call, in message order, when all have ended.
             in_order: one message after the other.
         """
         self._call = call
@@ -46,8 +46,8 @@ class AsyncSteps:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Have the loop see whether it must stop (from any thread)."""
-        with suppress(RuntimeError):  # it is closed
+        """Make the loop check for a stop request (from any thread)."""
+        with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(self._woken.set)
 
     def close(self) -> None:
@@ -55,10 +55,10 @@ class AsyncSteps:
         close_loop(self._loop)
 
     def steps(self, thread: FunctionThread, source: Source, unit: Unit) -> Steps:
-        """Call the function on all messages of a unit; yields once, or not at all if the thread must stop.
+        """Call the function on all messages of a unit; yields once, or not at all if the thread was stopped.
 
         Raises:
-            BaseException: what a call raised to end the instance.
+            BaseException: raised by a call to end the instance.
         """
         calls = [
             OneCall(unit, position, source.topic if self._in_order else key_of(entry, index), source.serde)

@@ -27,12 +27,13 @@ from .stopping import InstanceStopping
 from .unit import Unit
 
 NOT_OF_ONE_MESSAGE = (StateUnavailable, InstanceStopping)
-"""What a call raises that every other message would fail for, too. Whatever else it raises fails its message only,
-SystemExit and KeyboardInterrupt included: they come from the function's code, as signals reach the main thread only."""
+"""Exceptions that every other message would raise, too. Any other exception fails only its message, including
+SystemExit and KeyboardInterrupt: they come from the function's code, because signals reach only the main thread.
+"""
 
 
 class Blame(Enum):
-    """Whose failure it is; decides which counter it goes to."""
+    """The cause of a failure, which decides its counter."""
 
     USER = "the function raised, or returned what its output SerDe does not take"
     SYSTEM = "the message could not be made a value, or its output could not be sent"
@@ -40,11 +41,11 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One message that gave no result.
+    """A message without a result.
 
     Attributes:
-        position: which message, counted from the start of the run.
-        error: what was raised.
+        position: position of the message in the run.
+        error: the exception.
     """
 
     position: int
@@ -69,12 +70,12 @@ class Results:
 
     @property
     def messages(self) -> int:
-        """How many messages the run had."""
+        """Number of messages in the run."""
         return len(self.outputs if self.counts is None else self.counts)
 
 
 class Place:
-    """Which message of the run is being processed; readable only while the function is called."""
+    """The current message of the run; readable only while the function is called."""
 
     __slots__ = ("_count", "_order", "_runs", "_values")
 
@@ -85,24 +86,24 @@ class Place:
         self._runs = 0
 
     def enter(self, values: Iterator[Any], order: Sequence[int]) -> None:
-        """Follow an iterator over a list of values that stand at the positions ``order`` of the run."""
+        """Follow an iterator over the values at the positions ``order`` of the run."""
         self._runs += 1
         self._values = values
         self._order = order
         self._count = len(order)
 
     def at(self) -> tuple[int, int] | None:
-        """Return what tells the call at hand from all others, None outside of one (from any thread)."""
+        """Return a value that identifies the current call, None outside of calls (from any thread)."""
         index = self._count - length_hint(self._values) - 1
         return (self._runs, index) if index >= 0 else None
 
     def leave(self) -> None:
-        """Forget the run."""
+        """End the run."""
         self.enter(iter(()), ())
 
     @property
     def position(self) -> int:
-        """Position of the message that was handed out last, -1 outside of a run."""
+        """Position of the last message handed out, -1 outside of a run."""
         index = self._count - length_hint(self._values) - 1
         return self._order[index] if index >= 0 else -1
 
@@ -133,13 +134,13 @@ class BatchCall:
         return Place()
 
     def follow(self, unit: Unit, position: int) -> None:
-        """Take note that the messages of a unit from a position on come next; of use to calls that are traced only."""
+        """Record that a unit's messages from a position on come next; only used by traced calls."""
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
         """Process messages in order.
 
         Args:
-            messages: what arrived.
+            messages: received messages.
             source: decodes them.
         """
         failures: list[Failure] = []
@@ -160,12 +161,12 @@ class BatchCall:
         return Results(spread, failures)
 
     def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
-        """Call the function on values; nothing is encoded.
+        """Call the function on values, without encoding.
 
         Args:
-            values: what it gets.
-            order: the position of each in the run.
-            failures: takes those that raised, with their places in ``values``; their results are None.
+            values: arguments.
+            order: position of each value in the run.
+            failures: receives the calls that raised, by index in ``values``; their results are None.
         """
         iterator = iter(values)
         if self._context is None and not self.is_watched:
@@ -184,11 +185,11 @@ class BatchCall:
                 session.begin_call()
 
     def encode(self, returned: list[Any], failures: list[Failure]) -> list[bytes | None]:
-        """Return the bytes of what the function returned, None for None and for what cannot be encoded.
+        """Encode return values; None stays None, and replaces values that cannot be encoded.
 
         Args:
             returned: the values.
-            failures: takes those that cannot be encoded, with their places in ``returned``.
+            failures: receives the values that cannot be encoded, by index in ``returned``.
         """
         if self._output_all is not None:
             encoded = self._output_all.serialize_all(returned)
@@ -203,7 +204,7 @@ class BatchCall:
 
 
 def decode(messages: Sequence[bytes], source: SerDe, failures: list[Failure]) -> list[Any]:
-    """Return the values of messages, None for one that cannot be decoded, which is added to ``failures``."""
+    """Decode messages; one that cannot be decoded becomes None and is added to ``failures``."""
     if takes_batches(source):
         values = cast(BatchSerDe, source).deserialize_all(messages)
         if values is not None:
@@ -220,9 +221,9 @@ def _bytes(output: object) -> bytes:
 def _collect(
     results: Iterator[Any], count: int, failures: list[Failure], blame: Blame, session: StateSession | None = None
 ) -> list[Any]:
-    """Return ``count`` results, None where one failed, and note the failures; undo what they changed in a session.
+    """Return ``count`` results, with None and a failure for each failed call; undo their changes in a session.
 
-    A failing call has used up its argument, so the iterator simply goes on.
+    A failing call has consumed its argument, so the iterator simply continues.
     """
     collected: list[Any] = []
     while True:
@@ -238,7 +239,7 @@ def _collect(
             continue
         if len(collected) == count:
             return collected
-        # `map` takes a StopIteration out of user code for its own end.
+        # `map` mistakes a StopIteration from user code for its own end.
         ended = RuntimeError("the function raised StopIteration")
         failures.append(Failure(len(collected), ended, blame))
         collected.append(None)

@@ -1,4 +1,4 @@
-"""Calling a batch function: a list of values in, a list of outputs out, failures by item."""
+"""Calls batch functions: a list of values in, a list of outputs out, failures by item."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Place
 
 
 class BatchPlace(Place):
-    """Which message of a call's list the context speaks of: the one that the function has chosen."""
+    """The message of a call's list that the function has selected for the context."""
 
     __slots__ = ("_chosen",)
 
     def __init__(self) -> None:
-        """Begin outside of any call."""
+        """Start outside of any call."""
         super().__init__()
         self._chosen = -1
 
     def enter_list(self, order: Sequence[int]) -> None:
-        """Begin a call with the messages at the positions ``order`` of the run."""
+        """Start a call with the messages at the positions ``order`` of the run."""
         self._runs += 1
         self._order, self._chosen = order, -1
 
     def at(self) -> tuple[int, int] | None:
-        """Return what tells the call at hand from all others, None outside of one."""
+        """Return a value that identifies the current call, None outside of calls."""
         return (self._runs, 0) if self._order else None
 
     def choose(self, index: int) -> None:
-        """Speak of the message with an index in the list.
+        """Select a message by its index in the list.
 
         Raises:
-            InvalidConfig: the list has no such index.
+            InvalidConfig: the index is out of range.
         """
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self._order):
             raise InvalidConfig(f"context.at({index!r}): the call was given {len(self._order)} values; give an index")
@@ -42,10 +42,10 @@ class BatchPlace(Place):
 
     @property
     def position(self) -> int:
-        """Position of the message that was chosen, -1 outside of a call.
+        """Position of the selected message, -1 outside of a call.
 
         Raises:
-            InvalidConfig: none was.
+            InvalidConfig: none was selected.
         """
         if not self._order:
             return -1
@@ -58,7 +58,7 @@ class BatchPlace(Place):
 
 
 class BatchFunctionCall(BatchCall):
-    """A batch function with its SerDe on both sides."""
+    """A batch function with its SerDes."""
 
     place: BatchPlace
 
@@ -67,9 +67,9 @@ class BatchFunctionCall(BatchCall):
 
         Args:
             function: takes and returns a list.
-            context: what it gets beside the values, None for nothing.
+            context: second argument; None for none.
             output: encodes the outputs.
-            messages_max: of one call.
+            messages_max: maximum messages per call.
         """
         super().__init__(function, context, output)
         self.step = messages_max
@@ -95,7 +95,7 @@ class BatchFunctionCall(BatchCall):
             items = _items_of(returned, count)
         except NOT_OF_ONE_MESSAGE:
             raise
-        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE; here of the messages of the call
+        except BaseException as error:  # noqa: BLE001  see NOT_OF_ONE_MESSAGE; fails the messages of the call
             if self.session is not None:
                 self.session.undo()
             failures += [Failure(begin + index, error, Blame.USER) for index in range(count)]
@@ -110,7 +110,7 @@ class BatchFunctionCall(BatchCall):
 
 
 def _items_of(returned: Any, count: int) -> list[Any]:
-    """Return what a function has returned for so many values, an item for each."""
+    """Return the items of a function's result for a number of values."""
     if returned is None:
         return [None] * count
     if not isinstance(returned, list | tuple):

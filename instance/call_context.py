@@ -1,4 +1,4 @@
-"""The context of an async function: one object for all calls at hand, each of which sees its own message and state."""
+"""The context of an async function: one object for all current calls, each of which sees its own message and state."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class CallContext(FunctionContext):
         self.session = state
         self._thread = get_ident()
         if state is not None:
-            state.begin()  # for good: which calls are taken is decided here
+            state.begin()  # permanently: which calls are accepted is decided here
 
     def leave(self) -> None:
-        """Do nothing: what is at hand is known by its call."""
+        """Do nothing: each call identifies its own message."""
 
     def _call(self) -> OneCall | None:
         """Return the call of the current task, or None if it is over or there is none."""

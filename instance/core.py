@@ -1,4 +1,4 @@
-"""What the parts of one instance share: its description, counters, log, tasks, and how it comes to its end."""
+"""State shared by the parts of one instance: its spec, counters, log, tasks, and its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .turns import Turns
 
 
 class Mailbox:
-    """Actions for one event loop, in the order in which they were left."""
+    """Actions for one event loop, in the order of `post` calls."""
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         """Prepare, on the event loop.
@@ -34,14 +34,14 @@ class Mailbox:
         self._is_woken = False
 
     def post(self, action: Callable[[], None]) -> None:
-        """Leave something for the event loop to do (from any thread)."""
+        """Queue an action for the event loop (from any thread)."""
         self._actions.append(action)
         if not self._is_woken:
             self._is_woken = True
             call_in(self._loop, self._empty)
 
     def _empty(self) -> None:
-        self._is_woken = False  # first: what is left from now on wakes the loop again
+        self._is_woken = False  # first, so that actions posted from now on wake the loop again
         while self._actions:
             try:
                 self._actions.popleft()()
@@ -104,11 +104,11 @@ class InstanceCore:
         self.thread_id: int | None = None
 
     def end(self, reason: str) -> None:
-        """Stop the instance, for a reason that is shown; an empty one if it was asked to."""
+        """Stop the instance with a reason for its status; empty if a stop was requested."""
         settle(self.ended, self.hiding(encodable(reason)))
 
     def failed(self, error: BaseException) -> None:
-        """End the instance for a failure of a part of it, which nothing else would show."""
+        """End the instance because a part of it failed, which would not be reported otherwise."""
         self.end(reason_of(error))
 
     def _action_failed(self, error: Exception) -> None:
@@ -121,11 +121,11 @@ class InstanceCore:
         self.log.write("ERROR", text)
 
     def callback_failed(self, error: BaseException) -> None:
-        """Count and log what a callback of `context.publish` raised (from any thread)."""
+        """Count and log an exception of a `context.publish` callback (from any thread)."""
         self.user_failed(f"callback of publish failed: {format_error(error)}")
 
     def system_failed(self, text: str, count: int = 1) -> None:
-        """Count failures around the function, and log a line about them (from any thread)."""
+        """Count failures outside the function, and log a line about them (from any thread)."""
         self.stats.system_exception(text, now_ms(), count)
         self.log.write("ERROR", text)
 

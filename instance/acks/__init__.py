@@ -1,1 +1,1 @@
-"""Settlement by acknowledgements of single entries and messages: ATLEAST_ONCE, ATMOST_ONCE and MANUAL."""
+"""Settlement by acknowledging single entries and messages: ATLEAST_ONCE, ATMOST_ONCE and MANUAL."""

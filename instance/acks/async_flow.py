@@ -1,15 +1,15 @@
-"""Async functions: calls of many messages at once, whose results leave in the order in which the calls end.
+"""Async functions: concurrent calls for many messages, whose results are sent in the order in which the calls end.
 
-    inbox → calls, in order, one of each key at a time → results of this moment → one piece for all of them
+    inbox → calls, in order, one per key at a time → results available now → one piece for all of them
 
-Design: the function's thread is driven by its own event loop, which entries wake. Each entry is a unit of its own. What
-has ended is gathered and leaves together, after `FLUSH_S` at the latest: one piece carries all outputs, and its members
-settle the positions, run by run, in whatever order. So an entry of which one call hangs is acknowledged but for that
-message.
+Design: the function's thread is driven by its own event loop, which entries wake up. Each entry is a separate unit.
+Finished results are collected and sent together, after at most `FLUSH_S`: one piece carries all outputs, and its
+members settle the positions, run by run, in any order. So an entry with one hanging call is acknowledged except for
+that message.
 
-Bounds: the calls that run, by the limit; the messages that wait for a call, by what the settlement holds; outputs, by
-the gate of the `PieceMaker`. The thread does not wait at the gate, for the calls at hand go on meanwhile; it only
-starts no more until there is room.
+Limits: running calls by the concurrency limit; messages waiting for a call by the settlement's held messages; outputs
+by the gate of the `PieceMaker`. The thread does not block at the gate, because running calls continue meanwhile; it
+only starts no more until there is room.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .pieces import (
 from .publisher import Ticket
 
 FLUSH_S = 0.005
-_RETRY_S = 0.005  # until the gate is looked at again
+_RETRY_S = 0.005  # until the gate is checked again
 
 
 @dataclass(slots=True, eq=False)
@@ -49,9 +49,9 @@ class _Work:
     """One entry.
 
     Attributes:
-        source: where it came from.
+        source: input of the entry.
         unit: its messages.
-        made: attributes of the outputs of each message; None if none has any.
+        made: attributes of the outputs of each message; None if no message has any.
     """
 
     source: OpenInput
@@ -60,11 +60,11 @@ class _Work:
 
 
 class _Batch:
-    """Outputs of calls that leave together.
+    """Outputs of calls that are sent together.
 
     Attributes:
-        payloads: they.
-        headers: attributes of each; empty if none has any.
+        payloads: the outputs.
+        headers: attributes of each output; empty if none has any.
         size: their bytes.
     """
 
@@ -94,12 +94,12 @@ class AsyncFlow:
         """Prepare.
 
         Args:
-            maker: of the settlement; takes pieces.
+            maker: maker of the settlement; takes pieces.
             calls: the function.
-            loop: that the function runs on; closed by `close`.
-            limit: how many calls may run at once.
-            watch: notices calls that hold up the loop.
-            in_order: each topic's messages are processed one after the other.
+            loop: event loop of the function; closed by `close`.
+            limit: maximum number of concurrent calls.
+            watch: detects calls that block the loop.
+            in_order: process each topic's messages one after the other.
         """
         self._calls = calls
         self._maker = maker
@@ -119,19 +119,19 @@ class AsyncFlow:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call runs, or results of one have not left (from any thread)."""
-        has_begun = hasattr(self, "_runner")  # `run` makes it, on its thread
+        """Whether a call is running, or results have not been sent (from any thread)."""
+        has_begun = hasattr(self, "_runner")  # `run` creates it, on its thread
         return bool(self._ended) or (has_begun and self._runner.is_busy)
 
     def wake(self) -> None:
-        """Have the loop look for entries, and whether it must stop (from any thread)."""
+        """Make the loop check for entries and for a stop request (from any thread)."""
         if not self._is_woken:
             self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     def keeps(self, ticket: Ticket) -> bool:
-        """See `PieceMaker.keeps`: the call that has published waits; False for what outlives its call."""
+        """Make the publishing call wait; False for a task that outlives its call. Implements `PieceMaker.keeps`."""
         call = current_call()
         if call is None or call.is_over:
             return False
@@ -139,15 +139,15 @@ class AsyncFlow:
         return True
 
     def run(self, thread: FunctionThread) -> None:
-        """Process entries until the thread is to stop, and end the calls at hand.
+        """Process entries until the thread is stopped, and end the current calls.
 
         Raises:
-            BaseException: what a call raised to end the instance.
+            BaseException: raised by a call to end the instance.
         """
         self._thread = thread
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # of a task that the function has started, past all calls
+        except BaseException as error:  # from a task started by the function, outside all calls
             if self._maker.careful is not None:  # before `close` cancels the calls in flight
                 self._maker.careful.died(f"a task of the function raised {text_of(error)}")
             raise
@@ -173,7 +173,7 @@ class AsyncFlow:
                     continue
                 self._is_woken = False
                 self._woken.clear()
-                if (item := thread.poll()) is not None:  # it came before the flag fell
+                if (item := thread.poll()) is not None:  # it arrived before the flag was cleared
                     self._take(*item)
                 elif not thread.is_stopping:
                     await self._woken.wait()
@@ -183,7 +183,7 @@ class AsyncFlow:
     # -- input ----------------------------------------------------------------------------------------------------
 
     def _take(self, source: Source, entry: ReceivedEntry) -> None:
-        """Make an entry's messages calls."""
+        """Create calls for an entry's messages."""
         maker, runner = self._maker, self._runner
         if maker.void and maker.void.pop(id(entry), None) is not None:
             return
@@ -195,7 +195,7 @@ class AsyncFlow:
         if indexes is not None and not indexes:
             maker.drop(source, entry)
             return
-        if maker.state is not None:  # what is read for this entry must not be older than it
+        if maker.state is not None:  # reads for this entry must not be older than the entry
             self._flush()
             if not self._ended:
                 maker.state.take(ends_unit=True)
@@ -209,7 +209,7 @@ class AsyncFlow:
         runner.start()
 
     def _is_void(self, call: OneCall) -> bool:
-        """Return whether the input of a call was moved while it waited; it comes again if it is wanted."""
+        """Return whether the input of a call was moved while it waited; the message is redelivered if needed."""
         return bool(self._maker.void) and id(call.unit.entries[0]) in self._maker.void
 
     # -- results --------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class AsyncFlow:
             call.fail(too_large(large))
 
     def _flush(self) -> None:
-        """Send the results of the calls that have ended."""
+        """Send the results of finished calls."""
         if self._flush_due is not None:
             self._flush_due.cancel()
             self._flush_due = None
@@ -252,12 +252,12 @@ class AsyncFlow:
         self._runner.pause(False)
 
     def _settle(self, ended: list[OneCall], batch: _Batch) -> None:
-        """Have outputs sent, and their messages settled."""
+        """Send outputs, and settle their messages."""
         state, changes = self._maker.state, None
         if state is not None:
             changes, is_taken = state.take(ends_unit=True)
             if not is_taken:
-                return  # stopping: the inputs come again
+                return  # stopping: the inputs are redelivered
         failed: dict[Unit, set[int]] = {}
         for call in ended:
             if call.failure is not None:
@@ -287,7 +287,7 @@ class AsyncFlow:
         called = sum(not call.is_skipped for call in ended)
         self._thread.stats.count_run(called, sum(map(len, failed.values())), busy_s, now_ms())
 
-    # -- outputs of generators that are still running -------------------------------------------------------------
+    # -- outputs of running generators ---------------------------------------------------------------------------
 
     def _output_made(self, call: OneCall) -> Awaitable[None] | None:
         """See `AsyncCall.process`."""
@@ -298,19 +298,19 @@ class AsyncFlow:
         return self._ship_part(call)
 
     def _ship_late(self, call: OneCall) -> None:
-        """Send what a generator has made a moment ago, and follows up with nothing."""
+        """Send a generator's recent outputs if no more follow."""
         self._timers.pop(call, None)
         if _large(call) is None and call.outputs and not self._try_ship_part(call):
             self._timers[call] = self._loop.call_later(_RETRY_S, self._ship_late, call)
 
     async def _ship_part(self, call: OneCall) -> None:
-        """Send what a generator has made, waiting until there is room."""
+        """Send a generator's outputs, waiting for room."""
         timer = self._timers.pop(call, None)
         if timer is not None:
             timer.cancel()
-        while not self._try_ship_part(call):  # noqa: ASYNC110  the gate is opened by another thread
+        while not self._try_ship_part(call):  # noqa: ASYNC110  another thread opens the gate
             await asyncio.sleep(_RETRY_S)
-        await asyncio.sleep(0)  # one that waits for nothing itself must not hold up the others
+        await asyncio.sleep(0)  # a generator that never waits must not block the others
 
     def _try_ship_part(self, call: OneCall) -> bool:
         if not self._calls.has_output:
@@ -346,7 +346,7 @@ def _large(call: OneCall) -> bytes | None:
 
 
 def _runs(ended: Sequence[OneCall]) -> Iterator[tuple[_Work, int, int]]:
-    """Return the positions of calls as runs: the entry, the first position, and the one behind the last."""
+    """Return the positions of calls as runs: the entry, the first position, and the position after the last."""
     positions: dict[_Work, list[int]] = {}
     for call in ended:
         positions.setdefault(call.owner, []).append(call.position)

@@ -1,15 +1,15 @@
-"""At least once: an input entry is acknowledged when its outputs and its changes of state are durable.
+"""At least once: an input entry is acknowledged when its outputs and state changes are durable.
 
-At most once acknowledges it before it is processed, and manual leaves it to the function; else they do the same.
+At most once acknowledges it before processing, and manual leaves it to the function; otherwise they work the same way.
 
     input → inbox → function's thread → piece → output → receipt → acknowledgement
 
-Bounds: `HeldEntries` bounds the input that is held (queued, in work, or waiting for the receipts of its outputs);
-beyond, nothing is taken from the inputs, and the broker stops sending. Outputs on their way are bounded by the gate of
-the `PieceMaker`, which makes the function's thread wait.
+Limits: `HeldEntries` limits the input that is held (queued, in progress, or waiting for receipts of its outputs); at
+the limit nothing is taken from the inputs, and the broker stops sending. Outputs in flight are limited by the gate of
+the `PieceMaker`, which blocks the function's thread.
 
-Invariant: an entry that is held is not taken a second time. A broker delivers it again after a reconnection, or, on a
-Failover subscription, whenever a failed message is asked for again; its acknowledgement is on the way in any case.
+Invariant: an entry that is held is not taken a second time. A broker redelivers it after a reconnection, or, on a
+Failover subscription, whenever a failed message is requested again; its acknowledgement follows in any case.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .pieces import OpenInput, Piece, PieceMaker
 from .publisher import Publisher, Ticket
 from .steering import InputSteering
 
-STATE_GRACE_S = 1.0  # for the state store to answer a function that is to stop
+STATE_GRACE_S = 1.0  # for the state store to reply to a function that is stopping
 
 
 class AtLeastOnce:
@@ -57,7 +57,7 @@ class AtLeastOnce:
     claims_first = False
     """Whether entries are acknowledged before they are processed."""
     joins_chunks = True
-    """Whether messages in chunks are given whole."""
+    """Whether chunked messages are assembled."""
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
@@ -109,7 +109,7 @@ class AtLeastOnce:
             core.opening = f"input topic {topic}"
             opened = await self._open_input(topic)
             if spec.details.source.skipToLatest and not topic.startswith("non-persistent://"):
-                await opened.seek(LATEST)  # also what came since the subscription was made
+                await opened.seek(LATEST)  # skip also messages that arrived since the subscription was created
             self._inputs[topic] = OpenInput(topic, opened, serde)
 
     async def _open_input(self, topic: str) -> Input:
@@ -117,7 +117,7 @@ class AtLeastOnce:
         reading = core.encryption.reading(consumer_config(core.spec, topic), topic)
         reading = replace(reading, guard=core.guard, joins_chunks=self.joins_chunks)
         if self._failed is not None:
-            reading = replace(reading, negative_ack_delay_ms=0)  # the pauses are its own
+            reading = replace(reading, negative_ack_delay_ms=0)  # it has its own pauses
         if (pattern := patterns_of(core.spec.details).get(topic)) is not None:
             return await self._open_pattern(pattern, reading)
         subscribe = partial(core.endpoints.subscribe, topic, subscription_of(core.spec))
@@ -161,7 +161,7 @@ class AtLeastOnce:
         if self._failed is not None:
             self._failed.request_stop()
         if (state := self.maker.state) is not None:
-            # The message at hand may read and write a little more, unless the store is away anyway.
+            # The current message may still read and write briefly, unless the store is unavailable anyway.
             self._core.loop.call_later(0.0 if state.trouble() else STATE_GRACE_S, state.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
@@ -193,20 +193,20 @@ class AtLeastOnce:
         while True:
             await room.wait()
             await self._may_take(source)
-            taken = opened.poll_entry()  # not later: what is polled while the input is moved may be from before that
+            taken = opened.poll_entry()  # not later: an entry polled while the input is moved may precede the move
             if taken is None:
                 await opened.arrival()
             else:
-                await self._move(source, taken)  # on its own, so that nothing is kept of it while none comes
+                await self._move(source, taken)  # in a separate call, so that no reference is kept while none arrives
                 taken = None
 
     async def _move(self, source: OpenInput, taken: ReceivedEntry | None) -> None:
-        """Move an entry and those that wait behind it to the function's thread."""
+        """Move an entry and the entries queued after it to the function's thread."""
         opened, room, void = source.input, self._held.room, self.steering.void
         entries: list[ReceivedEntry] = []
         while taken is not None:
             position = position_of(taken)
-            if position not in self._held:  # it may come again while it is
+            if position not in self._held:  # it may be redelivered while it is held
                 self._held.add(position, taken)
                 entries.append(taken)
             taken = opened.poll_entry() if room.is_set() else None
@@ -235,7 +235,7 @@ class AtLeastOnce:
         """See `function_context.Outside`."""
         ticket = self._publisher.publish(request)
         if get_ident() != self._core.thread_id or not self.maker.keeps(ticket):
-            # It belongs to no message that could come again, so only this can say that it was not stored.
+            # It belongs to no message that could be redelivered, so only this can report a failure.
             self._core.mailbox.post(partial(self._watch, request.topic, ticket))
 
     def _watch(self, topic: str, ticket: Ticket) -> None:
@@ -281,7 +281,7 @@ class AtLeastOnce:
             except MessageTooLarge as error:
                 piece.error = error
             except MagnetarError as error:
-                # The producer is closed for good: nothing later would fare better.
+                # The producer is closed for good: later outputs would fail, too.
                 piece.error = error
                 self._core.end(f"{type(error).__name__}: {error}")
             else:
@@ -312,19 +312,19 @@ class AtLeastOnce:
         self._answered(piece, ClosedError("stopped") if stored.cancelled() else stored.exception())
 
     def _published(self, piece: Piece, member: Piece, position: int, error: BaseException | None) -> None:
-        """Take the answer to what was published for one message of many that have nothing to do with each other."""
+        """Handle the result of publishing for one message of several unrelated ones."""
         if error is not None:
             member.failed.add(position)
             self._core.system_failed(f"results of 1 message of {member.source.topic} were not stored: {error}")
         self._answered(piece, None)
 
     def _changes_stored(self, piece: Piece, error: BaseException | None) -> None:
-        """Take the answer of the state store (on the writer's thread)."""
+        """Handle the state store's reply (on the writer's thread)."""
         self._core.mailbox.post(partial(self._take_changes_stored, piece, error))
 
     def _take_changes_stored(self, piece: Piece, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, StateRefused | InstanceStopping):
-            # The disk is full or the database is damaged: processing more would only make more to do again.
+            # The disk is full or the database is damaged: further processing would only have to be repeated.
             self._core.failed(error)
         self._answered(piece, error)
 
@@ -341,7 +341,7 @@ class AtLeastOnce:
                     one.error = piece.error
                     if one.begin < one.end:
                         self._settle(one)
-                if piece.ticket is not None:  # not at once: a long row of pieces may wait for each other
+                if piece.ticket is not None:  # not at once: pieces may wait for each other in a long chain
                     self._core.loop.call_soon(piece.ticket.finish, piece.error)
             except Exception as error:  # noqa: BLE001  this runs in a callback, where an exception would be lost
                 self._core.failed(error)
@@ -352,7 +352,7 @@ class AtLeastOnce:
     # -- acknowledgement ------------------------------------------------------------------------------------------
 
     def _settle(self, piece: Piece) -> None:
-        """Acknowledge what a piece has done, and ask again for what failed once its unit is complete."""
+        """Acknowledge a piece's finished messages, and request failed ones again once its unit is complete."""
         failed = piece.failed
         if piece.error is not None:
             failed = set(range(piece.begin, piece.end))
@@ -371,17 +371,17 @@ class AtLeastOnce:
                 return
             for entry in unit.entries:
                 self._held.remove(entry)
-            self._ask_again(piece.source.input, unit)  # not earlier: what comes again while it is held is not taken
+            self._ask_again(piece.source.input, unit)  # not earlier: an entry redelivered while it is held is not taken
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
-        """Acknowledge what is done."""
+        """Acknowledge finished messages."""
         if done.whole:
             opened.ack_entries(done.whole)
         for entry, still_wanted in done.partial:
             opened.ack_batch_indexes(entry, still_wanted)
 
     def _ask_again(self, opened: Input, unit: Unit) -> None:
-        """Ask again for the entries of which messages failed."""
+        """Request redelivery of entries with failed messages."""
         for entry in unit.failed_entries:
             opened.negative_ack(entry)
 
@@ -392,29 +392,29 @@ class AtLeastOnce:
             self._core.user_failed(f"context.ack of {message_id} of {source.topic}: {error}")
 
     def _drop(self, source: OpenInput, entry: ReceivedEntry) -> None:
-        """Acknowledge an entry that gives the function nothing to do."""
+        """Acknowledge an entry without messages for the function."""
         if not self.claims_first:
             source.input.ack_entry(entry)
         self._held.remove(entry)
 
 
 class AtMostOnce(AtLeastOnce):
-    """Acknowledges an input entry, and processes it when that is durable; nothing comes again."""
+    """Acknowledges an input entry, and processes it when that is durable; nothing is redelivered."""
 
     claims_first = True
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
-        """Do nothing: it is acknowledged."""
+        """Do nothing: the entry is already acknowledged."""
 
     def _ask_again(self, opened: Input, unit: Unit) -> None:
-        """Do nothing: what failed is lost, as at most once allows."""
+        """Do nothing: failed messages are lost, as at most once allows."""
 
 
 class Manual(AtLeastOnce):
-    """Leaves acknowledging to the function (``context.ack``) where it has something to do; what fails comes again."""
+    """Leaves acknowledgements to the function (``context.ack``); failed messages are redelivered."""
 
     def _acknowledge(self, opened: Input, done: Acknowledgements) -> None:
-        """Leave it to the function."""
+        """Do nothing: the function acknowledges."""
 
 
 def _full_name(topic: str) -> str:

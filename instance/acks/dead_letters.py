@@ -1,7 +1,7 @@
-"""DeadLetters: what goes to the dead-letter topic of a message that is given up, of functions and of sinks.
+"""DeadLetters: creates dead letters of functions and sinks from messages that are given up.
 
-A letter has the message's payload, or none, its key, as text or as bytes, its ordering key, properties and event time,
-and properties of ours that say where it comes from and why. Of properties with the same name ours stay.
+A letter has the message's payload, if any, its key, as text or bytes, its ordering key, properties and event time, and
+our own properties with its origin and the reason. Our properties win over the message's properties of the same name.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 EXCEPTION_CHARS_MAX = 4000
 _KEPT_CHARS = 2 * EXCEPTION_CHARS_MAX
-"""What is kept of a reason until secrets are taken out of it: cut in two by the limit, a secret would not be found."""
+"""How much of a reason is kept until secrets are removed: a secret truncated by the limit would not be recognised."""
 """Of the property that says why a message was given up."""
 
 
 class Letter(NamedTuple):
-    """A letter as it lies in a batch.
+    """A letter in the form of a batch member.
 
     Attributes:
-        payload: of the message.
-        attributes: what it has beside its payload; see `encode_attributes`.
+        payload: payload of the message.
+        attributes: its metadata; see `encode_attributes`.
     """
 
     payload: bytes
@@ -46,11 +46,11 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in an entry, but for a few."""
+        """Approximate bytes in an entry."""
         return len(self.payload) + len(self.attributes)
 
     def options(self) -> tuple[bytes, MessageOptions]:
-        """Return payload and options of the letter as a message that is sent by itself, with no text but UTF-8."""
+        """Return payload and options of the letter as a single message, with valid UTF-8 text only."""
         header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
         options = MessageOptions(
             properties={header_text(pair.key): header_text(pair.value) for pair in header.properties}
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
         return NO_VALUE if header.null_value else self.payload, options
 
     def without(self, name: str) -> Letter | None:
-        """Return the letter without a property; None if it has none of that name."""
+        """Return the letter without a property; None if it does not have it."""
         header = SingleMessageMetadata.FromString(self.attributes + _NO_SIZE)
         kept = [pair for pair in header.properties if pair.key != name]
         if len(kept) == len(header.properties):
@@ -76,9 +76,9 @@ class Letter(NamedTuple):
 
 
 class DeadLetters:
-    """Makes letters.
+    """Creates letters.
 
-    They have what the official clients add, ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and ``ORIGIN_MESSAGE_ID``;
+    They have the properties of the official clients, ``REAL_TOPIC``, ``REAL_SUBSCRIPTION`` and ``ORIGIN_MESSAGE_ID``;
     ``EXCEPTION`` is the reason.
     """
 
@@ -88,11 +88,11 @@ class DeadLetters:
         """Prepare.
 
         Args:
-            topic: where all of them go; if empty, each goes to its own topic's ``<topic>-<name>-DLQ``.
-            name: of the sink or function.
-            subscription: of its inputs.
-            function: ``tenant/namespace/name`` of the sink, by which `request` marks its letters and keeps them.
-            hiding: takes secrets out of the reason of `request`.
+            topic: dead-letter topic; if empty, each message goes to its own topic's ``<topic>-<name>-DLQ``.
+            name: name of the sink or function.
+            subscription: subscription of its inputs.
+            function: ``tenant/namespace/name`` of the sink, with which `request` marks its letters and retains them.
+            hiding: removes secrets from the reason of `request`.
         """
         self._hiding = hiding
         self._function = function
@@ -101,15 +101,15 @@ class DeadLetters:
         self._subscription = subscription
 
     def topic_of(self, topic: str) -> str:
-        """Return where letters of messages of a topic go; partitions have one in common."""
+        """Return the dead-letter topic of a topic's messages; partitions share one."""
         if self._topic:
             return self._topic
-        with contextlib.suppress(InvalidTopicName):  # of an input of another kind
+        with contextlib.suppress(InvalidTopicName):  # of another kind of input
             topic = parse_topic_name(topic).base.text
         return f"{topic}-{self._name}-DLQ"
 
     def request(self, entry: ReceivedEntry, index: int, payload: bytes, error: BaseException) -> PublishRequest:
-        """Return the letter of a message that was refused for an error, to be sent by itself."""
+        """Return the letter of a message rejected with an error, as a single message."""
         why = {EXCEPTION: shown_reason(text_of(error), self._hiding)}
         letter = self.letter(entry, index, payload, why, {FUNCTION: self._function})
         payload, options = letter.options()
@@ -128,11 +128,11 @@ class DeadLetters:
         """Return the letter of a message.
 
         Args:
-            entry: of the message.
-            index: of the message in it.
-            payload: of the message.
+            entry: entry of the message.
+            index: index of the message in the entry.
+            payload: payload of the message.
             why: further properties.
-            common: those that letters have in common; a process keeps what it has made of them.
+            common: properties that letters share; their encoded form is cached.
         """
         common = {REAL_TOPIC: entry.topic, REAL_SUBSCRIPTION: self._subscription, **(common or {})}
         own = {ORIGIN_MESSAGE_ID: str(message_id_of(entry, index)), **why}
@@ -143,7 +143,7 @@ class DeadLetters:
 
 
 def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
-    """Return what a message has beside its payload but for its number and the properties of some names."""
+    """Return a message's metadata, except its sequence id and some properties."""
     header = SingleMessageMetadata()
     if entry.headers is None:
         alone: Any = entry.metadata
@@ -162,7 +162,7 @@ def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
 
 
 _OWN_FIELDS = ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value")
-"""What the metadata of a message that came alone and of one of a batch have in common, beside the properties."""
+"""Fields that single messages and batch members have in common, beside the properties."""
 _NO_SIZE = SingleMessageMetadata(payload_size=0).SerializeToString()
 
 
@@ -187,10 +187,10 @@ def shown_reason(text: str, hiding: Callable[[str], str]) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error in one line; of what a connector refuses the cause alone."""
+    """Return an error in one line; only the cause if a connector rejected the record."""
     try:
         text = str(error)
-    except Exception as failure:  # noqa: BLE001  an exception of user code may fail at being shown, too
+    except Exception as failure:  # noqa: BLE001  formatting a user exception may raise, too
         text = f"it cannot be shown: {type(failure).__name__}"
     text = " ".join(text.split()).encode("utf-8", "replace").decode()
     return text if type(error).__name__ == "RecordRefused" else f"{type(error).__name__}: {text}"

@@ -28,17 +28,17 @@ from .letter_box import LetterBox
 from .retries import RetryRules, Tries, TriesInPlace, rules_of
 
 REPORT_CHARACTERS_MAX = 16 * 1024
-"""Of one text in the log about letters."""
+"""For one log text about letters."""
 
 _Failures = dict[int, tuple[Reason, bytes]]  # by index in the entry, with the payload
 
 
 class FailedMessages:
-    """The failed messages of one instance; used on the event loop, but for `trouble`.
+    """The failed messages of one instance; used on the event loop, except `trouble`.
 
     Attributes:
-        in_place: tries messages again before those behind them; None if they are asked for again.
-        careful: records calls after the process has ended during one; None if nothing comes again.
+        in_place: retries messages before the following ones are processed; None if they are redelivered instead.
+        careful: records calls after the process ended during one; None if nothing is redelivered.
     """
 
     def __init__(self, core: InstanceCore, rules: RetryRules, held: HeldEntries) -> None:
@@ -46,8 +46,8 @@ class FailedMessages:
 
         Args:
             core: of the instance.
-            rules: how often messages are tried.
-            held: the entries in work; those with letters under way are among them.
+            rules: number of retries.
+            held: entries in progress, including those with letters in flight.
         """
         self._core = core
         self._rules = rules
@@ -65,24 +65,26 @@ class FailedMessages:
 
     @classmethod
     def of(cls, core: InstanceCore, held: HeldEntries) -> FailedMessages | None:
-        """Return those of a function that limits tries, else None; sinks count their tries themselves."""
+        """Create one for a function with a retry limit, else None; sinks count their retries themselves."""
         details = core.spec.details
         rules = rules_of(details)
         return cls(core, rules, held) if rules is not None and details.componentType != FunctionDetails.SINK else None
 
     def open(self) -> None:
-        """Take over how often messages have ended the process, once the function is loaded."""
+        """Load the number of times that messages have ended the process, once the function is loaded."""
         if self.careful is not None:
             for (topic, ledger, entry, index), count in self.careful.tried().items():
                 self._tries.expect((topic, ledger, entry), index, count)
 
     def take(self, opened: Input, unit: Unit) -> None:
-        """Decide what becomes of a unit that is settled, and let go of its entries."""
+        """Decide about a settled unit, and release its entries."""
         reasons: dict[int, _Failures] = {}
         for position, reason in sorted(unit.reasons.items()):
             entry, index = unit.locate(position)
             reasons.setdefault(id(entry), {})[index] = (reason, unit.messages[position])
-        asked_again = {id(entry) for entry in unit.failed_entries}  # not what the function has moved away from
+        asked_again = {
+            id(entry) for entry in unit.failed_entries
+        }  # excludes entries that the function has seeked away from
         for entry, failed in unit.failed_parts():
             if failed and id(entry) in asked_again:
                 self._take_entry(opened, entry, failed, reasons.get(id(entry), {}))
@@ -92,7 +94,7 @@ class FailedMessages:
                 self._held.remove(entry)
 
     def _take_entry(self, opened: Input, entry: ReceivedEntry, failed: set[int], failures: _Failures) -> None:
-        """Decide about an entry with failed messages, which have a reason or are wanted again without one."""
+        """Decide about an entry with failed messages, which have a reason or are requested again without one."""
         if self._comes_once(entry):
             counts = dict.fromkeys(failures, 1 if self.in_place is None else self._rules.retries + 1)
             given_up = counts
@@ -115,7 +117,7 @@ class FailedMessages:
         self._box.put([self._letter(entry, index, given_up[index], *failures[index]) for index in given_up], finish)
 
     def _comes_once(self, entry: ReceivedEntry) -> bool:
-        """Return whether a message of an entry fails here only once it has no tries left."""
+        """Return whether a message of an entry fails here only when it has no retries left."""
         if self._is_acknowledged or entry.topic.startswith("non-persistent:"):
             return True
         return self.in_place is not None and self.in_place.concerns_entry(entry)
@@ -126,13 +128,13 @@ class FailedMessages:
         return self._letters.letter(entry, index, payload, why, {TRIES: str(count), **self._of_function})
 
     def _report_dropped(self, entry: ReceivedEntry, index: int, count: int, reason: Reason) -> None:
-        """Log that a message is dropped, and count that as a failure of its own."""
+        """Log that a message is dropped, and count it as a separate failure."""
         self._core.system_failed(
             f"{_named(entry, index)} is dropped after {_tries(count)}, as no deadLetterTopic is set: {reason.exception}"
         )
 
     def _report_letters(self, entry: ReceivedEntry, counts: Mapping[int, int], failures: _Failures) -> None:
-        """Log which messages become letters, in few texts: an entry may have a thousand of them."""
+        """Log which messages become letters, in few lines: an entry may have a thousand of them."""
         topic = self._core.spec.details.retryDetails.deadLetterTopic
         lines = [
             f"{_named(entry, index)} goes to {topic} after {_tries(count)}: {failures[index][0].exception}"
@@ -142,8 +144,8 @@ class FailedMessages:
             self._core.log.write("WARNING", "\n".join(lines[run]))
 
     def _finish(self, opened: Input, entry: ReceivedEntry, given_up: list[int], pause_s: float | None) -> None:
-        """Acknowledge what is given up, let go of the entry, and ask again for what is left of it."""
-        with contextlib.suppress(MagnetarError):  # of an input that is closed: all of it comes again
+        """Acknowledge messages that are given up, release the entry, and request the rest again."""
+        with contextlib.suppress(MagnetarError):  # if the input is closed, everything is redelivered
             if given_up and not self._is_acknowledged:
                 opened.ack_batch_indexes(
                     entry, ack_set.from_wanted(set(range(entry.num_messages)).difference(given_up))
@@ -152,7 +154,7 @@ class FailedMessages:
         if pause_s is None or self._is_acknowledged:
             self._tries.forget(position_of(entry))
         else:
-            # Without its messages: many may wait, and long.
+            # Without its messages, because many entries may wait, and for long.
             self._core.loop.call_later(pause_s, self._ask_again, opened, entry.with_body(b"", 0))
 
     def _ask_again(self, opened: Input, entry: ReceivedEntry) -> None:
@@ -169,12 +171,12 @@ class FailedMessages:
             self.in_place.stop()
 
     async def settle(self) -> None:
-        """Wait until letters under way are stored, unless that does not work now. Cancellation: safe."""
+        """Wait until letters in flight are stored, unless that fails now. Cancellation: safe."""
         if self._box is not None:
             await self._box.emptied()
 
     async def close(self) -> None:
-        """Give up what is not stored yet."""
+        """Drop unstored letters."""
         if self.careful is not None:
             await asyncio.to_thread(self.careful.close, is_abandoned=self._core.is_abandoned)
         if self._box is not None:

@@ -1,4 +1,4 @@
-"""An input on a Failover subscription, where asking for one message again delivers others too."""
+"""An input on a Failover subscription, where requesting one message again redelivers others, too."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ POSITIONS_MAX = 50_000
 
 
 class RecentAcks:
-    """Positions with the time of their acknowledgement, in that order."""
+    """Recently acknowledged positions with their times, in that order."""
 
     __slots__ = ("_times_s",)
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Create an empty set."""
         self._times_s: dict[Position, float] = {}
 
     def __len__(self) -> int:
         return len(self._times_s)
 
     def add(self, position: Position, now_s: float) -> None:
-        """Remember a position, and forget what is too old or too much."""
+        """Add a position, and drop those that are too old or too many."""
         times = self._times_s
         times.pop(position, None)
         times[position] = now_s
@@ -40,34 +40,34 @@ class RecentAcks:
             del times[oldest]
 
     def has(self, position: Position, now_s: float) -> bool:
-        """Return whether a position was acknowledged a moment ago."""
+        """Return whether a position was acknowledged recently."""
         time_s = self._times_s.get(position)
         return time_s is not None and time_s > now_s - KEEP_S
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all positions."""
         self._times_s.clear()
 
 
 class FailoverInput:
-    """Takes no entry that was acknowledged a moment ago, and acknowledges it again; see `Input`.
+    """Skips recently acknowledged entries and acknowledges them again; see `Input`.
 
     Attributes:
-        opened: the input behind it.
+        opened: the wrapped input.
     """
 
     def __init__(self, opened: Input, recent: RecentAcks, clock: Callable[[], float]) -> None:
-        """Stand before an input.
+        """Wrap an input.
 
         Args:
-            opened: it.
-            recent: what was acknowledged; to be cleared whenever the input gets another reader.
-            clock: rising seconds.
+            opened: the input.
+            recent: recent acknowledgements; cleared whenever another reader takes over the input.
+            clock: monotonic seconds.
         """
         self.opened = opened
         self._recent = recent
         self._clock = clock
-        # The methods themselves, not methods that call them.
+        # The methods themselves, not wrappers.
         self.arrival = opened.arrival
         self.claim_entries = opened.claim_entries
         self.ack_entry = opened.ack_entry
@@ -81,7 +81,7 @@ class FailoverInput:
     async def open(
         cls, subscribe: Callable[[ConsumerConfig], Awaitable[Input]], config: ConsumerConfig, clock: Callable[[], float]
     ) -> FailoverInput:
-        """Return an open input, which ``subscribe`` opens; raises what that raises."""
+        """Open an input through ``subscribe``; raises the same errors."""
         recent = RecentAcks()
         config = replace(config, on_active_change=lambda _: recent.clear())
         return cls(await subscribe(config), recent, clock)
@@ -104,7 +104,7 @@ class FailoverInput:
         await self.opened.seek(target, inclusive=inclusive)
 
     def forget(self) -> None:
-        """Take entries again that were acknowledged a moment ago: the subscription is moved, and they may be wanted."""
+        """Accept recently acknowledged entries again, which may be wanted after a seek."""
         self._recent.clear()
 
     def _was_acknowledged(self, entry: ReceivedEntry) -> bool:

@@ -1,4 +1,4 @@
-"""LetterBox: brings letters to the dead-letter topic, as often as it takes."""
+"""LetterBox: sends letters to the dead-letter topic, with retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .dead_letters import Letter
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
 SILENCE_S = 3.0
-"""How long nothing may be stored before the status says so."""
+"""Time without success after which the status reports it."""
 
 
 ENTRY_MESSAGES_MAX = 1000
@@ -61,7 +61,7 @@ class LetterBox:
         self._topic = topic
         self._config = ProducerConfig(send_timeout_ms=0, guard=core.guard, initial_subscription_name=subscription)
         self._waiting: deque[_Waiting] = deque()
-        self._count = 0  # that are not stored
+        self._count = 0  # not stored yet
         self._wake = asyncio.Event()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -74,7 +74,7 @@ class LetterBox:
         self._quiet_since_s = 0.0
 
     def put(self, letters: Sequence[Letter], stored: Callable[[], None]) -> None:
-        """Take letters, at least one; ``stored`` is called once all are durable."""
+        """Accept one or more letters; ``stored`` is called once all are durable."""
         left = len(letters)
 
         def one_stored() -> None:
@@ -102,12 +102,12 @@ class LetterBox:
         return f"{count} dead letters are not stored in {self._topic}, and not acknowledged: {trouble}" * bool(trouble)
 
     async def emptied(self) -> None:
-        """Wait until everything is stored, unless that does not work now. Cancellation: safe."""
+        """Wait until everything is stored, unless that fails now. Cancellation: safe."""
         if not self.trouble():
             await self._is_empty.wait()
 
     async def close(self) -> None:
-        """Give up what is not stored yet."""
+        """Drop unstored letters."""
         await self._tasks.close()
         await self._leave()
 
@@ -130,7 +130,7 @@ class LetterBox:
         while self._waiting and self._error is None:
             producer = await self._opened(self._waiting[0].in_chunks)
             await producer.ready()
-            # Keys say which partition each letter goes to.
+            # With several partitions, the key determines the partition of each letter.
             run = self._take_run() if isinstance(producer, Producer) else [self._waiting.popleft()]
             try:
                 future = _hand_over(producer, [waiting.letter for waiting in run])
@@ -143,7 +143,7 @@ class LetterBox:
             future.add_done_callback(partial(self._answered, run))
 
     def _take_run(self) -> list[_Waiting]:
-        """Take the letters that go out as one entry, at least one."""
+        """Take the letters for the next entry, at least one."""
         waiting = self._waiting
         run = [waiting.popleft()]
         size = run[0].letter.size
@@ -183,7 +183,7 @@ class LetterBox:
             waiting.stored()
 
     def _refused(self, run: list[_Waiting], error: MessageTooLarge) -> None:
-        """Send what is too large again: letters one by one, and one with less beside the message or in chunks."""
+        """Resend letters that are too large: one by one, then with fewer properties or in chunks."""
         if len(run) > 1:
             self._waiting += [waiting._replace(is_alone=True) for waiting in run]
             return
@@ -207,7 +207,7 @@ class LetterBox:
 
 
 def _hand_over(producer: Producer | PartitionedProducer, letters: Sequence[Letter]) -> asyncio.Future[MessageId]:
-    """Send a letter, or several as one entry, which has the key of the first for subscriptions that go by keys."""
+    """Send one or more letters as one entry, with the key of the first for key-based subscriptions."""
     payload, options = letters[0].options()
     if len(letters) == 1:
         return producer.send_nowait(payload, **options)
@@ -217,9 +217,9 @@ def _hand_over(producer: Producer | PartitionedProducer, letters: Sequence[Lette
 
 
 def _smaller(waiting: _Waiting) -> _Waiting | None:
-    """Return a letter in chunks if its message fits no entry, else without the longest property that tells why.
+    """Return a letter in chunks if its message fits no entry, otherwise without its longest reason property.
 
-    Returns: None if it has been all of that.
+    Returns: None if both have been tried.
     """
     if len(waiting.letter.payload) > DEFAULT_MAX_MESSAGE_BYTES and not waiting.in_chunks:
         return waiting._replace(is_alone=True, in_chunks=True)

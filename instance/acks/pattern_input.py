@@ -1,4 +1,4 @@
-"""An input that is a pattern of topics: new ones join, and what is left of one that is gone goes nowhere."""
+"""An input that is a pattern of topics: new topics join, and operations on deleted topics are skipped."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _T = TypeVar("_T")
 
 
 class PatternInput:
-    """Acknowledges nothing of topics that were deleted; see `Input`.
+    """Skips acknowledgements of deleted topics; see `Input`.
 
     Attributes:
-        opened: the input behind it.
+        opened: the wrapped input.
     """
 
     def __init__(self, opened: Input, consumers: MergedConsumer) -> None:
-        """Stand before an input.
+        """Wrap an input.
 
         Args:
-            opened: it.
-            consumers: of the topics that there are.
+            opened: the input.
+            consumers: consumers of the current topics.
         """
         self.opened = opened
         self._consumers = consumers
@@ -66,7 +66,7 @@ class PatternInput:
 
     async def flush_acks(self) -> None:
         """See `Input`."""
-        with suppress(ClosedError):  # of a topic that is gone by now
+        with suppress(ClosedError):  # of a topic that has been deleted
             await self.opened.flush_acks()
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:

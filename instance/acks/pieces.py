@@ -1,7 +1,7 @@
 """PieceMaker: joins queued entries to units and ships their outputs in pieces.
 
-Design: entries that are queued already are joined into one unit, so that their outputs go out as one entry; nothing is
-waited for. After each step it is looked whether outputs have waited for `OutputBounds.delay_s`. A fast function
+Design: entries that are already queued are joined into one unit, so that their outputs are sent as one entry; it does
+not wait for more. After each step it checks whether outputs have waited for `OutputBounds.delay_s`. A fast function
 therefore ships once per unit; a slow one does not hold back its first output until the thousandth is made.
 """
 
@@ -43,7 +43,7 @@ class OpenInput:
 
     Attributes:
         topic: as configured.
-        input: where its entries come from, and are acknowledged.
+        input: delivers the entries, and acknowledges them.
         serde: decodes them.
     """
 
@@ -54,24 +54,24 @@ class OpenInput:
 
 @dataclass(slots=True)
 class Piece:
-    """A run of messages that is processed, on its way to the output.
+    """A processed run of messages, on its way to the output.
 
     Attributes:
-        source: where its entries came from.
-        unit: the unit that it is a part of.
+        source: input of its entries.
+        unit: unit that it belongs to.
         begin: its first position.
-        end: the position behind its last.
-        failed: positions that must come again.
+        end: the position after its last.
+        failed: positions to be redelivered.
         outputs: entries to send.
-        tickets: what was published through the context meanwhile.
-        messages: how many messages the outputs have.
-        size: their bytes.
-        changes: what was changed in the function's state meanwhile.
+        tickets: tickets of messages published through the context.
+        messages: number of messages in the outputs.
+        size: bytes of the outputs.
+        changes: state changes of the function.
         ticket: resolved when the outputs are stored, for a later piece that must not be settled before, or None.
-        members: pieces without outputs that are settled in the place of this one, once its outputs are stored.
-        waits: of a member, what was published for which of its positions; if that is not stored, the position fails.
-        waiting_for: receipts that are missing; the event loop's.
-        error: why an output was not stored; the event loop's.
+        members: pieces without outputs that are settled instead of this one, once its outputs are stored.
+        waits: in a member, messages published by position; if one is not stored, the position fails.
+        waiting_for: number of missing receipts; used by the event loop.
+        error: why an output was not stored; used by the event loop.
     """
 
     source: OpenInput
@@ -97,11 +97,11 @@ class Building:
 
     Attributes:
         begin: position of the first message.
-        began_s: when, by `time.perf_counter`.
+        began_s: start time, by `time.perf_counter`.
         made: attributes of the outputs of the whole unit; None if none has any.
-        failed: positions of messages that failed.
-        outputs: they.
-        headers: attributes of each, where there are some.
+        failed: positions of failed messages.
+        outputs: the outputs.
+        headers: attributes of each output, if there are any.
     """
 
     begin: int
@@ -113,18 +113,18 @@ class Building:
 
 
 class PieceMaker:
-    """Makes pieces; see `function_thread.Maker`.
+    """Creates pieces; see `function_thread.Maker`.
 
     Attributes:
-        bounds: of entries of outputs.
+        bounds: limits of output entries.
         gate: limits the outputs in flight; the function's thread waits there.
-        tickets: what the context published since the last piece.
+        tickets: tickets of messages published since the last piece.
         keeps: makes the current message wait for a published one; False if there is no current message.
-        void: entries that are not to be processed any more, by their ids.
-        state: the function's table; None if it has no context or there is no state store.
-        keeps_reasons: whether units say why messages of theirs failed.
+        void: ids of entries that must not be processed any more.
+        state: the function's table; None without a context or a state store.
+        keeps_reasons: whether units record why their messages failed.
         in_place: retries messages before the following ones are processed, or None.
-        careful: records calls after the process has ended during one; None if that is not counted.
+        careful: records calls after the process ended during one; None if such deaths are not counted.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class PieceMaker:
 
         Args:
             ship: takes a piece, on the function's thread.
-            drop: takes an entry that gives the function nothing to do, on the function's thread.
-            bounds: of outputs; the usual ones if None.
+            drop: takes an entry without messages for the function, on the function's thread.
+            bounds: limits of output entries; None for the defaults.
         """
         self.bounds = bounds or OutputBounds()
         self.gate = Gate(self.bounds.messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
@@ -159,7 +159,7 @@ class PieceMaker:
             unit = self._process(thread, calls, source, unit)
 
     def _process(self, thread: FunctionThread, calls: Calls, source: Source, unit: Unit) -> Unit | None:
-        """Process a unit, and return what is left to be done if its input was moved meanwhile."""
+        """Process a unit, and return the rest if its input was moved meanwhile."""
         rest: Unit | None = None
         count = len(unit)
         made = calls.headers.of_unit(unit) if calls.has_output else None
@@ -198,7 +198,7 @@ class PieceMaker:
     # -- gathering ------------------------------------------------------------------------------------------------
 
     def gather(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit:
-        """Return an entry with those of the same input that are queued behind it."""
+        """Return a unit of an entry and the queued entries of the same input after it."""
         unit = Unit()
         messages, size = unit.messages, 0
         while True:
@@ -229,11 +229,11 @@ class PieceMaker:
                 return unit
 
     def drop(self, source: Source, entry: ReceivedEntry) -> None:
-        """Give up an entry that gives the function nothing to do."""
+        """Drop an entry without messages for the function."""
         self._drop(cast(OpenInput, source), entry)
 
     def drop_damaged(self, thread: FunctionThread, source: Source, entry: ReceivedEntry, error: ProtocolError) -> None:
-        """Count, log and give up an entry that cannot be read."""
+        """Count, log and drop an entry that cannot be read."""
         text = f"entry {entry.message_id} of {entry.topic} is damaged and was dropped"
         thread.damaged(f"{text}: {error}", text)
         self._drop(cast(OpenInput, source), entry)
@@ -259,14 +259,14 @@ class PieceMaker:
     def note_failures(
         self, thread: FunctionThread, unit: Unit, base: int, failures: Sequence[Failure], failed: set[int]
     ) -> None:
-        """Count and log the failures of messages, whose positions are added to ``failed``.
+        """Count and log failed messages, and add their positions to ``failed``.
 
         Args:
             thread: counts.
-            unit: of the messages.
-            base: the position that the failures' are counted from.
-            failures: of the messages.
-            failed: takes the positions.
+            unit: unit of the messages.
+            base: position that the failures' positions are relative to.
+            failures: failures of the messages.
+            failed: receives the positions.
         """
         positions = [base + failure.position for failure in failures]
         failed.update(positions)
@@ -287,12 +287,12 @@ class PieceMaker:
         if self.state is not None:
             changes, is_taken = self.state.take(ends_unit=end == len(unit))
             if not is_taken:
-                return  # stopping: the inputs come again
+                return  # stopping: the inputs are redelivered
         tickets, self.tickets = self.tickets, []
         outputs = building.outputs
         size = sum(map(len, outputs))
         if outputs and not self.gate.enter(len(outputs), size):
-            return  # stopping: the inputs come again
+            return  # stopping: the inputs are redelivered
         entries = entries_of(outputs, building.headers or None, size, calls.compression, self.bounds)
         origin = cast(OpenInput, source)
         self.send(
@@ -300,12 +300,12 @@ class PieceMaker:
         )
 
     def send(self, piece: Piece) -> None:
-        """Have a piece sent and settled, whose outputs have passed the gate."""
+        """Send and settle a piece whose outputs have passed the gate."""
         self._ship_piece(piece)
 
 
 def too_large(output: bytes) -> ValueError:
-    """Return why an output is refused that no message can hold."""
+    """Return the error for an output that exceeds the message size limit."""
     return ValueError(
         f"output of {len(output)} bytes exceeds the limit of {MESSAGE_BYTES_MAX} bytes for a message;"
         " return less, or store it elsewhere and return where"
@@ -322,7 +322,7 @@ def _refuse_large_outputs(results: Results) -> None:
 def entries_of(
     outputs: list[bytes], headers: list[bytes] | None, size: int, compression: Compression, bounds: OutputBounds
 ) -> list[OutgoingEntry]:
-    """Return outputs as entries, usually one."""
+    """Return outputs as entries, usually a single one."""
     if not outputs:
         return []
     if size <= bounds.entry_bytes and len(outputs) <= bounds.entry_messages:

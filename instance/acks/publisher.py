@@ -1,11 +1,11 @@
-"""Publishes what functions send through their context: one producer per topic, made when it is first needed.
+"""Publishes messages that functions send through their context: one producer per topic, created on first use.
 
-With `useThreadLocalProducers` there is one per topic and thread. At most `TOPICS_MAX` are open: beyond, the one that
-was used least recently is closed, never one with something on its way; if all have, the next topic waits.
+With `useThreadLocalProducers` there is one per topic and thread. At most `TOPICS_MAX` are open: beyond that the least
+recently used one is closed, but never one with messages in flight; if all have some, the next topic waits.
 
-Design: the function's thread leaves requests in a queue and wakes the event loop once per burst. A gate bounds what is
-on its way; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code
-and never run on the event loop: they get a thread of their own, made when the first one is due.
+Design: the function's thread puts requests into a queue and wakes the event loop once per burst. A gate limits the
+messages in flight; a function that publishes faster than the broker stores waits in `publish`. Callbacks are user code
+and never run on the event loop: they run on a separate thread, created when the first one is due.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _RESULTS: dict[type[Exception], Result] = {
 
 
 class Ticket:
-    """One published message, or other outputs, until the broker has answered.
+    """One published message, or other outputs, until the broker has replied.
 
     Attributes:
         error: why it was not stored.
-        is_done: whether the broker has answered.
-        on_done: called on the event loop when it has, with the error.
+        is_done: whether the broker has replied.
+        on_done: called on the event loop with the error, or None, when it has.
     """
 
     __slots__ = ("error", "is_done", "on_done")
@@ -69,7 +69,7 @@ class Ticket:
         self.on_done: Callable[[BaseException | None], None] | None = None
 
     def finish(self, error: BaseException | None) -> None:
-        """Take the broker's answer (on the event loop)."""
+        """Record the broker's reply (on the event loop)."""
         self.error = error
         self.is_done = True
         if self.on_done is not None:
@@ -77,15 +77,15 @@ class Ticket:
 
 
 _Key = tuple[str, int]
-"""A topic, and the thread that publishes where each has producers of its own, else 0."""
+"""A topic, and the thread that publishes if each has its own producers, else 0."""
 
 
 class _Topic:
     """One topic that the instance publishes to.
 
     Attributes:
-        requests: what is to be sent, in order.
-        outstanding: how many messages are queued or on their way.
+        requests: messages to send, in order.
+        outstanding: number of messages queued or in flight.
         task: sends them.
     """
 
@@ -110,17 +110,17 @@ class Publisher:
         self._requests: deque[tuple[_Key, PublishRequest, Ticket]] = deque()
         self._is_woken = False
         self._is_closed = False
-        self._is_blocked = False  # what is next waits for a topic to be left
-        self._topics: OrderedDict[_Key, _Topic] = OrderedDict()  # the least recently used first
+        self._is_blocked = False  # the next request waits for a topic to become idle
+        self._topics: OrderedDict[_Key, _Topic] = OrderedDict()  # least recently used first
         self._tasks = TaskSet("publish")
         self._callbacks = Callbacks(core.callback_failed)
 
     def publish(self, request: PublishRequest) -> Ticket:
-        """Take a message (from any thread but the event loop's), waiting while too many are on their way.
+        """Accept a message (from any thread except the event loop's), waiting while too many are in flight.
 
         Raises:
             ClosedError: the instance is stopping.
-            InvalidConfig: it has a number, and batches number their messages themselves.
+            InvalidConfig: it has a sequence id, but batches number their messages themselves.
         """
         if self._splits_keys and "sequence_id" in request.options:
             raise InvalidConfig(
@@ -141,7 +141,7 @@ class Publisher:
         return ticket
 
     def _distribute(self) -> None:
-        # First the flags: what is appended from now on wakes the loop again.
+        # Clear the flags first: requests added from now on wake the loop again.
         self._is_woken = self._is_blocked = False
         while self._requests:
             key, request, ticket = self._requests[0]
@@ -159,7 +159,7 @@ class Publisher:
             topic.requests.put_nowait((request, ticket))
 
     def _open(self, key: _Key, request: PublishRequest) -> _Topic | None:
-        """Begin with a topic, leaving another one if there are too many; None if all have something on its way."""
+        """Open a topic, closing another one if there are too many; None if all have messages in flight."""
         if len(self._topics) >= TOPICS_MAX:
             idle = next((name for name, topic in self._topics.items() if not topic.outstanding), None)
             if idle is None:
@@ -175,7 +175,7 @@ class Publisher:
         return topic
 
     async def _serve(self, name: str, topic: _Topic, config: ProducerConfig) -> None:
-        """Send what is published to one topic, in order."""
+        """Send the messages for one topic in order."""
         producer: Producer | PartitionedProducer | None = None
         at_hand: tuple[PublishRequest, Ticket] | None = None
         try:
@@ -190,7 +190,7 @@ class Publisher:
                     self._finish(topic, *at_hand, error)
                     at_hand = None
                     if isinstance(error, BrokerError | ClosedError) and producer is not None:
-                        failed, producer = producer, None  # for good; the next message finds out whether it still is so
+                        failed, producer = producer, None  # closed for good; the next message retries
                         await _close(failed)
                     continue
                 future.add_done_callback(partial(self._answered, topic, *at_hand))
@@ -204,7 +204,7 @@ class Publisher:
                 await _close(producer)
 
     async def _opened(self, name: str, config: ProducerConfig) -> Producer | PartitionedProducer:
-        """Return a producer; where its role may not subscribe, what it sends is kept as long as the topic does."""
+        """Return a producer; if its role may not subscribe, messages are retained only as long as the topic does."""
         create = self._core.endpoints.create_producer
         try:
             opened = await create(name, config)
@@ -237,7 +237,7 @@ class Publisher:
         self._callbacks.call(request, result_of(error))
 
     async def close(self) -> None:
-        """Give up what is not stored yet and close the producers."""
+        """Drop unstored messages and close the producers."""
         self._is_closed = True
         self._gate.close()
         self._distribute()

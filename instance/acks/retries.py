@@ -1,10 +1,10 @@
-"""How often a failing message is tried again, and when: counting, pauses, and trying in place.
+"""Retries of failing messages: counting, pauses, and retrying in place.
 
-Design: on a Shared subscription a failing message comes again from the broker, so that it may go to another instance
-and its number of deliveries outlives this one. A broker counts the deliveries of an entry, which may hold a thousand
-messages, so each message is counted here, and the broker's number tells what others have tried: `Tries` has the rule.
-Where the order is kept a message must not come back behind others. It is tried again on the spot then, and what is
-behind it waits (`TriesInPlace`); so it is where nothing can come again, on a topic that is not persistent.
+Design: on a Shared subscription the broker redelivers a failing message, so that it may go to another instance and its
+delivery count outlives this one. A broker counts deliveries per entry, which may hold a thousand messages, so each
+message is counted here, and the broker's count shows what other instances have tried: `Tries` implements the rule.
+Where order is kept, a message must not be redelivered behind others. It is then retried on the spot, and the following
+ones wait (`TriesInPlace`); the same applies to non-persistent topics, where nothing is redelivered.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..unit import Position, Unit
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 30.0
 ENTRIES_MAX = 100_000
-"""Entries with failing messages that are remembered at most; of one that is forgotten the broker's number counts."""
-SHIP_AFTER_S = 0.010  # what was made before goes out first
+"""Maximum number of remembered entries with failing messages; for a dropped one the broker's count is used."""
+SHIP_AFTER_S = 0.010  # earlier outputs are sent first
 
 
 def pause_s(failures: int, fixed_s: float = 0.0) -> float:
-    """Return how long a message waits that failed so often: 0.1 s, 0.2 s and so on to 30 s, or a fixed time."""
+    """Return the pause before the next retry: 0.1 s, 0.2 s and so on up to 30 s, or a fixed time."""
     return fixed_s or min(FIRST_RETRY_S * 2.0 ** min(max(failures, 1) - 1, 20), LONGEST_RETRY_S)
 
 
 class RetryRules(NamedTuple):
-    """What a function's record says of messages that fail.
+    """A function's settings for failing messages.
 
     Attributes:
-        retries: how often one is tried again.
-        retry_s: seconds before each of these tries; 0 for pauses that grow.
-        is_ordered: whether those behind it wait.
+        retries: number of retries.
+        retry_s: seconds before each retry; 0 for growing pauses.
+        is_ordered: whether later messages wait.
     """
 
     retries: int
@@ -49,12 +49,12 @@ class RetryRules(NamedTuple):
     is_ordered: bool
 
     def pause_s(self, failures: int) -> float:
-        """Return how long a message waits that failed so often."""
+        """Return the pause of a message after a number of failures."""
         return pause_s(failures, self.retry_s)
 
 
 def rules_of(details: FunctionDetails) -> RetryRules | None:
-    """Return how often messages are tried again; None for without end."""
+    """Return the retry rules; None for unlimited retries."""
     if not details.HasField("retryDetails") or details.retryDetails.maxMessageRetries < 0:
         return None
     source = details.source
@@ -64,22 +64,22 @@ def rules_of(details: FunctionDetails) -> RetryRules | None:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of an entry: the broker's number when it last came, and how often each of its messages failed."""
+    """An entry's last redelivery count at the broker, and the failures of each of its messages."""
 
     redeliveries: int
     failures: dict[int, int] = field(default_factory=dict)
 
 
 class Tries:
-    """How often messages failed.
+    """Failure counts of messages.
 
-    The first time that an entry with a failing message is seen, the broker's number of redeliveries is how often it
-    failed elsewhere, or before this instance began. From then on it is what was counted here, and whatever the broker's
-    number has grown by beyond the one that we have asked for.
+    When an entry with a failing message is first seen, the broker's redelivery count is the number of failures
+    elsewhere, or before this instance began. From then on the count is kept here, increased by any growth of the
+    broker's count beyond the redeliveries that we requested.
     """
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
-        """Know nothing yet."""
+        """Create an empty count."""
         self._known: dict[Position, _Known] = {}
         self._entries_max = entries_max
 
@@ -87,12 +87,12 @@ class Tries:
         return len(self._known)
 
     def failed(self, position: Position, redeliveries: int, indexes: Iterable[int]) -> dict[int, int]:
-        """Count failures of messages of an entry, and return how often each of them has failed by now.
+        """Count failures of an entry's messages, and return the total of each.
 
         Args:
-            position: of the entry.
-            redeliveries: how often the broker has delivered it again.
-            indexes: of the messages that failed; none if it comes again for another reason.
+            position: position of the entry.
+            redeliveries: the broker's redelivery count.
+            indexes: indexes of the failed messages; empty if it is redelivered for another reason.
         """
         known = self._known.pop(position, None)
         if known is None:
@@ -108,24 +108,24 @@ class Tries:
         return known.failures
 
     def expect(self, position: Position, index: int, failures: int) -> None:
-        """Begin with a number of failures of a message that an earlier run of this instance has counted."""
-        # Counted by itself, so what the broker has counted meanwhile is not added.
+        """Start a message with the number of failures counted by an earlier run of this instance."""
+        # Counted separately, so the broker's count of that time is not added.
         known = self._known.setdefault(position, _Known(sys.maxsize))
         known.failures[index] = failures
 
     def forget(self, position: Position) -> None:
-        """Forget an entry that is done."""
+        """Forget a finished entry."""
         self._known.pop(position, None)
 
 
 class TriesInPlace:
-    """Tries failing messages again before those behind them, on the function's thread."""
+    """Retries failing messages before the following ones, on the function's thread."""
 
     def __init__(self, rules: RetryRules, careful: CarefulCalls) -> None:
         """Prepare.
 
         Args:
-            rules: how often messages are tried.
+            rules: number of retries.
             careful: records calls.
         """
         self._rules = rules
@@ -133,11 +133,11 @@ class TriesInPlace:
         self._stopped = threading.Event()
 
     def concerns(self, unit: Unit) -> bool:
-        """Return whether messages of a unit are tried again in place."""
+        """Return whether messages of a unit are retried in place."""
         return self.concerns_entry(unit.entries[0])
 
     def concerns_entry(self, entry: ReceivedEntry) -> bool:
-        """Return whether messages of an entry are tried again in place."""
+        """Return whether messages of an entry are retried in place."""
         return self._rules.is_ordered or entry.topic.startswith("non-persistent:")
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class TriesInPlace:
         source: Source,
         unit: Unit,
     ) -> Iterator[tuple[int, Results, float]]:
-        """Call the function as `FunctionThread.steps`, one message at a time; the last try of each is what counts."""
+        """Call the function like `FunctionThread.steps`, one message at a time; the last try of each message counts."""
         careful = self._careful
         for position in range(len(unit)):
             if careful.is_on and (error := careful.given_up(unit, position)) is not None:
@@ -170,7 +170,7 @@ class TriesInPlace:
                 thread.count(results, busy_s)
                 wait_s = self._rules.pause_s(failures)
                 self._stopped.wait(min(wait_s, SHIP_AFTER_S))
-                yield position, Results([]), 0.0  # so that what was made before is shipped
+                yield position, Results([]), 0.0  # lets earlier outputs be shipped
                 self._stopped.wait(wait_s - SHIP_AFTER_S)
             if thread.is_stopping:
                 return

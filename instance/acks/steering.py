@@ -1,12 +1,13 @@
-"""Moving, pausing and resuming the inputs of an instance, as its function asks for by its context.
+"""Moves, pauses and resumes the inputs of an instance for its function's context.
 
-A seek takes back everything that was fetched of a topic and is not acknowledged: what waits is not processed, and what
-is in work is not acknowledged, as both may lie behind the new position and come again from there. Such entries are
-*void*. The function waits until the broker has moved the subscription.
+A seek revokes everything that was fetched from a topic and is not acknowledged: queued messages are not processed, and
+messages in progress are not acknowledged, because both may be after the new position and redelivered from there. Such
+entries are *void*. The function waits until the broker has moved the subscription.
 
-What is paused is not taken any more. What was taken before is processed: at most what is held at a time.
+From a paused input nothing more is taken. Messages taken before are still processed: at most as many as are held at a
+time.
 
-Everything here runs on the event loop but `seek`, `pause` and `resume`, which any other thread calls.
+Everything here runs on the event loop except `seek`, `pause` and `resume`, which are called on other threads.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .failover_input import FailoverInput
 from .pattern_input import PatternInput
 from .pieces import OpenInput
 
-_LOOK_S = 0.2  # between two looks whether the instance is stopping
+_LOOK_S = 0.2  # interval of checking for a stop request
 
 
 class _Part(Protocol):
@@ -43,7 +44,7 @@ class InputSteering:
     """Moves and pauses the inputs of one instance.
 
     Attributes:
-        void: entries that are not to be processed nor acknowledged any more, by their ids.
+        void: ids of entries that must not be processed or acknowledged any more.
     """
 
     def __init__(self, core: InstanceCore, inputs: Mapping[str, OpenInput], held: HeldEntries) -> None:
@@ -51,8 +52,8 @@ class InputSteering:
 
         Args:
             core: of the instance.
-            inputs: by their configured names; others may come.
-            held: entries that are taken.
+            inputs: inputs by configured name; more may be added.
+            held: entries taken from the inputs.
         """
         self.void: dict[int, ReceivedEntry] = {}
         self._core = core
@@ -62,10 +63,10 @@ class InputSteering:
         self._moving: dict[str, int] = {}
         self._going: dict[str, asyncio.Event] = {}
 
-    # -- for those who take entries -------------------------------------------------------------------------------
+    # -- for the tasks that take entries -------------------------------------------------------------------------
 
     async def may_take(self, source: OpenInput) -> None:
-        """Wait until an input may be taken from; if it may at once, nothing else runs meanwhile."""
+        """Wait until entries may be taken from an input; if they may now, returns without running other tasks."""
         if (going := self._going.get(source.topic)) is not None:
             while not going.is_set():
                 await going.wait()
@@ -105,12 +106,12 @@ class InputSteering:
         self._core.mailbox.post(lambda: self._pause(source, name, False))
 
     def paused(self) -> str:
-        """Return which inputs are paused, empty for none."""
+        """Return the paused inputs, empty if none."""
         paused = sorted(self._paused)
         return f"the function has paused {', '.join(paused)}" if paused else ""
 
     def having(self, name: str) -> tuple[OpenInput, Consumer] | None:
-        """Return the input of several topics that has one of that full name, and its consumer."""
+        """Return the multi-topic input that contains a topic of that full name, and its consumer."""
         for source in list(self._inputs.values()):
             merged = _merged(source.input)
             if merged is not None and (found := merged.consumers.get(name)) is not None:
@@ -132,7 +133,7 @@ class InputSteering:
         self._update(source)
 
     def _update(self, source: OpenInput) -> None:
-        """Have the input taken from, or not."""
+        """Update whether entries may be taken from the input."""
         going = self._going.setdefault(source.topic, asyncio.Event())
         is_paused = _merged(source.input) is None and not self._paused.isdisjoint(_parts(source))
         if is_paused or self._moving.get(source.topic):
@@ -154,7 +155,7 @@ class InputSteering:
         try:
             await part.seek(target)
         except BaseException:
-            _redeliver(part)  # it may stand where it was, and what is void would not come again
+            _redeliver(part)  # if the subscription did not move, void entries would not be redelivered
             raise
         finally:
             self._moving[topic] -= 1

@@ -1,13 +1,13 @@
-"""Generator functions: outputs leave in pieces while the function runs, the input is settled when it has ended.
+"""Generator functions: outputs are sent in pieces while the function runs; the input is settled when it has ended.
 
-Design: as in `PieceMaker`, outputs of messages that are waiting anyway go out as one entry, and what is older than
-`OutputBounds.delay_s` does not wait. A message with many outputs has several pieces, none of which settles it but the
-last. Each waits for the one before it by a ticket, so that the message is acknowledged when all its outputs are stored,
-whatever their number: only the last ticket is kept.
+Design: as in `PieceMaker`, outputs of messages that wait anyway are sent as one entry, but outputs older than
+`OutputBounds.delay_s` do not wait. A message with many outputs has several pieces, of which only the last settles it.
+Each piece waits for the previous one through a ticket, so that the message is acknowledged when all its outputs are
+stored, however many there are: only the last ticket is kept.
 
-A message that fails comes again as a whole; what was sent of it stays sent, what was not is dropped. Changes of state
-leave with the piece that settles their message, so those of a message that is still running are not stored with
-another's; only where they become too many do they leave earlier, and cannot be undone then if it fails.
+A failed message is redelivered as a whole; sent outputs stay sent, unsent ones are dropped. State changes are sent with
+the piece that settles their message, so those of a running message are not stored with another's; only if there are too
+many are they sent earlier, and cannot be undone then if the message fails.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FIRST_CHUNK_MAX = 64
 
 
 class StreamMaker:
-    """Makes pieces of what generator functions yield; see `function_thread.Maker`."""
+    """Creates pieces of generator functions' outputs; see `function_thread.Maker`."""
 
     def __init__(self, maker: PieceMaker) -> None:
         """Prepare.
 
         Args:
-            maker: of the settlement; gathers units and takes pieces.
+            maker: maker of the settlement; collects units and takes pieces.
         """
         self._maker = maker
         self._chunk = 1
@@ -63,7 +63,7 @@ class _Stream:
     """The messages of one unit.
 
     Attributes:
-        chunk: how many outputs are taken at once: as many as come in about `STEP_S`.
+        chunk: number of outputs taken at once: as many as arrive in about `STEP_S`.
     """
 
     def __init__(
@@ -77,23 +77,23 @@ class _Stream:
         self._source = cast(OpenInput, source)
         self._unit = unit
         self._made = calls.headers.of_unit(unit) if calls.has_output else None
-        self._begin = 0  # what is before is settled
+        self._begin = 0  # all earlier positions are settled
         self._failed: set[int] = set()
         self._outputs: list[bytes] = []
         self._headers: list[bytes] = []
         self._size = 0
         self._began_s = time.perf_counter()
-        self._before: Ticket | None = None  # of the piece that was sent last, if it settled not all that it holds
+        self._before: Ticket | None = None  # of the last piece sent, if it did not settle all its messages
         self._busy_s = 0.0
 
     def run(self) -> None:
-        """Process the messages until all are done or the thread must stop."""
+        """Process the messages until all are done or the thread is stopped."""
         done, state = 0, self._maker.state
         for position in range(len(self._unit)):
             if self._thread.is_stopping:
                 break
             if self._maker.void and id(self._unit.locate(position)[0]) in self._maker.void:
-                done = position + 1  # its input was moved meanwhile; it comes again if it is wanted
+                done = position + 1  # its input was moved meanwhile; the message is redelivered if needed
                 continue
             self._busy_s = 0.0
             if not self._process(position):
@@ -108,7 +108,7 @@ class _Stream:
             self._ship(done)
 
     def _process(self, position: int) -> bool:
-        """Call the function on one message; return False if the thread must stop before it has ended."""
+        """Call the function on one message; return False if the thread was stopped before the end."""
         careful = self._maker.careful
         if careful is None or not careful.is_on:
             return self._call_with(position)
@@ -133,7 +133,7 @@ class _Stream:
         if session is not None:
             session.begin_call()
         mark = len(self._outputs)
-        self.chunk = min(self.chunk, FIRST_CHUNK_MAX)  # nothing is known of the size of this one's outputs
+        self.chunk = min(self.chunk, FIRST_CHUNK_MAX)  # the size of this message's outputs is unknown
         running = self._call.begin(value)
         try:
             while not running.is_over:
@@ -159,7 +159,7 @@ class _Stream:
             self._drop(mark)
             running.close()
             if session is not None:
-                session.undo()  # the message comes again
+                session.undo()  # the message is redelivered
             return False
         return True
 
@@ -171,7 +171,7 @@ class _Stream:
         fitting = int(STEP_S / busy_s * len(outputs)) if busy_s > 0 else STEP_MESSAGES_MAX
         size = sum(map(len, outputs))
         most = self._maker.bounds.entry_bytes
-        if size > most // 8:  # as many as an entry holds
+        if size > most // 8:  # as many as fit into an entry
             fitting = min(fitting, most * len(outputs) // size)
         self.chunk = max(1, min(fitting, self.chunk * 8, STEP_MESSAGES_MAX))
         if self._calls.has_output and size > MESSAGE_BYTES_MAX:
@@ -188,7 +188,7 @@ class _Stream:
             self._headers += [self._made[position]] * len(outputs)
 
     def _drop(self, mark: int) -> None:
-        """Forget the outputs behind the first ``mark``: those of a message that has no result yet."""
+        """Drop the outputs after the first ``mark``: those of a message without a result yet."""
         self._size -= sum(map(len, self._outputs[mark:]))
         del self._outputs[mark:]
         del self._headers[mark:]
@@ -205,7 +205,7 @@ class _Stream:
         return time.perf_counter() - self._began_s > bounds.delay_s
 
     def _ship_part(self, position: int) -> bool:
-        """Send what there is while the message at a position runs; those before it are done."""
+        """Send the current outputs while the message at a position runs; those before it are done."""
         maker, state = self._maker, self._maker.state
         is_full = state is not None and state.session.is_full
         end = position if state is None or is_full else self._begin
@@ -217,7 +217,7 @@ class _Stream:
         return is_sent
 
     def _ship(self, end: int, ticket: Ticket | None = None) -> bool:
-        """Send what there is, and settle the messages before ``end``; False if the thread must stop."""
+        """Send the current outputs, and settle the messages before ``end``; False if the thread was stopped."""
         maker, changes = self._maker, None
         if maker.state is not None and (ticket is None or maker.state.session.is_full):
             changes, is_taken = maker.state.take(ends_unit=end == len(self._unit))

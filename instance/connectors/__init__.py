@@ -1,1 +1,1 @@
-"""Sources and sinks at work in an instance."""
+"""Sources and sinks running in an instance."""

@@ -32,7 +32,7 @@ from .failed_tasks import Again, FailedTasks
 from .session import AWAY, ConnectorSession
 
 AWAY_MAX = 10
-"""How often one task is begun in a row while the other system is away; then others have their turn."""
+"""How often a task is started in a row while the other system is unavailable; then other tasks are tried."""
 _WAIT_S = 0.2
 """How long a read waits for a task."""
 _EVENT = "discoveredEvent"
@@ -40,7 +40,7 @@ _TIME = "produceTime"
 
 
 class TaskTopic:
-    """The topic of a batch source's tasks, as one instance sees it; on the event loop but for `poll` and `publish`."""
+    """One instance's view of the topic with a batch source's tasks; on the event loop except `poll` and `publish`."""
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
@@ -57,7 +57,7 @@ class TaskTopic:
         """Open the topic.
 
         Raises:
-            MagnetarError: the broker refuses it.
+            MagnetarError: the broker rejects it.
         """
         core = self._core
         core.opening = f"topic of tasks {self._topic}"
@@ -76,16 +76,16 @@ class TaskTopic:
             self._taken.put(await self._consumer.receive())
 
     def done(self, task: Message) -> None:
-        """Take note that all records of a task are durable."""
+        """Record that all records of a task are durable."""
         self._consumer.ack(task)
 
     async def flush(self) -> None:
-        """Wait until what was acknowledged is on its way. Cancellation: safe."""
+        """Wait until acknowledgements have been sent. Cancellation: safe."""
         if self._consumer is not None:
             await self._consumer.flush_acks()
 
     async def close(self) -> None:
-        """Close; the task at hand comes again elsewhere."""
+        """Close; the current task is redelivered to another instance."""
         await self._tasks.close()
         if self._consumer is not None:
             await self._consumer.close()
@@ -95,7 +95,7 @@ class TaskTopic:
     # -- on the connector's thread --------------------------------------------------------------------------------
 
     def poll(self) -> Message | None:
-        """Return the next task, None if none comes soon."""
+        """Return the next task, or None after a short wait."""
         if not self._is_asked_for:
             self._is_asked_for = True
             self._core.mailbox.post(self._wanted.set)
@@ -110,8 +110,8 @@ class TaskTopic:
         """Store tasks; returns when they are durable.
 
         Raises:
-            InstanceStopping: the instance is to stop before that.
-            MagnetarError: the broker refuses one.
+            InstanceStopping: the instance is stopping.
+            MagnetarError: the broker rejects one.
         """
         self.wait_for(self._store(tasks, event), is_stopping)
 
@@ -139,10 +139,10 @@ class TaskTopic:
         await asyncio.gather(*stored)
 
     async def store_again(self, task: bytes, again: Again) -> None:
-        """Store a task that failed, behind the others.
+        """Store a failed task again, behind the others.
 
         Raises:
-            MagnetarError: the broker refuses it.
+            MagnetarError: the broker rejects it.
         """
         producer = await self._open_producer()
         await producer.send(task, properties=again.properties, deliver_at_ms=again.due_ms)
@@ -155,7 +155,7 @@ class TaskTopic:
 
 
 class TaskReader(Source):
-    """A batch source in the place of a source; on the connector's thread."""
+    """A batch source as a source; on the connector's thread."""
 
     def __init__(
         self, batch: BatchSource, trigger: Trigger | None, topic: TaskTopic, version: int, failed: FailedTasks
@@ -163,11 +163,11 @@ class TaskReader(Source):
         """Prepare.
 
         Args:
-            batch: what to read.
-            trigger: says when tasks are discovered; None in an instance that discovers none.
-            topic: of the tasks.
-            version: of the source's record.
-            failed: what becomes of tasks that cannot be read.
+            batch: the batch source.
+            trigger: decides when tasks are discovered; None in instances that do not discover tasks.
+            topic: topic of the tasks.
+            version: version of the source's record.
+            failed: handles tasks that cannot be read.
         """
         self._batch = batch
         self._trigger = trigger
@@ -186,7 +186,7 @@ class TaskReader(Source):
         self._due_s: float | None = None
 
     def use(self, session: ConnectorSession) -> None:
-        """Take what calls the connector's methods, plain or asynchronous."""
+        """Set the session that calls the connector's methods, plain or asynchronous."""
         self._session = session
 
     def open(self, config: Any, context: ConnectorContext) -> None:
@@ -197,7 +197,7 @@ class TaskReader(Source):
             self._failed.open()
         self._is_prepared = False  # the current task is started over
         self._discovered = (context.position or {}).get("discovered")
-        if self._due_s is None:  # a discovery that failed stays due
+        if self._due_s is None:  # a failed discovery stays due
             self._plan()
         self._session.run(self._batch.open, config, context)
 
@@ -208,7 +208,7 @@ class TaskReader(Source):
     def read(self) -> Read:
         """See `Source.read`."""
         if self._trigger is not None and self._discover_if_due(self._trigger):
-            return None  # that it was done is kept before a task can end the instance
+            return None  # its completion is saved before a task can end the instance
         if self._task is None:
             self._task = self._topic.poll()
             self._is_prepared = False
@@ -227,7 +227,7 @@ class TaskReader(Source):
                 raise
             self._set_aside(self._task, text_of(error), is_counted=False)
             return None
-        except BaseException as error:  # noqa: BLE001  whatever user code raises concerns its task only
+        except BaseException as error:  # noqa: BLE001  an exception of user code concerns its task only
             self._set_aside(self._task, text_of(error))
             return None
         if found is None:
@@ -246,7 +246,7 @@ class TaskReader(Source):
         return found
 
     def _set_aside(self, task: Message, reason: str, *, is_counted: bool = True) -> None:
-        """Have a task come again later, or become a dead letter, and go on with the others."""
+        """Requeue or dead-letter a task, and continue with the others."""
         decided = self._failed.decide(task, reason, is_counted=is_counted)
         if isinstance(decided, Again):
             self._topic.wait_for(self._topic.store_again(task.data, decided), lambda: self._session.is_stopping)
@@ -257,17 +257,17 @@ class TaskReader(Source):
         self._session.reopen()  # it may be anywhere in the task
 
     def letters(self) -> list[PublishRequest]:
-        """Return the dead letters of a task that was given up in the last read."""
+        """Return the dead letters of a task given up in the last read."""
         letters, self._letters = self._letters, []
         return letters
 
     def wrong(self, error: Exception) -> None:
-        """Note that the instance ends because of what was read of the task at hand."""
+        """Record that the instance ends because of records of the current task."""
         if self._task is not None:
             self._failed.died(text_of(error))
 
     def finished(self) -> Callable[[], None] | None:
-        """Return what to call when all that was read is durable, if a task has come to its end since the last call."""
+        """Return the callback for when all records are durable, if a task has ended since the last call."""
         task, self._done = self._done, None
         return None if task is None else lambda: self._topic.done(task)
 
@@ -276,7 +276,7 @@ class TaskReader(Source):
         return None if self._discovered is None else {"discovered": self._discovered}
 
     def _discover_if_due(self, trigger: Trigger) -> bool:
-        """Discover tasks if it is time, and return whether it was."""
+        """Discover tasks if due, and return whether it was."""
         is_first = trigger.is_first and self._discovered != self._version
         if not is_first and (self._due_s is None or time.time() < self._due_s):
             return False
@@ -290,5 +290,5 @@ class TaskReader(Source):
         return True
 
     def _plan(self) -> None:
-        """Find out when tasks are discovered next; a time that passes during a discovery is left out."""
+        """Determine the next discovery; a time that passes during a discovery is skipped."""
         self._due_s = None if self._trigger is None else self._trigger.next_after(time.time())

@@ -42,11 +42,11 @@ from .sink import Intake, SinkCall
 from .writing import Outcome
 
 _LOOK_S = 0.2
-_STATE_GRACE_S = 1.0  # for the state store to answer a sink that is to stop
+_STATE_GRACE_S = 1.0  # for the state store to reply to a sink that is stopping
 
 
 class ExactSinkMaker(ResultMaker):
-    """Makes a result of each entry that a sink has written; see `function_thread.Maker`."""
+    """Creates a result for each entry written by a sink; see `function_thread.Maker`."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class ExactSinkMaker(ResultMaker):
         Args:
             ship: as in `ResultMaker`.
             skip: as in `ResultMaker`.
-            store: stores what goes to the dead-letter topic, and changes of the state, before it returns.
+            store: stores dead letters and state changes before it returns.
         """
-        # Without outputs there are no entries to make, and nothing that a gate would bound.
+        # Without outputs there are no entries to create, and nothing for a gate to limit.
         super().__init__(EntryMaker("", "NONE", lambda topic: ()), False, Gate(1, 1), ship, skip)
         self._store = store
         self._sink: SinkCall
@@ -71,7 +71,7 @@ class ExactSinkMaker(ResultMaker):
         self._thread: FunctionThread | None = None
 
     def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
-        """Write to a sink, which may have paused some of the inputs that the entries held are of."""
+        """Use a sink, its paused inputs and the held entries."""
         self._sink = sink
         self._pauses = pauses
         self._held = held
@@ -88,12 +88,12 @@ class ExactSinkMaker(ResultMaker):
                 self._process(thread, cast(Activation, item[0]), item[1])
 
     def go_on(self) -> None:
-        """Process entries of inputs that were paused, and skip those of partitions that are not ours any more."""
+        """Process entries of resumed inputs, and skip those of partitions that are no longer ours."""
         while self._thread is not None and (item := self._pauses.parked(_is_over)) is not None:
             self._process(self._thread, cast(Activation, item[0]), item[1], joins=False)
 
     def skip_rest(self) -> None:
-        """Take back the entries that wait, for the thread or for an input to go on."""
+        """Take back the waiting entries."""
         rest = self._pauses.all_parked()
         while self._intake:
             rest.append(self._intake.pop())
@@ -114,7 +114,7 @@ class ExactSinkMaker(ResultMaker):
         try:
             done = self._write(thread, activation, unit, entries, outcome)
         except (InstanceStopping, Unwanted):
-            pass  # what is not done comes again, here or elsewhere
+            pass  # unfinished entries are redelivered, here or elsewhere
         finally:
             session.is_wanted = _always
             done = done or _done(unit, entries, outcome.written)
@@ -125,7 +125,7 @@ class ExactSinkMaker(ResultMaker):
     def _write(
         self, thread: FunctionThread, source: Source, unit: Unit, entries: Sequence[ReceivedEntry], outcome: Outcome
     ) -> int:
-        """Write a unit, and return how many entries are done, also where the sink fails in the middle."""
+        """Write a unit, and return how many entries are done, even if the sink fails in between."""
         if thread.is_stopping:
             raise InstanceStopping
         began_s = time.perf_counter()
@@ -149,7 +149,7 @@ def _always() -> bool:
 
 
 def _done(unit: Unit, entries: Sequence[ReceivedEntry], positions: Sequence[int]) -> int:
-    """Return how many of the entries are done without a gap, when these positions are."""
+    """Return how many of the entries are done without a gap, given these positions."""
     done = set(positions)
     unfinished = {id(entry) for position, (entry, _) in enumerate(unit.places()) if position not in done}
     return next((number for number, entry in enumerate(entries) if id(entry) in unfinished), len(entries))
@@ -165,14 +165,14 @@ class ExactSinkSettlement(EffectivelyOnce):
         self._link: StateLink | None = None
         super().__init__(core)
         self._publisher = Publisher(core)
-        self._tickets: list[Ticket] = []  # of what was published since the last unit
+        self._tickets: list[Ticket] = []  # of messages published since the last unit
         self._loaded = LoadedSink(core, self)
 
     def _make_maker(self) -> ExactSinkMaker:
         return ExactSinkMaker(self._ship, self._skip_soon, self._store)
 
     def _open_state(self) -> ExactState | None:
-        return None  # there are no outputs to commit; the sink's own state needs no more than the other sinks'
+        return None  # there are no outputs to commit; the sink's own state is handled as in other sinks
 
     def session(self) -> StateSession | None:
         """See `ports.Settlement`."""
@@ -185,7 +185,7 @@ class ExactSinkSettlement(EffectivelyOnce):
     # -- on the sink's thread -------------------------------------------------------------------------------------
 
     def load(self, home: Home) -> Calls:
-        """Make the sink; it is opened once the instance has its lock."""
+        """Create the sink; it is opened once the instance has its lock."""
         calls = self._loaded.load(home, self._loaded.rules(), self.session())
         self.maker.use(self._loaded.call, self._loaded.pauses, self.held)
         calls.idle, calls.close = self._be_idle, partial(self._close_sink, calls.close)
@@ -207,11 +207,11 @@ class ExactSinkSettlement(EffectivelyOnce):
         self._tickets.append(self._publisher.publish(request))
 
     def _store(self, requests: Sequence[PublishRequest]) -> None:
-        """Store messages and what was changed in the state, and return when they are.
+        """Store messages and state changes, and return when they are durable.
 
         Raises:
-            InstanceStopping: the instance is to stop; it is not known what is stored.
-            MagnetarError: one of them is refused.
+            InstanceStopping: the instance is stopping; it is unknown what is stored.
+            MagnetarError: one of them is rejected.
         """
         try:
             for request in requests:
@@ -247,7 +247,7 @@ class ExactSinkSettlement(EffectivelyOnce):
             stored.set()
 
         link.store(changes, done)
-        stored.wait()  # its end comes at the latest when the connection is closed
+        stored.wait()  # ends at the latest when the connection is closed
         if failure:
             raise failure[0]
 

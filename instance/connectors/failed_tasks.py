@@ -1,8 +1,8 @@
-"""FailedTasks: what becomes of a batch source's task that cannot be read.
+"""FailedTasks: handles a batch source's tasks that cannot be read.
 
-It goes to the end of the topic of tasks, with the number of its tries, and comes again after a pause that grows; so the
-others are read meanwhile, by whichever instance. After `TASK_TRIES` it goes to the source's dead-letter topic. A task
-whose process has ended is found by what was in flight, which is kept in a file beside the instance's log.
+A failed task is requeued at the end of the task topic with its retry count, and becomes due after a growing pause; so
+others are read meanwhile, by any instance. After `TASK_TRIES` it goes to the source's dead-letter topic. A task that
+ended its process is identified by the record of the task in flight, a file beside the instance's log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Again(NamedTuple):
     """How a task is stored again.
 
     Attributes:
-        properties: of its message.
-        due_ms: when it may be taken, in milliseconds since 1970.
+        properties: properties of its message.
+        due_ms: earliest start, in milliseconds since 1970.
     """
 
     properties: dict[str, str]
@@ -42,7 +42,7 @@ class Again(NamedTuple):
 
 
 class FailedTasks:
-    """The failed tasks of one instance, on the connector's thread but for `close`."""
+    """The failed tasks of one instance; on the connector's thread except `close`."""
 
     def __init__(self, core: InstanceCore, clock: Callable[[], float] = time.time) -> None:
         """Prepare; `open` follows.
@@ -61,15 +61,15 @@ class FailedTasks:
         self._number: int | None = None
 
     def open(self) -> None:
-        """Find out which task the run before has ended with."""
-        with contextlib.suppress(OSError):  # the end of a process is not counted then
+        """Find the task during which the previous run ended."""
+        with contextlib.suppress(OSError):  # the end of the process is not counted then
             found = self._journal.read()
             if found is not None and (reason := found.reason or self._core.spec.died_of):
                 self._lost = {one: reason for call in found.calls or () for one in call.ranges}
             self._journal.start(DeathRecord(), is_recording=True)
 
     def begin(self, task: Message) -> str:
-        """Note that a task is begun, and return why it is not to be: how it ended the process; empty if it is."""
+        """Record the start of a task, and return why it must not start: how it ended the process; empty if it may."""
         place = _range_of(task)
         if reason := self._lost.pop(place, ""):
             return reason
@@ -78,18 +78,18 @@ class FailedTasks:
         return ""
 
     def end(self) -> None:
-        """Note that no task is at hand."""
+        """Record that there is no current task."""
         if self._number is not None:
             self._journal.end(self._number)
             self._number = None
 
     def decide(self, task: Message, reason: str, *, is_counted: bool) -> Again | list[PublishRequest]:
-        """Return how a failed task comes again, or its dead letters; and report it.
+        """Return how a failed task is requeued, or its dead letters; and report it.
 
         Args:
-            task: that failed.
-            reason: why, in one line.
-            is_counted: whether that was one of its tries.
+            task: the failed task.
+            reason: in one line.
+            is_counted: whether it counts as a try.
         """
         before = dict(task.properties)
         tries = _number(before.get(TRIES, "")) + is_counted
@@ -105,11 +105,11 @@ class FailedTasks:
         return Again(properties, int((self._clock() + pause_s) * 1000))
 
     def died(self, reason: str) -> None:
-        """Note why the instance ends because of the task at hand."""
+        """Record that the instance ends because of the current task."""
         self._journal.died(reason)
 
     def close(self) -> None:
-        """Note that the instance was stopped."""
+        """Record that the instance was stopped."""
         self._journal.stop()
 
 

@@ -1,4 +1,4 @@
-"""What the settlements of sinks have in common: the sink, how it is loaded, and what it says."""
+"""Common parts of the sink settlements: the sink, its loading and its status."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoadedSink:
 
     Attributes:
         call: writes to it; once it is loaded.
-        context: what it may ask and do; once it is loaded.
+        context: its context; once it is loaded.
         pauses: the inputs that it has paused.
     """
 
@@ -41,7 +41,7 @@ class LoadedSink:
     context: InstanceContext
 
     def __init__(self, core: InstanceCore, outside: Outside) -> None:
-        """Prepare; ``outside`` is what its transform function reaches."""
+        """Prepare; ``outside`` serves its transform function."""
         self._core = core
         self._outside = outside
         self.pauses = Pauses(core, core.spec.details.source.inputSpecs)
@@ -53,7 +53,7 @@ class LoadedSink:
         )
 
     def rules(self) -> Rules:
-        """Return how records are treated, at least once."""
+        """Return the rules for records, at least once."""
         details = self._core.spec.details
         source = details.source
         return Rules(
@@ -63,7 +63,7 @@ class LoadedSink:
         )
 
     def load(self, home: Home, rules: Rules, state: StateSession | None) -> Calls:
-        """Make the sink; it is opened once the instance has its lock."""
+        """Create the sink; it is opened once the instance has its lock."""
         spec, stats = self._core.spec, self._core.stats
         connector, config, secrets = load_connector(self._core, home, "sink")
         sink = cast(Sink, connector)
@@ -104,15 +104,15 @@ class LoadedSink:
         self.call.may_open = True
 
     def is_stopping(self) -> bool:
-        """Return whether the instance is to stop (from any thread)."""
+        """Return whether the instance is stopping (from any thread)."""
         return self._session is not None and self._session.is_stopping
 
     def trouble(self) -> str:
-        """Return why the sink does not go on, empty if it does (from any thread)."""
+        """Return why the sink is blocked, empty if it is not (from any thread)."""
         return (self._session.trouble if self._session is not None else "") or self.pauses.trouble()
 
     def request_stop(self) -> None:
-        """Have no call made again (from any thread)."""
+        """Prevent further retries (from any thread)."""
         if self._session is not None:
             self._session.request_stop()
 
@@ -122,6 +122,6 @@ def _checked(batching: Batching) -> Batching:
         raise FunctionLoadError(
             f"the sink wants batches of {batching.records} records, {batching.size} bytes and {batching.time_s:g} s"
         )
-    # More than half of what is held at the most would never come together.
+    # A batch of more than half of the held messages would never fill up.
     most = Batching(HELD_MESSAGES_MAX // 2, HELD_BYTES_MAX // 2)
     return batching._replace(records=min(batching.records, most.records), size=min(batching.size, most.size))

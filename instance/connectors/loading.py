@@ -104,11 +104,11 @@ def check_connector(connector: Connector, config: Any, *, is_exact: bool, parall
     Args:
         connector: the connector.
         config: its configuration.
-        is_exact: whether it is to be EFFECTIVELY_ONCE.
-        parallelism: how many instances it is to have.
+        is_exact: whether it is EFFECTIVELY_ONCE.
+        parallelism: number of instances.
 
     Raises:
-        InvalidConfig: it lacks a method, or the settings do not fit it or one another.
+        InvalidConfig: a method is missing, or settings are invalid for it or contradict each other.
     """
     if isinstance(connector, Sink):
         sink = type(connector)

@@ -1,8 +1,8 @@
-"""Inputs that a sink has paused: nothing more is taken of them, and what is taken already waits.
+"""Inputs paused by a sink: nothing more is taken from them, and entries already taken wait.
 
-The sink's thread pauses and resumes. What it finds of a paused topic it parks, and the event loop, which takes from the
-inputs, stops at the topic's event. What is parked does not count as held, so that other inputs go on; it is as much as
-was held when the sink paused, at most.
+The sink's thread pauses and resumes. It parks queued entries of a paused topic, and the event loop, which takes from
+the inputs, waits for the topic's event. Parked entries do not count as held, so that other inputs continue; there are
+at most as many as were held when the sink paused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pauses:
 
         Args:
             core: of the instance.
-            topics: its inputs, as they are configured.
+            topics: its inputs as configured.
         """
         self._core = core
         self._names = {full_name(topic): topic for topic in topics}
@@ -68,7 +68,7 @@ class Pauses:
         self._paused = paused
 
     def park(self, item: Item, held: HeldEntries) -> bool:
-        """Take an entry if its input is paused, or if others of it wait."""
+        """Park an entry if its input is paused, or if other entries of it are parked."""
         if not self._paused and not self._parked:
             return False
         name = full_name(item[0].topic)
@@ -92,24 +92,24 @@ class Pauses:
         return None
 
     def all_parked(self) -> list[Item]:
-        """Return all entries that wait, and forget them."""
+        """Return and clear all parked entries."""
         parked, self._parked = self._parked, {}
         return [item for items in parked.values() for item in items]
 
     # -- elsewhere ------------------------------------------------------------------------------------------------
 
     def resumed(self, topic: str) -> asyncio.Event:
-        """Return what is set while an input, or a partition of it, is not paused (on the event loop)."""
+        """Return an event that is set while an input, or a partition of it, is not paused (on the event loop)."""
         return self._events[full_name(topic)]
 
     def trouble(self) -> str:
-        """Return which inputs are paused, empty for none (from any thread)."""
+        """Return the paused inputs, empty if none (from any thread)."""
         topics = sorted(self._names[name] for name in self._paused)
         return f"the sink has paused {', '.join(topics)}" if topics else ""
 
 
 def full_name(topic: str) -> str:
-    """Return the full name of a topic, of a partition that of its topic."""
+    """Return the full name of a topic; for a partition, that of its topic."""
     try:
         return parse_topic_name(topic).base.text
     except InvalidTopicName:

@@ -1,15 +1,15 @@
 """The position of a source in the state store.
 
-It is written at most every `PAUSE_S`, and at the end. Where it cannot be written the source goes on, and `trouble` says
-so: after a crash more of what it read comes again, and nothing is lost.
+It is written at most every `PAUSE_S`, and at the end. If it cannot be written the source continues, and `trouble`
+reports it: after a crash more records are read again, but none are lost.
 
-Each write names the version that it builds on. Where the stored one is another, a later instance of this number was
-faster, and this one stops: a position that moves back would have the records between read again.
+Each write names the version that it builds on. If the stored version differs, a later instance with the same number was
+faster, and this one stops: moving the position back would make records be read again.
 
 Positions of a source that divides them (`Source.divide`) belong to an epoch, which ends when the parallelism changes.
-The first instance of the new parallelism rewrites all positions of the epoch before, so that no earlier instance can
-keep one any more, and stores the new epoch. Each new instance then takes its part of them. A position that was not kept
-in an epoch is still the part of the epoch before that.
+The first instance with the new parallelism rewrites all positions of the previous epoch, so that no earlier instance
+can save one any more, and stores the new epoch. Each new instance then takes its part of them. A position that was not
+saved in an epoch is still its part of the epoch before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..identity import table_of
 PAUSE_S = 0.25
 _ATTEMPTS = 3
 _EPOCHS = b"__positions__"
-"""Key of the epochs: the parallelism of each, and the version of the function that began the last one."""
+"""Key of the epochs: the parallelism of each, and the function version that began the last one."""
 LOAD_TIMEOUT_S = 60.0
 _NOBODY = (
     "the position is not saved, and the next start begins from scratch: no state store is configured: set"
@@ -43,12 +43,12 @@ Divide: TypeAlias = Callable[[Sequence[Position], int, int], Position]
 
 
 class Kept(NamedTuple):
-    """Where a source stands.
+    """The position of a source.
 
     Attributes:
-        text: its position as JSON.
-        records: how many records it had read up to there since it was created.
-        partitions: of the output at that time; 0 at the beginning.
+        text: position as JSON.
+        records: number of records read up to there since its creation.
+        partitions: number of output partitions at that time; 0 at the beginning.
     """
 
     text: str = "null"
@@ -62,15 +62,15 @@ class Kept(NamedTuple):
 
 
 class Positions:
-    """Loads and keeps one position; on the event loop.
+    """Loads and saves one position; on the event loop.
 
     Attributes:
-        trouble: why it is not kept, empty if it is.
+        trouble: why it is not saved, empty if it is.
         is_kept: whether there is a state store.
     """
 
     def __init__(self, core: InstanceCore) -> None:
-        """Prepare; nothing is asked yet."""
+        """Prepare; nothing is requested yet."""
         spec = core.spec
         self.trouble = ""
         self.is_kept = bool(spec.state_url)
@@ -88,10 +88,10 @@ class Positions:
         self._writing = asyncio.Lock()
 
     async def load(self, divide: Divide | None = None) -> Kept:
-        """Return the position that was kept last, that of the beginning if none was.
+        """Return the last saved position, or that of the beginning.
 
         Args:
-            divide: of the source; None if each position belongs to the number of its instance.
+            divide: method of the source; None if positions belong to instance numbers.
 
         Raises:
             StateStoreUnavailable: the state store did not answer for `LOAD_TIMEOUT_S`.
@@ -111,7 +111,7 @@ class Positions:
         return Kept(_json(stored["position"]), stored["records"], stored["partitions"])
 
     async def _read(self) -> Any:
-        """Return what is stored, None if nothing is, and take its version for the one to build on."""
+        """Return the stored value or None, and remember its version for the next write."""
         (value,) = await self._values([self._key])
         self._version = _version_of(value)
         return None if value is None else json.loads(value.data)
@@ -132,7 +132,7 @@ class Positions:
         return kept or Kept()
 
     async def _enter(self) -> list[int]:
-        """Return the parallelism of each epoch, with that of this instance at the end."""
+        """Return the parallelism of each epoch, ending with that of this instance."""
         for _ in range(_ATTEMPTS + self._count):
             (value,) = await self._values([_EPOCHS])
             stored: Any = {"counts": [], "version": 0} if value is None else json.loads(value.data)
@@ -155,7 +155,7 @@ class Positions:
         raise StateStoreUnavailable(f"the epochs of positions changed {_ATTEMPTS + self._count} times")
 
     async def _fence(self, epoch: int, count: int) -> None:
-        """Rewrite the positions of an epoch, so that its instances fail when they next keep one."""
+        """Rewrite the positions of an epoch, so that its instances fail when they next save one."""
         for key in (_key(epoch, number) for number in range(count)):
             while True:
                 (value,) = await self._values([key])
@@ -167,12 +167,12 @@ class Positions:
                 break
 
     async def _part(self, divide: Divide, counts: Sequence[int], number: int) -> Position:
-        """Return where an instance of the last of some epochs begins that has kept no position there.
+        """Return the start of an instance of the last of some epochs that has saved no position there.
 
-        Each earlier epoch is read once, from the latest to one whose instances have all kept their positions.
+        Each earlier epoch is read once, from the latest to one whose instances have all saved their positions.
         """
         *before, count = counts
-        epochs: list[list[Any]] = []  # what is stored, the latest epoch first
+        epochs: list[list[Any]] = []  # stored values, latest epoch first
         for epoch in reversed(range(len(before))):
             values = await self._values([_key(epoch, one) for one in range(before[epoch])])
             epochs.append([{} if value is None else json.loads(value.data) for value in values])
@@ -190,14 +190,14 @@ class Positions:
                     positions.append(None)
         return await asyncio.to_thread(divide, positions, number, count)
 
-    # -- keeping --------------------------------------------------------------------------------------------------
+    # -- saving ---------------------------------------------------------------------------------------------------
 
     def keep(self, kept: Kept, then: Callable[[], None]) -> None:
-        """Keep a position, soon.
+        """Save a position soon.
 
         Args:
             kept: the position.
-            then: called on the event loop once it is kept, or a later one; at once without a state store.
+            then: called on the event loop once it, or a later one, is saved; at once without a state store.
         """
         if self._client is None:
             if not self.trouble and kept.text != "null":
@@ -210,10 +210,10 @@ class Positions:
         self._is_new.set()
 
     async def run(self) -> None:
-        """Write what is to be kept, over and over.
+        """Write new positions repeatedly.
 
         Raises:
-            FencedByPosition: a later instance has kept one.
+            FencedByPosition: a later instance has saved one.
             StateRefused: the position is too large.
         """
         while True:
@@ -222,7 +222,7 @@ class Positions:
             await asyncio.sleep(PAUSE_S)
 
     async def flush(self) -> None:
-        """Write what is not written yet, and wait for what is being written."""
+        """Write the pending position, and wait for the one being written."""
         await self._write()
 
     async def _write(self) -> None:
@@ -252,7 +252,7 @@ class Positions:
                     call()
 
     async def _put(self, data: bytes) -> int:
-        """Write what is to be stored, and return its version."""
+        """Write the value, and return its version."""
         for _ in range(_ATTEMPTS):
             try:
                 return await self._store(self._key, data, self._version)

@@ -1,4 +1,4 @@
-"""Messages of a topic as the records of a sink."""
+"""Converts messages of a topic to the records of a sink."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Placed(NamedTuple):
 def records_of(unit: Unit, serde: SerDe, failures: list[Failure], *, is_exact: bool = False) -> list[Placed]:
     """Return the records of a unit.
 
-    A message without a value, which deletes its key, is a record with the value None.
+    A message without a value, which deletes its key, becomes a record with the value None.
 
     Args:
-        unit: of entries of one input.
-        serde: decodes it.
-        failures: takes the messages that no record can be made of.
+        unit: entries of one input.
+        serde: decodes them.
+        failures: receives the messages that cannot be converted.
         is_exact: whether each record needs its `Record.sequence`.
 
     Raises:

@@ -27,34 +27,34 @@ from ..stats import format_error
 from ..stopping import InstanceStopping
 
 AWAY = (Retry, OSError, TimeoutError)
-"""What a connector raises when the other system is away; a full disk is an OSError too."""
+"""Exceptions that mean the other system is unavailable; a full disk is an OSError, too."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 30.0
 SILENCE_S = 20.0
-"""How long a call may take before the status says so."""
+"""Duration of a call after which the status reports it."""
 LOOK_S = 0.2
-"""Between two looks in a pause whether it is still of use."""
+"""Interval of checking during a pause whether it is still needed."""
 CLOSE_S = 2.0
-"""For what a connector has begun on the event loop, once it is cancelled."""
+"""Time for a connector's cancelled background work on the event loop."""
 _TURN_S = 0.01
 
 
 class Unwanted(Exception):
-    """What was called again is given up, as `ConnectorSession.is_wanted` says no; the connector goes on."""
+    """A retry was given up because `ConnectorSession.is_wanted` returned false; the connector continues."""
 
 
 class OpenFailed(MagnetarError):
-    """The connector cannot be opened, and does not say that the other system is away; the instance ends."""
+    """Opening the connector failed with an error other than unavailability; the instance ends."""
 
 
 class ConnectorSession:
     """One connector, called from one thread.
 
     Attributes:
-        retries: how often calls were made again.
-        is_open: whether the connector is.
-        is_wanted: whether the call at hand is to be made again; asked in pauses.
-        opening: how often it was opened; what it gave out under another number belongs to it no more.
+        retries: number of repeated calls.
+        is_open: whether the connector is open.
+        is_wanted: whether to retry the current call; checked in pauses.
+        opening: number of openings; values from an earlier opening are stale.
         before_open: called before each opening.
     """
 
@@ -73,35 +73,35 @@ class ConnectorSession:
         self.opening = 0
         self.before_open: Callable[[], None] = lambda: None
         self._was_opened = False
-        self._at_hand: tuple[str, float] | None = None  # the method that was called, and when
-        self._tries = 0  # since a call has succeeded
+        self._at_hand: tuple[str, float] | None = None  # the current method, and its start time
+        self._tries = 0  # since the last successful call
 
     @property
     def trouble(self) -> str:
-        """Why the last call is made again, or what does not return; empty if all is well (from any thread)."""
+        """Why the last call is retried, or which call does not return; empty if neither (from any thread)."""
         at_hand = self._at_hand
         if at_hand is not None and (silent_s := time.monotonic() - at_hand[1]) > SILENCE_S:
             return self._trouble or f"{at_hand[0]} of the connector has not returned for {silent_s:.0f} s"
         return self._trouble
 
     def request_stop(self) -> None:
-        """Make no call again (from any thread)."""
+        """Prevent further retries (from any thread)."""
         self._stopping.set()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the instance is to stop."""
+        """Whether the instance is stopping."""
         return self._stopping.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until the instance is to stop."""
+        """Wait, but only until the instance is stopping."""
         self._stopping.wait(seconds)
 
     def pause(self, seconds: float) -> None:
-        """Wait before something is done again.
+        """Wait before a retry.
 
         Raises:
-            InstanceStopping: the instance is to stop.
+            InstanceStopping: the instance is stopping.
             Unwanted: see `is_wanted`.
         """
         until_s = time.monotonic() + seconds
@@ -115,10 +115,10 @@ class ConnectorSession:
         """Call a method of the connector, plain or asynchronous, until it succeeds.
 
         Raises:
-            InstanceStopping: the instance is to stop before that.
+            InstanceStopping: the instance is stopping.
             Unwanted: see `is_wanted`.
-            OpenFailed: it cannot be opened, whatever the call is about.
-            Exception: whatever else the method raises.
+            OpenFailed: the connector cannot be opened.
+            Exception: any other error of the method.
         """
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         for tries in count(1):
@@ -148,10 +148,10 @@ class ConnectorSession:
         self.is_open = True
 
     def call_once(self, method: Callable[..., Any], *arguments: Any) -> None:
-        """Call a method of the connector, which is opened before if that takes several tries, but call it once only.
+        """Call a method of the connector only once, after opening the connector with retries.
 
         Raises:
-            Retry, OSError, TimeoutError: the method did; the connector is closed.
+            Retry, OSError, TimeoutError: raised by the method; the connector is closed.
             Exception: as `call`.
         """
         trouble, tries = self._trouble, self._tries
@@ -168,17 +168,17 @@ class ConnectorSession:
         self._succeeded()
 
     def idle(self, method: Callable[[], Any]) -> None:
-        """Call a method that is due by time; raises as `call` does."""
+        """Call a periodic method; raises as `call` does."""
         self.call(method)
         if self._loop is not None:
             self._loop.run_until_complete(asyncio.sleep(_TURN_S))
 
     def call_back(self, opening: int, method: Callable[[], Any]) -> None:
-        """Call what the connector gave out in an opening, if it is open since; once, whatever it raises.
+        """Call a callback from an opening once, if the connector is still open since then.
 
         Raises:
-            InstanceStopping: the instance is to stop.
-            Exception: whatever the connector raises but that the other system is away.
+            InstanceStopping: the instance is stopping.
+            Exception: any error of the connector other than unavailability.
         """
         if not self.is_open or opening != self.opening:
             return
@@ -188,14 +188,14 @@ class ConnectorSession:
             self.lost(error)
 
     def reopen(self) -> None:
-        """Close the connector; the next call opens it again."""
+        """Close the connector; the next call reopens it."""
         self._close()
 
     def lost(self, error: Exception) -> None:
-        """Close the connector, as the other system is away; the next call opens it again.
+        """Close the connector because the other system is unavailable; the next call reopens it.
 
         Raises:
-            InstanceStopping: the instance is to stop.
+            InstanceStopping: the instance is stopping.
         """
         self._failed(error, 1)
         self.pause(FIRST_PAUSE_S)
@@ -216,7 +216,7 @@ class ConnectorSession:
         self._close()
 
     def run(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something, plain or asynchronous, once; whatever it raises is raised. One call may make another."""
+        """Call something once, plain or asynchronous, and raise its errors. Calls may be nested."""
         before, self._at_hand = self._at_hand, (getattr(method, "__name__", "a method"), time.monotonic())
         try:
             result = method(*arguments)
@@ -234,11 +234,11 @@ class ConnectorSession:
         self.is_open = self._was_opened = False
         try:
             self.run(self._connector.close)
-        except Exception as error:  # noqa: BLE001  whatever a connector raises; it is given up anyway
+        except Exception as error:  # noqa: BLE001  the connector is given up anyway
             self._log.warning("closing failed: %s: %s", type(error).__name__, error)
 
     def close(self) -> None:
-        """Close the connector for good, and end what it has begun on the event loop."""
+        """Close the connector for good, and end its background work on the event loop."""
         self._close()
         if self._loop is not None:
             loop, self._loop = self._loop, None

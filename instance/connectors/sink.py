@@ -1,10 +1,10 @@
-"""A sink in the place of a function: entries become records, and these are written; at least once or at most once.
+"""Runs a sink in place of a function: entries become records, which are written at least once or at most once.
 
     entries → unit → records → transform function → batches → Sink.write_batch → pieces → acknowledgements
 
-What is written is acknowledged, also where the instance stops in the middle of a unit. A record that is refused goes to
-the dead-letter topic, as a piece of its own that is settled when it is stored there. One that is tried again later
-stays open until it is written or given away; the others of its unit do not wait for it.
+Written records are acknowledged, even if the instance stops in the middle of a unit. A rejected record goes to the
+dead-letter topic, as a separate piece that is settled when it is stored there. A record to be retried later stays open
+until it is written or dead-lettered; the others of its unit do not wait for it.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from .transform import Transform
 from .writing import Later, Outcome, RecordWriter
 
 LATER_AT_ONCE_MAX = 100
-"""Records that are tried again between two units."""
+"""Maximum number of records retried between two units."""
 _Postponed = tuple[float, int, Later, Unit, OpenInput]
 
 
 @dataclass(slots=True, kw_only=True)
 class SinkCall:
-    """A sink with what stands before it; used on its thread.
+    """A sink with its surroundings; used on its thread.
 
     Attributes:
-        sink: it.
+        sink: the sink.
         session: calls it.
         writer: writes records.
-        batching: how many records it is given at once.
-        dead_letters: makes messages of what is refused.
-        transform: what records go through before they are written; None for nothing.
-        is_exact: whether each record needs its number.
-        may_open: whether it may be opened yet; not before the instance has its lock.
+        batching: its batch limits.
+        dead_letters: creates messages for rejected records.
+        transform: applied to records before writing, or None.
+        is_exact: whether each record needs its sequence.
+        may_open: whether it may be opened; only after the instance has its lock.
     """
 
     sink: Sink
@@ -77,7 +77,7 @@ class SinkCall:
         self.writer.write(records, [len(unit.messages[placed.position]) for placed in records], outcome)
 
     def refuse(self, thread: FunctionThread, unit: Unit, position: int, error: BaseException) -> PublishRequest:
-        """Count and log a refusal, and return what goes to the dead-letter topic."""
+        """Count and log a rejection, and return the dead letter."""
         entry, index = unit.locate(position)
         request = self.dead_letters.request(entry, index, unit.messages[position], error)
         message_id = request.options["properties"]["ORIGIN_MESSAGE_ID"]
@@ -87,41 +87,41 @@ class SinkCall:
         return request
 
     def lose(self, thread: FunctionThread, lost: list[tuple[int, Exception]]) -> None:
-        """Count and log records that may not be written."""
+        """Count and log records that may not have been written."""
         if lost:
             text = f"{len(lost)} records may be lost, as ATMOST_ONCE writes nothing twice: {text_of(lost[-1][1])}"
             thread.refused(text, len(lost))
 
     def idle(self) -> None:
-        """Open the sink if it is not, and have it do what is due by time."""
+        """Open the sink if needed, and do its periodic work."""
         if self.may_open:
             self.session.idle(self.sink.idle)
 
 
 class Intake:
-    """Entries that were taken from the inbox, and wait: they are of another input than the unit at hand.
+    """Entries taken from the inbox that wait because they belong to another input than the current unit.
 
-    So the entries of one input come together, however those of several follow each other; an input's own keep their
+    So entries of one input are processed together, however those of several inputs are mixed; each input keeps its
     order. There are never more than are held.
     """
 
     def __init__(self) -> None:
-        """Nothing waits yet."""
+        """Create an empty intake."""
         self._waiting: deque[Item] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put_back(self, item: Item) -> None:
-        """Have an entry processed next."""
+        """Make an entry the next one to be processed."""
         self._waiting.appendleft(item)
 
     def pop(self) -> Item:
-        """Return the entry that waits for longest."""
+        """Return the entry that has waited longest."""
         return self._waiting.popleft()
 
     def next_of(self, thread: FunctionThread, source: Source, wait_s: float) -> ReceivedEntry | None:
-        """Return the next entry of an input that is there, or comes within a time."""
+        """Return the next entry of an input that is available or arrives in time."""
         for number, item in enumerate(self._waiting):
             if item[0] is source:
                 del self._waiting[number]
@@ -137,12 +137,12 @@ class Intake:
     def gather(
         self, thread: FunctionThread, source: Source, entry: ReceivedEntry, batching: Batching, *, joins: bool = True
     ) -> tuple[Unit, list[ReceivedEntry], list[ReceivedEntry]]:
-        """Return an entry with those of its input that are there, or come in the time of ``batching``.
+        """Return an entry with other available ones of its input, or those arriving within the time of ``batching``.
 
-        Sizes are those of the messages, not of what they were compressed to. Without ``joins`` it is that entry alone.
+        Sizes are uncompressed message sizes. Without ``joins`` the unit is that entry alone.
 
         Returns:
-            The unit of all wanted messages, all entries, and those of them that have none.
+            The unit of all wanted messages, all entries, and the entries without wanted messages.
         """
         unit, entries, empty = Unit(), [], []
         until_s = time.monotonic() + batching.time_s
@@ -178,7 +178,7 @@ def _size_of(entry: ReceivedEntry) -> int:
 
 
 class SinkMaker(PieceMaker):
-    """Makes pieces of what a sink has written; see `function_thread.Maker`."""
+    """Creates pieces of records written by a sink; see `function_thread.Maker`."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class SinkMaker(PieceMaker):
         Args:
             ship: as in `PieceMaker`.
             drop: as in `PieceMaker`.
-            publish: sends a message, which becomes a part of the next piece.
+            publish: sends a message, which becomes part of the next piece.
         """
         super().__init__(ship, drop)
         self._publish = publish
@@ -204,7 +204,7 @@ class SinkMaker(PieceMaker):
         self._thread: FunctionThread
 
     def use(self, sink: SinkCall, pauses: Pauses, held: HeldEntries) -> None:
-        """Write to a sink, which may have paused some of the inputs that the entries held are of."""
+        """Use a sink, its paused inputs and the held entries."""
         self._sink = sink
         self._pauses = pauses
         self._held = held
@@ -220,7 +220,7 @@ class SinkMaker(PieceMaker):
                 self._write(thread, *item)
 
     def go_on(self) -> None:
-        """Process what has waited and is due: refused records, and inputs that were paused."""
+        """Process waiting entries that are due: rejected records, and resumed inputs."""
         self._try_again()
         while (item := self._pauses.parked(never)) is not None and not self._thread.is_stopping:
             self._write(self._thread, *item, joins=False)
@@ -240,7 +240,7 @@ class SinkMaker(PieceMaker):
             self._settle(thread, origin, unit, outcome, time.perf_counter() - began_s)
 
     def _try_again(self) -> None:
-        """Try records again that were refused and are due."""
+        """Retry rejected records that are due."""
         now_s = time.monotonic()
         for _ in range(LATER_AT_ONCE_MAX):
             if not self._later or self._later[0][0] > now_s or self._thread.is_stopping:
@@ -253,7 +253,7 @@ class SinkMaker(PieceMaker):
                 self._settle(self._thread, source, unit, outcome, 0.0)
 
     def _settle(self, thread: FunctionThread, source: OpenInput, unit: Unit, outcome: Outcome, busy_s: float) -> None:
-        """Ship what is done, and give away what is refused."""
+        """Ship finished records, and dead-letter rejected ones."""
         for later in outcome.later:
             heapq.heappush(self._later, (later.due_s, next(self._number), later, unit, source))
         self._sink.lose(thread, outcome.lost)
@@ -271,7 +271,7 @@ class SinkMaker(PieceMaker):
         if self.state is not None:
             changes, is_taken = self.state.take(ends_unit=True)
             if not is_taken:
-                return  # stopping: the inputs come again
+                return  # stopping: the inputs are redelivered
         tickets, self.tickets = self.tickets, []
         self._ship_piece(Piece(source, unit, begin, end, set(), [], tickets, 0, 0, changes))
 

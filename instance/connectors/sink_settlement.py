@@ -1,6 +1,6 @@
 """Settlements of sinks, at least once and at most once.
 
-An input entry is acknowledged when all of its records are written, or given away; at most once before that.
+An input entry is acknowledged when all its records are written or dead-lettered; with at most once, before that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SinkSettlement(AtLeastOnce):
     """Writes records to a sink; see `ports.Settlement`."""
 
     maker: SinkMaker
-    joins_chunks = False  # each piece is refused by name
+    joins_chunks = False  # each chunk is rejected by name
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
@@ -35,7 +35,7 @@ class SinkSettlement(AtLeastOnce):
         return self._loaded.rules()
 
     def load(self, home: Home) -> Calls:
-        """Make the sink; it is opened once the instance has its lock."""
+        """Create the sink; it is opened once the instance has its lock."""
         session = self.session()
         calls = self._loaded.load(home, self._rules(), session)
         self.maker.use(self._loaded.call, self._loaded.pauses, self._held)
@@ -49,7 +49,7 @@ class SinkSettlement(AtLeastOnce):
         self._store_changes()
 
     def _store_changes(self) -> None:
-        """Bring what the sink changed in its state without a record to the store."""
+        """Send the sink's state changes without a record to the store."""
         if (state := self.maker.state) is not None:
             changes, _ = state.take(ends_unit=True)
             if changes is not None:
@@ -78,7 +78,7 @@ class SinkSettlement(AtLeastOnce):
 
 
 class AtMostOnceSinkSettlement(SinkSettlement, AtMostOnce):
-    """Acknowledges records before they are written; what a call fails with is lost, and counted."""
+    """Acknowledges records before they are written; records of failed calls are lost, and counted."""
 
     def _rules(self) -> Rules:
         return self._loaded.rules()._replace(at_most_once=True)

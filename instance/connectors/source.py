@@ -45,32 +45,32 @@ from .transform import Transform
 from .values import WrongRecord, encoded
 
 IDLE_S = 0.05
-"""How long nothing is read after a read that returned nothing at once."""
+"""Pause after a read that returned nothing immediately."""
 END_S = 0.5
 """Pause between checks after the end of the input."""
 ENTRY_MESSAGES_MAX = 1000
 ENTRY_BYTES_MAX = 1 << 20
 _LINES_MAX = 10
-"""Log lines about records of one read that are left out; one more says how many others there are."""
+"""Maximum log lines about skipped records per read; one more line has the number of others."""
 
 
 @dataclass(slots=True)
 class ReadBatch:
-    """What one read returned, on its way to the output.
+    """The result of one read, on its way to the output.
 
     Attributes:
-        records: of it; none where only the position has moved.
-        kept: where the source stands behind them.
-        opening: of the connector, in which they were read.
+        records: the records; empty if only the position has moved.
+        kept: position of the source after them.
+        opening: number of the connector's opening in which they were read.
         size: bytes of the entries.
-        entries: they as entries, each with the number of its partition.
-        others: those that name another topic, and dead letters.
-        refused: reasons why records can never be messages, by their index; of those that have `Record.refuse`.
-        tickets: of them, once they are published.
+        entries: the records as entries, each with its partition number.
+        others: records with their own topic, and dead letters.
+        refused: reasons why records can never be messages, by index; only for records with `Record.refuse`.
+        tickets: tickets of ``others``, once they are published.
         then: called when they are settled; on the event loop.
-        waiting_for: receipts that are missing; the event loop's.
-        error: why one of them was not stored; the event loop's.
-        error_topic: of that one, if it names another topic; the event loop's.
+        waiting_for: number of missing receipts; used by the event loop.
+        error: why one of them was not stored; used by the event loop.
+        error_topic: topic of that record, if it has its own; used by the event loop.
     """
 
     records: Sequence[Record]
@@ -89,7 +89,7 @@ class ReadBatch:
 
 @dataclass(slots=True)
 class _Run:
-    """Records of one partition whose numbers follow each other."""
+    """Records of one partition with consecutive numbers."""
 
     partition: int
     first: int
@@ -98,10 +98,10 @@ class _Run:
 
 
 class Outlet(Protocol):
-    """Where what was read goes; called on the connector's thread.
+    """Destination of records; called on the connector's thread.
 
     Attributes:
-        gate: bounds what is on its way.
+        gate: limits the records in flight.
     """
 
     gate: Gate
@@ -110,7 +110,7 @@ class Outlet(Protocol):
         """Send a batch."""
 
     def leave_out(self, text: str, count: int = 1) -> None:
-        """Count records that cannot be sent, and log a line about them."""
+        """Count skipped records, and log a line about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class SourceReader:
     """Reads a source, on its thread.
 
     Attributes:
-        finished: called after each read; returns what to call on the event loop when all that was read is durable.
-        letters_read: called after each read; returns dead letters that go out with what was read.
+        finished: called after each read; returns a callback for the event loop when all records are durable, or None.
+        letters_read: called after each read; returns dead letters to send with the records.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class SourceReader:
         """Prepare.
 
         Args:
-            source: what to read.
+            source: the source.
             session: calls it.
             serde: encodes values.
-            compression: of entries.
-            outlet: takes what was read.
-            letters: makes dead letters of records that cannot be messages.
+            compression: compression of entries.
+            outlet: takes the records.
+            letters: creates dead letters of records that cannot be messages.
         """
         self._source = source
         self._session = session
@@ -163,7 +163,7 @@ class SourceReader:
         self._letters = letters
         self._transform: Transform | None = None
         self._settled: deque[ReadBatch] = deque()
-        self._left_out: list[str] = []  # lines about records of the read at hand
+        self._left_out: list[str] = []  # lines about records of the current read
         self._at = Kept()
         self._to: Destination
         self._is_at_end = False
@@ -171,17 +171,17 @@ class SourceReader:
         self.letters_read: Callable[[], list[PublishRequest]] = list
 
     def use(self, transform: Transform | None) -> None:
-        """Have records go through a function before they are encoded."""
+        """Apply a function to records before they are encoded."""
         self._transform = transform
 
     def begin(self, kept: Kept, destination: Destination) -> None:
-        """Say where to begin, and where records go; before the first read (from any thread)."""
+        """Set the start position and the destination; before the first read (from any thread)."""
         self._at = kept
         self._to = destination
 
     @property
     def at(self) -> Kept:
-        """Where the source stands behind the last record that was handed over."""
+        """Position of the source after its last record."""
         return self._at
 
     def settled(self, batch: ReadBatch) -> None:
@@ -189,11 +189,11 @@ class SourceReader:
         self._settled.append(batch)
 
     def read(self) -> int:
-        """Read once, and ship what came; return how many records it was.
+        """Read once, and ship the records; return their number.
 
         Raises:
-            InstanceStopping: the instance is to stop.
-            WrongRecord: what was read cannot be sent, by its type; nothing of it is shipped.
+            InstanceStopping: the instance is stopping.
+            WrongRecord: the result has a wrong type; nothing is shipped.
         """
         self.acknowledge()
         if self._is_at_end:
@@ -209,7 +209,7 @@ class SourceReader:
         count = len(records)
         try:
             text = json.dumps(self._source.snapshot(), separators=(",", ":"))
-        except AWAY as error:  # nothing of it was handed over: it is read again
+        except AWAY as error:  # no record was shipped: they are read again
             self._session.lost(error)
             return 0
         then = self.finished()
@@ -228,7 +228,7 @@ class SourceReader:
         return count
 
     def acknowledge(self) -> None:
-        """Call back for the records that are settled."""
+        """Call the callbacks of settled records."""
         while self._settled:
             batch = self._settled.popleft()
             for index, record in enumerate(batch.records):
@@ -241,7 +241,7 @@ class SourceReader:
     # -- encoding -------------------------------------------------------------------------------------------------
 
     def _encode(self, batch: ReadBatch, first: int) -> None:
-        """Make entries of the records of a batch, the first of which has the number ``first``."""
+        """Encode the records of a batch, the first of which has the number ``first``."""
         records = self._transformed(batch)
         for run in self._plain_run(records, first) or self._runs(batch, records, first):
             payloads = run.payloads
@@ -259,7 +259,7 @@ class SourceReader:
             self._report_left_out()
 
     def _transformed(self, batch: ReadBatch) -> Sequence[Record | None]:
-        """Return what is sent of the records of a batch, None for one that is left out or dropped."""
+        """Return the records to send from a batch, with None for skipped or dropped ones."""
         given = batch.records
         has_letters = any(issubclass(kind, DeadLetter) for kind in set(map(type, given)))
         if self._transform is None and not has_letters:
@@ -281,13 +281,13 @@ class SourceReader:
         return sent
 
     def _leave_out(self, batch: ReadBatch, index: int, record: Record, reason: str) -> None:
-        """Send a record that cannot be a message to the dead-letter topic, or have its sender receive an error.
+        """Dead-letter a record that cannot be a message, or have its sender receive an error.
 
         Args:
-            batch: that the record belongs to.
-            index: of the record in it.
-            record: what was to be sent of it.
-            reason: why it cannot be.
+            batch: batch of the record.
+            index: index of the record in it.
+            record: the record.
+            reason: why it cannot be a message.
         """
         if batch.records[index].refuse is not None:
             batch.refused[index] = reason
@@ -299,7 +299,7 @@ class SourceReader:
         self._left_out.append(f"a record goes to the dead-letter topic: {reason}")
 
     def _report_left_out(self) -> None:
-        """Count and log the records of a read that are left out; a line for each if there are few."""
+        """Count and log the skipped records of a read; a line for each if there are few."""
         lines, self._left_out = self._left_out, []
         for line in lines[:_LINES_MAX]:
             self._outlet.leave_out(line)
@@ -307,7 +307,7 @@ class SourceReader:
             self._outlet.leave_out(f"{more} more records of the same read are left out; the last: {lines[-1]}", more)
 
     def _plain_run(self, given: Sequence[Record | None], first: int) -> list[_Run]:
-        """Return records as one run if nothing is odd about any of them; else none."""
+        """Return records as one run if none needs special treatment; otherwise an empty list."""
         stored = self._to.stored
         records = [record for record in given if record is not None]
         if len(records) < len(given):
@@ -320,13 +320,13 @@ class SourceReader:
                 return []
             payloads = encoded(values, self._serde)
             headers = _headers(records)
-        except Exception:  # noqa: BLE001  whatever a SerDe raises; found again one by one
+        except Exception:  # noqa: BLE001  a SerDe may raise anything; found again one by one
             return []
         largest = max(map(len, payloads)) + max(map(len, headers), default=0)
         return [] if largest > MESSAGE_BYTES_MAX else [_Run(0, first, payloads, headers)]
 
     def _runs(self, batch: ReadBatch, records: Sequence[Record | None], first: int) -> Iterator[_Run]:
-        """Yield records in runs, one by one, without those that are stored, and those that cannot be sent."""
+        """Yield records in runs, one by one, without those already stored and those that cannot be sent."""
         stored, is_exact = self._to.stored, self._to.is_exact
         open_runs: dict[int, _Run] = {}
         for number, record in enumerate(records, first):
@@ -364,7 +364,7 @@ class SourceReader:
             header = _header(record)
         except WrongRecord:
             raise
-        except Exception as error:  # noqa: BLE001  whatever a SerDe raises
+        except Exception as error:  # noqa: BLE001  a SerDe may raise anything
             return f"{type(error).__name__}: {error}"
         if len(payload) + len(header) > MESSAGE_BYTES_MAX:
             size = len(payload) + len(header)
@@ -373,10 +373,10 @@ class SourceReader:
 
 
 def _records(found: Any) -> Sequence[Record]:
-    """Return what a read returned as a sequence of records.
+    """Return the result of a read as a sequence of records.
 
     Raises:
-        WrongRecord: it is something else.
+        WrongRecord: it has another type.
     """
     if found is None:
         return ()
@@ -397,7 +397,7 @@ def _has_header(record: Record) -> bool:
 
 
 def _headers(records: Sequence[Record]) -> list[bytes]:
-    """Return the headers of records, one for all neighbours that have the same, such as the lines of a file."""
+    """Return the headers of records, shared by neighbours with equal ones, such as the lines of a file."""
     headers: list[bytes] = []
     header = b""
     last: Record | None = None

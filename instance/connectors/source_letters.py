@@ -1,9 +1,9 @@
 """Dead letters of a source: records that can never be messages of the output, with the reason.
 
-They go to ``<output topic>-<source>-DLQ``. A letter has the value, the key, the properties and the event time of the
-record, as far as a message can express them, and the properties ``FUNCTION`` (the source) and ``EXCEPTION`` (the
-reason). A value that is too large for one message is sent in parts; their property ``PART`` says ``1 of 3``. The
-subscription ``tenant/namespace/source-dead-letters`` keeps them there.
+They go to ``<output topic>-<source>-DLQ``. A letter has the record's value, key, properties and event time, as far as a
+message can hold them, and the properties ``FUNCTION`` (the source) and ``EXCEPTION`` (the reason). A value that is too
+large for one message is sent in parts, with the property ``PART``, such as ``1 of 3``. The subscription
+``tenant/namespace/source-dead-letters`` retains them.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ..publish_request import MessageOptions, PublishRequest
 
 PART = "PART"
 PROPERTIES_CHARS_MAX = 8_000
-"""Of the properties and of the key of a record that its letter has; what is beyond is left out of it."""
+"""Limit for a record's properties and key in its letter; the rest is omitted."""
 PART_BYTES_MAX = 4 << 20
 """Bytes of the value in one letter."""
 
 
 class SourceLetters:
-    """Makes the dead letters of one source.
+    """Creates the dead letters of one source.
 
     Attributes:
-        topic: where they go.
+        topic: dead-letter topic.
     """
 
     def __init__(self, details: FunctionDetails, hiding: Callable[[str], str]) -> None:
         """Prepare.
 
         Args:
-            details: of the source.
-            hiding: takes secrets out of a text.
+            details: the source.
+            hiding: removes secrets from a text.
         """
         self._hiding = hiding
         self._name = f"{details.tenant}/{details.namespace}/{details.name}"
@@ -48,7 +48,7 @@ class SourceLetters:
         """Yield the letters of a record.
 
         Args:
-            record: that cannot be a message.
+            record: a record that cannot be a message.
             reason: why.
         """
         payload = _bytes_of(record.value)

@@ -1,7 +1,7 @@
-"""Settlement of a source: its records are sent, its position is kept when they are durable, then they are acknowledged.
+"""Settlement of a source: sends its records, saves its position when they are durable, then acknowledges them.
 
-At least once they are acknowledged without waiting for the position, which is written now and then; effectively once
-behind it (`source.py` says why).
+At least once, records are acknowledged without waiting for the position, which is saved periodically; effectively once,
+after it (`source.py` explains why).
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ ON_THE_WAY_MAX = 50_000  # records
 ON_THE_WAY_BYTES_MAX = 64 * 1024 * 1024
 _START_S = 0.2
 STATE_GRACE_S = 1.0
-"""For the state store to answer a connector that is to stop."""
+"""For the state store to reply to a connector that is stopping."""
 _LAST_S = 1.5
-"""How long the last records are waited for when the instance ends, so that they can be acknowledged."""
+"""How long to wait at the end of the instance for the last records, so that they can be acknowledged."""
 _BUSY_PAUSE_S = 0.1
 _STAYS = 1000
-"""So many records without a key go to one partition before the next has its turn; as many as an entry has at most."""
+"""Number of keyless records sent to one partition before the next one; the maximum of an entry."""
 
 
 class SourceSettlement:
-    """Sends what a source reads; see `ports.Settlement`."""
+    """Sends the records of a source; see `ports.Settlement`."""
 
     def __init__(self, core: InstanceCore) -> None:
         """Prepare; nothing is opened yet."""
@@ -108,11 +108,11 @@ class SourceSettlement:
         return self
 
     def process(self, thread: FunctionThread, calls: Calls, source: Input, entry: ReceivedEntry) -> None:
-        """Never called: no entries come."""
+        """Never called: no entries arrive."""
         raise AssertionError("a source has no input")
 
     def load(self, home: Home) -> Calls:
-        """Make the source; it is opened once the instance has its lock."""
+        """Create the source; it is opened once the instance has its lock."""
         core, spec = self._core, self._core.spec
         if self._is_exact and not self._positions.is_kept:
             raise FunctionLoadError(
@@ -206,7 +206,7 @@ class SourceSettlement:
             session.close()
 
     def _wait_until_durable(self, session: ConnectorSession) -> None:
-        """Wait until all that was handed over is settled: a source that is opened may throw away what is behind it."""
+        """Wait until all records are settled: a reopened source may discard everything before its position."""
         settled = threading.Event()
         self._post(self._tell_when_settled, settled)
         while not settled.wait(_START_S):
@@ -333,7 +333,7 @@ class SourceSettlement:
         self._look_whether_idle()
 
     def _settle(self, batch: ReadBatch) -> None:
-        """Do what is to be done once a batch is durable, and all before it."""
+        """Handle a batch that is durable, together with all before it."""
         if batch.records:
             self._core.stats.count_run(len(batch.records), 0, 0.0, now_ms())
         if batch.then is not None:
@@ -360,12 +360,12 @@ class SourceSettlement:
                     self._waiting.pop().set()
 
     def _tell_when_settled(self, settled: threading.Event) -> None:
-        """Set an event once all that was shipped is settled."""
+        """Set an event once everything shipped is settled."""
         self._waiting.append(settled)
         self._look_whether_idle()
 
     def _break(self, error: BaseException, topic: str) -> None:
-        """End, as a batch was not stored: what comes behind it must not be taken for all that there is."""
+        """End because a batch was not stored: later batches must not be mistaken for a complete output."""
         self._is_broken = True
         where = f" in {topic}, the topic that they name" if topic else ""
         self._core.end(f"records were not stored{where}: {type(error).__name__}: {error}")
@@ -425,7 +425,7 @@ class SourceSettlement:
 
     async def close(self) -> None:
         """See `ports.Settlement`."""
-        self._is_broken = True  # what is not stored yet is given up
+        self._is_broken = True  # unstored records are given up
         await self._publisher.close()
         await self._tasks.close()
         if self._link is not None:
@@ -439,7 +439,7 @@ class SourceSettlement:
 
 
 def _ignore(error: Exception) -> None:
-    """Do nothing: the end of the instance says what was wrong."""
+    """Do nothing: the end of the instance reports the error."""
 
 
 def _nothing() -> None:

@@ -1,6 +1,7 @@
-"""The transform function of a connector: every record goes through it, before a sink or behind a source.
+"""The transform function of a connector: applied to every record, before a sink or after a source.
 
-It gets a record's value and returns another one, or a `Record` to change key and properties too. None drops the record.
+It receives a record's value and returns a new one, or a `Record` to change key and properties too. None drops the
+record.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Transform:
 
         Args:
             function: takes a value, and the context if there is one.
-            context: knows message and state; None if the function takes none.
+            context: the message and state; None if the function takes no context.
         """
         self._calls = BatchCall(function, context, IdentitySerDe())
         self._context = context
 
     def records(self, records: list[Placed], unit: Unit, failures: list[Failure]) -> list[Placed]:
-        """Return what a sink is given of the records of a unit; those that fail are added to ``failures``."""
+        """Return the records of a unit for the sink; failed ones are added to ``failures``."""
         if self._context is not None:
             self._context.enter(self._calls.place, unit, 0)
         later: list[Failure] = []
@@ -56,7 +57,7 @@ class Transform:
         ]
 
     def outputs(self, records: Sequence[Record], failures: list[Failure]) -> list[Record | None]:
-        """Return what is sent of the records of a source, None for one that is dropped or failed."""
+        """Return the records to send from a source's records, None for dropped or failed ones."""
         outputs = self._calls.call([record.value for record in records], range(len(records)), failures)
         return [
             None if output is None else _changed(record, output)
@@ -76,11 +77,11 @@ def _changed(record: Record, output: Any) -> Record:
 def load_transform(
     spec: InstanceSpec, home: Home, stats: InstanceStats, outside: Outside, state: StateSession | None
 ) -> Transform | None:
-    """Return the transform function of a connector, None if it has none.
+    """Return the transform function of a connector, or None.
 
     Raises:
-        FunctionLoadError: the package has no such function.
-        Exception: whatever the package raises while it is imported.
+        FunctionLoadError: the function does not exist in the package.
+        Exception: raised by the package on import.
     """
     if spec.details.className in ("", IDENTITY):
         return None
@@ -89,7 +90,7 @@ def load_transform(
     if loaded.takes_context:
         logger = instance_logger(spec)
         stored = json.loads(spec.details.secretsMap) if spec.details.secretsMap else {}
-        secrets = Secrets(stored, ClearTextSecretsProvider(), lambda given: None)  # the connector has hidden them
+        secrets = Secrets(stored, ClearTextSecretsProvider(), lambda given: None)  # already hidden for the connector
         make_serde, equipment = partial(load_serde, home), Equipment(secrets=secrets)
         context = FunctionContext(spec, stats, outside, logger, make_serde, state)
         context.equip(equipment)

@@ -1,4 +1,4 @@
-"""Values of records as bytes, which is what they are where no SerDe is set."""
+"""Values of records as bytes, the default without a SerDe."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..batch_call import Failure, decode
 
 
 class WrongRecord(MagnetarError):
-    """A source gave something of which no message can be made, by its type; the instance ends, and nothing is lost."""
+    """A source returned a value of a type that cannot be a message; the instance ends, and nothing is lost."""
 
 
 class BytesSerDe(SerDe):
-    """Passes bytes on, and encodes texts.
+    """Passes bytes through, and encodes texts.
 
-    Unlike a function, a connector is not given a number where a message looks like one: ``007`` stays what it is.
+    Unlike functions, connectors do not get numbers for messages that look like one: ``007`` stays unchanged.
     """
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return bytes as they are, and a text as UTF-8."""
+        """Return bytes unchanged, and a text as UTF-8."""
         if isinstance(input, str):
             return input.encode()
         if isinstance(input, bytes | bytearray | memoryview):
@@ -37,15 +37,15 @@ class BytesSerDe(SerDe):
 
 
 def decoded(messages: Sequence[bytes], serde: SerDe, failures: list[Failure]) -> list[Any]:
-    """Return the values of messages; None for one that cannot be decoded, which is added to ``failures``."""
+    """Decode messages; one that cannot be decoded becomes None and is added to ``failures``."""
     return list(messages) if type(serde) is BytesSerDe else decode(messages, serde, failures)
 
 
 def encoded(values: list[Any], serde: SerDe) -> list[bytes]:
-    """Return values as bytes.
+    """Encode values.
 
     Raises:
-        Exception: whatever the SerDe raises for one of them.
+        Exception: raised by the SerDe for one of them.
     """
     if type(serde) is BytesSerDe and set(map(type, values)) == {bytes}:
         return values

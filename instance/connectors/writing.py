@@ -32,17 +32,17 @@ from .session import AWAY, ConnectorSession, OpenFailed, Unwanted
 
 
 class WriteFailed(MagnetarError):
-    """The sink failed at one record, and says nothing that tells what to do with it; the instance ends."""
+    """The sink failed at a record with an error that does not determine what to do; the instance ends."""
 
 
 class Rules(NamedTuple):
-    """How records are treated.
+    """Rules for records.
 
     Attributes:
         in_order: whether a record waits for those before it.
-        at_most_once: whether a call that fails is not made again.
-        retries: how often a refused record is tried again.
-        retry_s: seconds between these tries; 0 for pauses that grow from `FIRST_RETRY_S` to `LONGEST_RETRY_S`.
+        at_most_once: whether a failed call is not repeated.
+        retries: number of retries of a rejected record.
+        retry_s: seconds between retries; 0 for pauses that grow from `FIRST_RETRY_S` to `LONGEST_RETRY_S`.
     """
 
     in_order: bool = False
@@ -51,19 +51,19 @@ class Rules(NamedTuple):
     retry_s: float = 0.0
 
     def pause_s(self, refusals: int) -> float:
-        """Return how long a record waits that was refused so often."""
+        """Return the pause of a record after a number of rejections."""
         return pause_s(refusals, self.retry_s)
 
 
 class Later(NamedTuple):
-    """A refused record that is tried again.
+    """A rejected record to be retried.
 
     Attributes:
-        placed: it.
-        size: of its message, in bytes.
-        refusals: how often it was refused.
-        error: why it was last.
-        due_s: when, on the clock.
+        placed: the record.
+        size: message size in bytes.
+        refusals: number of rejections.
+        error: last error.
+        due_s: time of the retry, on the clock.
     """
 
     placed: Placed
@@ -106,9 +106,9 @@ class RecordWriter:
         Args:
             sink: takes records.
             session: calls it.
-            batching: how many it is given at once.
-            rules: what is done with those that it does not take.
-            clock: rising seconds.
+            batching: its batch limits.
+            rules: rules for rejected records.
+            clock: monotonic seconds.
         """
         self._sink = sink
         self._session = session
@@ -116,8 +116,8 @@ class RecordWriter:
         self._rules = rules
         self._clock = clock
         self._has_batches = type(sink).write_batch is not Sink.write_batch
-        self._due_s: dict[int, float] = {}  # of records that wait in their place, by position
-        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # of calls that are not made again
+        self._due_s: dict[int, float] = {}  # of records that wait in order, by position
+        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)  # for calls that are not repeated
 
     def write(self, records: Sequence[Placed], sizes: Sequence[int], outcome: Outcome) -> None:
         """Write records in order, and record each outcome in ``outcome``, even if this raises.
@@ -138,7 +138,7 @@ class RecordWriter:
             self._write_run(list(zip(records[run], sizes[run], strict=True)), {}, outcome)
 
     def write_again(self, later: Later, outcome: Outcome) -> None:
-        """Write a record that was refused; raises as `write` does."""
+        """Retry a rejected record; raises as `write` does."""
         position = later.placed.position
         self._write_run([(later.placed, later.size)], {position: later.refusals}, outcome)
 
@@ -156,11 +156,11 @@ class RecordWriter:
                 written = min(max(error.written, 0), index)
                 outcome.written += positions[:written]
                 self._refused(left, index, error, refusals, outcome)
-                del left[:written]  # before the refused one, which alone may be gone already
+                del left[:written]  # before the rejected one, which alone may be gone already
                 continue
             except (Unwanted, OpenFailed, StateUnavailable):
-                raise  # it says nothing about a record
-            except AWAY as error:  # at most once; else the session goes on
+                raise  # the error does not concern a single record
+            except AWAY as error:  # at most once; otherwise the session retries
                 outcome.lost += [(position, error) for position in positions]
                 self._session.wait(self._backoff.next_s())
             except Exception as error:
@@ -178,7 +178,7 @@ class RecordWriter:
             del left[:count]
 
     def _count(self, left: Sequence[tuple[Placed, int]], refusals: dict[int, int], alone: set[int]) -> int:
-        """Return how many of the records are given next."""
+        """Return the number of records in the next call."""
         if not self._has_batches or left[0][0].position in alone:
             return 1
         for index, (placed, _) in enumerate(left):
@@ -201,7 +201,7 @@ class RecordWriter:
         refusals: dict[int, int],
         outcome: Outcome,
     ) -> None:
-        """Take a refusal: the record is given away, put aside, or stays where it is after a pause."""
+        """Handle a rejection: the record is dead-lettered, set aside, or retried in place after a pause."""
         placed, size = left[index]
         count = refusals[placed.position] = refusals.get(placed.position, 0) + 1
         if count > self._rules.retries:

@@ -1,10 +1,10 @@
-"""Calling a function carefully after its process has ended during a call, to find the message that ends it.
+"""Calls a function carefully after its process ended during a call, to find the message that ends it.
 
-See `record` for how it is found. A run that follows an unexpected end is careful: it begins with calls of one message
-each, and goes on with calls of the usual size. Once as many messages have been called as an instance may have held,
-it is as fast as any other.
+See `record` for how it is found. A run after an unexpected end is careful: it starts with calls of single messages, and
+continues with calls of the usual size. Once as many messages have been processed as an instance may have held, it is as
+fast as any other.
 
-Where functions share a process, its end is charged only to a call that had the process to itself (`Turns`).
+In a process shared by functions, its end is charged only to a call that had the process to itself (`Turns`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .journal import CallJournal
 from .record import DeathRecord, Message, Tried, ranges_of
 
 SUFFIX = ".calls"
-"""Of the journal, beside the instance's log."""
+"""Suffix of the journal, beside the instance's log."""
 ALONE_MESSAGES = 1000
 ALONE_S = 5.0
 """How many messages are called one by one at first, and for how long."""
 SUSPECTS_MAX = HELD_MESSAGES_MAX + HELD_MESSAGES_MAX // 2
-"""Messages that may have been in flight: an instance takes whole entries until it holds so many."""
+"""Messages that may have been in flight: an instance takes whole entries up to this limit."""
 
 
 class CarefulCalls:
-    """What one instance records of its calls, on the function's thread but for `died` and `close`.
+    """Records an instance's calls, on the function's thread except `died` and `close`.
 
     Attributes:
-        is_on: whether calls are recorded; while it is, they go by `call`, or between `begin` and its result.
+        is_on: whether calls are recorded; if so, they use `call`, or `begin` and its result.
     """
 
     def __init__(self, core: InstanceCore, retries: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,8 +44,8 @@ class CarefulCalls:
 
         Args:
             core: of the instance.
-            retries: how often a message is tried again.
-            clock: rising seconds.
+            retries: number of retries of a message.
+            clock: monotonic seconds.
         """
         self.is_on = False
         self._core = core
@@ -60,7 +60,7 @@ class CarefulCalls:
         self._began_s: float | None = None
 
     def open(self) -> None:
-        """Find out how the run before has ended, and begin to record if that was during a call."""
+        """Determine how the previous run ended, and start recording if that was during a call."""
         core = self._core
         try:
             self.is_on = self._take_over()
@@ -70,7 +70,7 @@ class CarefulCalls:
         self._suspects = self._record.suspects()
 
     def _take_over(self) -> bool:
-        """Charge the end of the run before, and return whether this one is to be careful."""
+        """Charge the end of the previous run, and return whether this one must be careful."""
         spec, found = self._core.spec, self._journal.read()
         if found is None:
             return False
@@ -93,7 +93,7 @@ class CarefulCalls:
         )
 
     def tried(self) -> dict[Message, int]:
-        """Return how often each message has ended the process, less the try that giving it up counts as."""
+        """Return how often each message has ended the process, without the try that giving it up counts as."""
         return {message: tried.times - (tried.times > self._retries) for message, tried in self._record.tried.items()}
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class CarefulCalls:
         return 0 if tried is None else tried.times
 
     def given_up(self, unit: Unit, position: int) -> ProcessEnded | None:
-        """Return why the message at a position is not called any more, None if it is."""
+        """Return why the message at a position is no longer processed, or None."""
         if not self._record.tried:
             return None
         message = _message(unit, position)
@@ -115,7 +115,7 @@ class CarefulCalls:
         return _failure(tried) if tried.times > self._retries else None
 
     def is_alone(self, unit: Unit, position: int) -> bool:
-        """Return whether the message at a position is to be in flight alone."""
+        """Return whether the message at a position must be the only one in flight."""
         if self._called < ALONE_MESSAGES:
             now_s = self._clock()
             if self._began_s is None:
@@ -125,7 +125,7 @@ class CarefulCalls:
         return bool(self._suspects) and _message(unit, position) in self._suspects
 
     def steps(self, thread: FunctionThread, calls: Calls, source: Source, unit: Unit) -> Steps:
-        """Call the function as `FunctionThread.steps`, with what is in flight recorded."""
+        """Call the function like `FunctionThread.steps`, recording the messages in flight."""
         position = 0
         while position < len(unit) and not thread.is_stopping:
             if (error := self.given_up(unit, position)) is not None:
@@ -148,7 +148,7 @@ class CarefulCalls:
     def call(
         self, thread: FunctionThread, calls: Calls, source: Source, unit: Unit, position: int, end: int
     ) -> tuple[Results, float]:
-        """Call the function as `FunctionThread.call`, with what is in flight recorded."""
+        """Call the function like `FunctionThread.call`, recording the messages in flight."""
         with self.in_flight(unit, position, end):
             return thread.call(calls, source, unit, position, end)
 
@@ -176,7 +176,7 @@ class CarefulCalls:
             self._count(end - position)
 
     def _count(self, messages: int) -> None:
-        """Count messages whose call has ended, and stop recording when all suspects have passed."""
+        """Count messages whose call has ended, and stop recording after all suspects."""
         self._called += messages
         if self.is_on and self._called >= SUSPECTS_MAX << self._record.periods:
             self.is_on = False
@@ -189,7 +189,7 @@ class CarefulCalls:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def died(self, reason: str) -> None:
-        """Charge the end of this run to what is in flight (from any thread)."""
+        """Charge the end of this run to the messages in flight (from any thread)."""
         self._journal.died(reason)
 
     def close(self, *, is_abandoned: bool) -> None:
@@ -205,7 +205,7 @@ class CarefulCalls:
 
 
 def failed(error: ProcessEnded) -> Results:
-    """Return the result of a message that is not called any more."""
+    """Return the result of a message that is no longer processed."""
     return Results([None], [Failure(0, error, Blame.USER)])
 
 

@@ -1,7 +1,7 @@
 """The file beside an instance's log that outlives its process: the record of its deaths, and the calls in flight.
 
-The first line is the record. While calls are recorded, a line is appended as each begins and as it ends. The file is
-not synchronised: it has to outlive the process, not the machine. An instance that is stopped removes it.
+The first line is the record. While calls are recorded, a line is appended at the start and end of each call. The file
+is not synced: it must survive the process, not the machine. An instance that is stopped removes it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _READ_MAX = 16 * SIZE_MAX
 
 
 class Found(NamedTuple):
-    """What an earlier run has left.
+    """The file of an earlier run.
 
     Attributes:
-        record: of the deaths before.
-        calls: what was in flight; None if that was not recorded.
-        reason: why it ended, if the run itself wrote that down, else empty.
+        record: deaths before that run.
+        calls: calls in flight; None if not recorded.
+        reason: why the run ended, if it recorded that, else empty.
     """
 
     record: DeathRecord
@@ -51,7 +51,7 @@ class CallJournal:
         self._lock = threading.Lock()
 
     def read(self) -> Found | None:
-        """Return what an earlier run has left, None if it has left nothing.
+        """Return the file of an earlier run, or None.
 
         Raises:
             OSError: the file cannot be read.
@@ -90,14 +90,14 @@ class CallJournal:
         new.replace(self._path)
 
     def begin(self, ranges: Sequence[Range], *, is_alone: bool) -> int:
-        """Note that a call begins, and return its number."""
+        """Record the start of a call, and return its number."""
         with self._lock:
             self._number += 1
             self._note(self._number, ranges, is_alone)
             return self._number
 
     def change(self, number: int, ranges: Sequence[Range], *, is_alone: bool) -> None:
-        """Note that a call which has begun is alone, or is not any more."""
+        """Record that a running call has become the only one, or no longer is."""
         with self._lock:
             if number in self._open:
                 self._note(number, ranges, is_alone)
@@ -107,13 +107,13 @@ class CallJournal:
         self._append(self._open[number])
 
     def end(self, number: int) -> None:
-        """Note that a call has ended."""
+        """Record the end of a call."""
         with self._lock:
             if self._open.pop(number, None) is not None:
                 self._append(f'["-", {number}]')
 
     def died(self, reason: str) -> None:
-        """Write down why the instance ends with what is in flight; nothing changes that afterwards."""
+        """Record why the instance ends with calls in flight; later changes are ignored."""
         with self._lock:
             self._append(json.dumps(["died", reason]))
             self._leave()
@@ -127,7 +127,7 @@ class CallJournal:
                 self._rewrite()
 
     def stop(self) -> None:
-        """Remove the file, or keep the record alone if a message is still looked for, or has been found."""
+        """Remove the file, or keep only the record if a message is still suspected or was proven."""
         with self._lock:
             if self._file < 0:
                 return
@@ -141,7 +141,7 @@ class CallJournal:
             self._leave()
 
     def leave(self) -> None:
-        """Leave the file as it is."""
+        """Leave the file unchanged."""
         with self._lock:
             self._leave()
 
@@ -152,7 +152,7 @@ class CallJournal:
 
 
 def _found(lines: Sequence[str]) -> Found:
-    """Return what the lines of the file say; a last line that was cut off, or a damaged one, says nothing."""
+    """Parse the lines of the file; a truncated or damaged last line is ignored."""
     record, reason = from_json(lines[0]), ""
     calls: dict[int, Call] | None = None
     for line in lines[1:]:

@@ -1,11 +1,11 @@
-"""What is known of the calls during which the process ended: which messages are suspects, and which were proven.
+"""The record of calls during which the process ended: suspected messages, and proven ones.
 
-A call that ends its process leaves no exception behind, so its message is found by what was in flight:
+A call that ends its process leaves no exception behind, so its message is identified by the calls in flight:
 
-1. Nothing is recorded while all goes well, so the first death names no message.
-2. The next run records what is in flight. If that is one message alone, the message is proven, and the deaths before
-   are charged to it, too. If it is several, each is called alone from then on.
-3. A proven message that has no tries left is not called any more.
+1. Nothing is recorded in normal operation, so the first death names no message.
+2. The next run records the messages in flight. If there is only one, it is proven, and earlier deaths are charged to
+   it, too. If there are several, each is called alone from then on.
+3. A proven message without retries left is no longer called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Range = tuple[str, int, int, int, int]
 
 DEATHS_MAX = 100
 TRIED_MAX = 1000
-"""Deaths without a culprit, and proven messages, that are remembered at most."""
+"""Maximum number of remembered deaths without a culprit, and of proven messages."""
 PERIODS_MAX = 5
 
 
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
     Attributes:
         ranges: its messages.
-        is_alone: nothing else that is recorded was in flight in its process.
+        is_alone: whether no other recorded call was in flight in its process.
     """
 
     ranges: Sequence[Range]
@@ -43,7 +43,7 @@ class Death(NamedTuple):
 
     Attributes:
         reason: how it ended.
-        ranges: what was in flight; None if that was not recorded.
+        ranges: messages in flight; None if not recorded.
     """
 
     reason: str
@@ -67,9 +67,9 @@ class DeathRecord:
     """The deaths of one instance.
 
     Attributes:
-        deaths: those without a culprit.
-        tried: messages that are proven.
-        periods: how often the process ended after the recording had been given up too early.
+        deaths: deaths without a culprit.
+        tried: proven messages.
+        periods: how often the process ended after recording had been stopped too early.
     """
 
     deaths: list[Death] = field(default_factory=list)
@@ -77,18 +77,19 @@ class DeathRecord:
     periods: int = 0
 
     def died(self, reason: str, calls: Sequence[Call] | None) -> Message | None:
-        """Note a death, and return the message that is proven by it, or None.
+        """Record a death, and return the message that it proves guilty, or None.
 
         Args:
             reason: how the process ended.
-            calls: what was in flight; None if nothing was recorded.
+            calls: calls in flight; None if not recorded.
         """
         if calls is None:
             self.periods = min(self.periods + bool(self.deaths), PERIODS_MAX)
             self._add(Death(reason, None))
             return None
         if not calls:
-            # The function was not at work. In a shared process another one has caused what came before, too.
+            # No call of the function was in flight. In a shared process another function caused the earlier deaths,
+            # too.
             self.deaths = [death for death in self.deaths if death.ranges is not None]
             return None
         culprit = _only_message(calls)
@@ -107,18 +108,18 @@ class DeathRecord:
         self.deaths = [*self.deaths[1 - DEATHS_MAX :], death]
 
     def suspects(self) -> set[Message]:
-        """Return the messages that are to be called alone."""
+        """Return the messages to be called alone."""
         ranges = [one for death in self.deaths for one in death.ranges or ()]
         return {*self.tried, *_messages(ranges)}
 
     def passed(self, seen: Collection[Message]) -> None:
-        """Note that all that may have been in flight came again and ended nothing.
+        """Record that all messages that may have been in flight were processed again without a death.
 
         Args:
             seen: proven messages that were called, or given up, since.
         """
         self.tried = {message: tried for message, tried in self.tried.items() if message not in seen}
-        self.deaths = self.deaths[-1:]  # so that a death which follows shows that it was too early
+        self.deaths = self.deaths[-1:]  # so that a following death shows that it was too early
 
     def to_json(self) -> str:
         """Return the record as one line."""
@@ -127,7 +128,7 @@ class DeathRecord:
 
 
 def from_json(text: str) -> DeathRecord:
-    """Return the record that `DeathRecord.to_json` wrote; an empty one for anything else."""
+    """Parse a line written by `DeathRecord.to_json`; anything else gives an empty record."""
     try:
         values = json.loads(text)
         deaths = [
@@ -144,17 +145,17 @@ def from_json(text: str) -> DeathRecord:
 
 
 def range_of(values: Any) -> Range:
-    """Return a range from JSON.
+    """Parse a range from JSON.
 
     Raises:
-        ValueError, TypeError: it is not one.
+        ValueError, TypeError: it is invalid.
     """
     topic, ledger, entry, first, last = values
     return (str(topic), int(ledger), int(entry), int(first), int(last))
 
 
 def ranges_of(messages: Iterable[Message]) -> list[Range]:
-    """Return messages in their order as ranges, one for each run of messages of an entry."""
+    """Return sorted messages as ranges, one for each run of messages of an entry."""
     ranges: list[Range] = []
     for topic, ledger, entry, index in messages:
         if ranges and ranges[-1][:3] == (topic, ledger, entry):
@@ -173,7 +174,7 @@ def _holds(ranges: Sequence[Range], message: Message) -> bool:
 
 
 def _only_message(calls: Sequence[Call]) -> Message | None:
-    """Return the message that was in flight if it was the only one, else None."""
+    """Return the message in flight if there was only one, else None."""
     if len(calls) != 1 or not calls[0].is_alone or len(calls[0].ranges) != 1:
         return None
     topic, ledger, entry, first, last = calls[0].ranges[0]
