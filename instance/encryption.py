@@ -1,12 +1,12 @@
-"""The keys of one instance: readers that its `cryptoConfig`s name, and what inputs and outputs get of them.
+"""The keys of one instance: the readers named in its `cryptoConfig`s, and the keys of inputs and outputs.
 
-What the instance writes is encrypted with the keys of `producerConfig`: outputs, what the context publishes, dead
-letters and the log topic. Letters and logs of one that has none there (sinks never do) get the `encryptionKeys` of its
-inputs, and all that a sink writes.
+Everything that the instance writes is encrypted with the keys of `producerConfig`: outputs, messages published by the
+context, dead letters and the log topic. Without such keys (sinks never have any), letters and logs, and everything that
+a sink writes, use the `encryptionKeys` of the inputs.
 
-An entry that cannot be decrypted is never lost by action FAIL, which is the default and holds without a `cryptoConfig`
-too. On a subscription whose order matters nothing behind it may be processed: the instance ends there, and its status
-says why. On others it comes again later, whatever else is processed.
+An entry that cannot be decrypted is never lost with action FAIL, which is the default, even without a `cryptoConfig`.
+On a subscription whose order matters nothing after it may be processed: the instance ends there, and its status has the
+reason. On others it is redelivered later, and processing continues.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ..client.encryption.encryption import Encryption
 
 LOGGED_EVERY = 1000
-"""Of entries that cannot be decrypted, one line for so many with the same reason."""
+"""One log line per this number of undecryptable entries with the same reason."""
 LEAST_PAUSE_S = 1.0
-_NO_PACKAGE = Path()  # an installed connector has none
+_NO_PACKAGE = Path()  # a built-in connector has none
 
 
 class InstanceEncryption:
@@ -42,7 +42,7 @@ class InstanceEncryption:
 
     Attributes:
         sealing: encrypts entries that are sealed before they are sent, in any thread; None if they are not encrypted,
-            or `open_sealing` was not awaited yet.
+            or before `open_sealing`.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class InstanceEncryption:
         log: Callable[[str, str], None],
         end: Callable[[str], None],
     ) -> None:
-        """Prepare; `load` makes the readers.
+        """Prepare; `load` creates the readers.
 
         Args:
-            spec: of the instance.
-            stats: counts what cannot be decrypted.
+            spec: the instance.
+            stats: counts undecryptable entries.
             log: takes a level and a line.
-            end: stops the instance, for a reason.
+            end: stops the instance with a reason.
         """
         details = spec.details
         self.sealing: Encryption | None = None
@@ -91,11 +91,11 @@ class InstanceEncryption:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def writing(self, config: ProducerConfig) -> ProducerConfig:
-        """Return how outputs are produced, and what the context publishes: encrypted where there are keys for it."""
+        """Return the producer config of outputs and published messages: encrypted if keys are configured."""
         return self._encrypted(config, self._output)
 
     def letters(self, config: ProducerConfig) -> ProducerConfig:
-        """Return how dead letters and lines of the log are produced."""
+        """Return the producer config of dead letters and log lines."""
         return self._encrypted(config, self._letters)
 
     def _encrypted(self, config: ProducerConfig, crypto: CryptoSpec | None) -> ProducerConfig:
@@ -104,21 +104,21 @@ class InstanceEncryption:
         return replace(
             config,
             encryption_keys=tuple(crypto.producerEncryptionKeyName),
-            crypto_key_reader=self._readers[_key_of(crypto)],  # missing, nothing may go out
+            crypto_key_reader=self._readers[_key_of(crypto)],  # without a reader nothing may be sent
             crypto_failure_action="SEND" if crypto.producerCryptoFailureAction == CryptoSpec.SEND else "FAIL",
         )
 
     async def open_sealing(self) -> None:
-        """Have the first data key for what is sealed before it is sent, if outputs are encrypted.
+        """Create the first data key for entries that are sealed before sending, if outputs are encrypted.
 
         Cancellation: safe.
 
         Raises:
-            CryptoError: a public key is missing, and nothing may go out in the clear.
+            CryptoError: a public key is missing, and nothing may be sent unencrypted.
         """
         if self._output is None or self.sealing is not None:
             return
-        from ..client.encryption.encryption import Encryption  # the library is for those who encrypt
+        from ..client.encryption.encryption import Encryption  # only import the library if encryption is used
 
         config = self.writing(ProducerConfig())
         assert config.crypto_key_reader is not None
@@ -131,7 +131,7 @@ class InstanceEncryption:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def reading(self, config: ConsumerConfig, topic: str) -> ConsumerConfig:
-        """Return how an input is consumed: with its keys, if it has any, and with nothing lost for the want of them."""
+        """Return the consumer config of an input: with its keys, if any, and without losing undecryptable entries."""
         crypto = self._inputs.get(topic)
         action: ConsumerCryptoFailureAction = "FAIL"
         if crypto is not None:
@@ -158,7 +158,7 @@ class InstanceEncryption:
         action: ConsumerCryptoFailureAction,
         pause_s: float | None,
     ) -> float | None:
-        """Count an entry that cannot be decrypted, say so, and return when it comes again; None: the instance ends."""
+        """Count and log an undecryptable entry, and return the pause until redelivery; None ends the instance."""
         reason = why.partition(": ")[2] or why
         text = f"{topic}: {why}"
         if action == "DISCARD":
@@ -182,7 +182,7 @@ def _is_set(spec: Any) -> bool:
 
 
 def _key_of(crypto: CryptoSpec | None) -> bytes:
-    """Return what two configs have in common whose reader is the same."""
+    """Return a key that is equal for configs with the same reader."""
     if crypto is None:
         return b""
     return json.dumps([crypto.cryptoKeyReaderClassName, crypto.cryptoKeyReaderConfig]).encode()
@@ -198,7 +198,7 @@ def _remedy(topic: str, position: tuple[int, int]) -> str:
 
 
 def _load_reader(crypto: CryptoSpec, home: Home, spec: InstanceSpec) -> CryptoKeyReader:
-    class_name = crypto.cryptoKeyReaderClassName or "pulsar.CryptoKeyReader"  # as Pulsar's Python instance has it
+    class_name = crypto.cryptoKeyReaderClassName or "pulsar.CryptoKeyReader"  # as in Pulsar's Python instance
     what = f"cryptoKeyReaderClassName {class_name}"
     arguments = json.loads(crypto.cryptoKeyReaderConfig or "{}")
     if (kind := READERS.get(class_name)) is not None:
@@ -224,10 +224,10 @@ def _load_reader(crypto: CryptoSpec, home: Home, spec: InstanceSpec) -> CryptoKe
 
 
 class PackageKeyReader:
-    """A reader of a package, whose methods may return the PEM itself."""
+    """A reader from a package, whose methods may return the PEM itself."""
 
     def __init__(self, reader: CryptoKeyReader, class_name: str) -> None:
-        """Stand before a reader; ``class_name`` is for errors."""
+        """Wrap a reader; ``class_name`` is for errors."""
         self._reader = reader
         self._class_name = class_name
 

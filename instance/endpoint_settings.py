@@ -1,4 +1,4 @@
-"""A function's record translated into settings of its consumers and producer."""
+"""Translates a function's record into settings of its consumers and producer."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..wire.functions_pb2 import ATMOST_ONCE, FAILOVER, KEY_SHARED, CompressionT
 from ..wire.functions_pb2 import EARLIEST as FROM_EARLIEST
 from .spec import InstanceSpec
 
-RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would be asked for only when it is processed
+RECEIVER_QUEUE_SIZE = 4000  # Pulsar's 1000 is one batch: the next would only be requested after it was processed
 
 RECEIVER_QUEUE_BYTES = 32 * 1024 * 1024
-"""Of each input topic; as many messages of 1 MB as Pulsar's 1000 would be a gigabyte."""
+"""Per input topic; Pulsar's 1000 messages of 1 MB each would be a gigabyte."""
 
 ENTRY_MESSAGES_MAX = 1000
-ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry go out as several entries
+ENTRY_BYTES_MAX = 1024 * 1024  # larger outputs of one input entry become several entries
 SHIP_AFTER_S = 0.010
 
 
 @dataclass(frozen=True, slots=True)
 class OutputBounds:
-    """How outputs become entries, and how many may be on their way.
+    """Limits of output entries and of messages in flight.
 
     Attributes:
-        on_the_way: messages that are sent and not stored at most, beside one piece; None leaves it to the pipeline.
-        entry_messages: messages of an entry at most.
-        entry_bytes: bytes of payload of an entry at most, unless one message has more.
+        on_the_way: maximum messages sent and not stored, beside one piece; None for the pipeline's limit.
+        entry_messages: maximum messages per entry.
+        entry_bytes: maximum payload bytes per entry, unless a single message has more.
         delay_s: how long outputs of a unit are collected.
     """
 
@@ -39,12 +39,12 @@ class OutputBounds:
     delay_s: float = SHIP_AFTER_S
 
     def messages(self, most: int) -> int:
-        """Return how many messages may be on their way where the pipeline allows ``most``."""
+        """Return the maximum messages in flight, given the pipeline's limit."""
         return most if self.on_the_way is None else min(most, self.on_the_way)
 
 
 def subscription_of(spec: InstanceSpec) -> str:
-    """Return the subscription of all inputs: the one given, or the function's name."""
+    """Return the subscription of all inputs: the configured one, or the function's name."""
     return spec.details.source.subscriptionName or spec.function_name
 
 
@@ -63,7 +63,7 @@ def subscription_type(source: SourceSpec) -> SubscriptionType:
 
 
 def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
-    """Return how an input topic is consumed."""
+    """Return the consumer config of an input topic."""
     source = spec.details.source
     given = source.inputSpecs[topic]
     queue_size = given.receiverQueueSize.value if given.HasField("receiverQueueSize") else RECEIVER_QUEUE_SIZE
@@ -80,16 +80,16 @@ def consumer_config(spec: InstanceSpec, topic: str) -> ConsumerConfig:
 
 
 def producer_config() -> ProducerConfig:
-    """Return how outputs are produced.
+    """Return the producer config of outputs.
 
-    The pipeline's gate bounds what is on its way. Pulsar's instances wait without limit too: a broker that is away for
-    an hour must not make failures of messages that are fine.
+    The pipeline's gate limits messages in flight. As in Pulsar's instances there is no send timeout: a broker that is
+    unavailable for an hour must not make valid messages fail.
     """
     return ProducerConfig(max_pending_messages=2**31, max_pending_bytes=2**40, send_timeout_ms=0)
 
 
 def output_bounds(spec: InstanceSpec) -> OutputBounds:
-    """Return what the record's producerConfig says of outputs."""
+    """Return the output limits in the record's producerConfig."""
     producer = spec.details.sink.producerSpec
     given = [one for one in (producer.maxPendingMessages, producer.maxPendingMessagesAcrossPartitions) if one > 0]
     bounds = OutputBounds(on_the_way=min(given) if given else None)
@@ -107,13 +107,13 @@ def output_bounds(spec: InstanceSpec) -> OutputBounds:
 
 
 def splits_keys(spec: InstanceSpec) -> bool:
-    """Return whether an entry has messages of one key only."""
+    """Return whether each entry must contain messages of a single key."""
     producer = spec.details.sink.producerSpec
     return KEY_BASED in (producer.batchBuilder, producer.batchingSpec.batchBuilder)
 
 
 def publishing_config(spec: InstanceSpec, compression: Compression) -> ProducerConfig:
-    """Return how messages are produced that the function publishes through its context."""
+    """Return the producer config of messages that the function publishes through its context."""
     producer, bounds, usual = spec.details.sink.producerSpec, output_bounds(spec), ProducerConfig()
     is_batching = not producer.HasField("batchingSpec") or producer.batchingSpec.enabled
     batching = producer.batchingSpec
@@ -131,5 +131,5 @@ def publishing_config(spec: InstanceSpec, compression: Compression) -> ProducerC
 
 
 def compression_of(spec: InstanceSpec) -> Compression:
-    """Return the compression of outputs: LZ4 unless another is asked for, as in Pulsar's Python instance."""
+    """Return the compression of outputs; LZ4 by default, as in Pulsar's Python instance."""
     return cast(Compression, CompressionType.Name(spec.details.sink.producerSpec.compressionType))  # the names are ours

@@ -1,4 +1,4 @@
-"""The context that functions get: looks things up when asked, and costs nothing per message otherwise."""
+"""The context passed to functions: computes values on request, and costs nothing per message otherwise."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ TOPICS_KNOWN_MAX = 10_000
 
 
 class Outside(Protocol):
-    """What a context reaches beyond its instance; called from the function's thread."""
+    """The context's access beyond its instance; called from the function's thread."""
 
     def publish(self, request: PublishRequest) -> None:
-        """Take a message for any topic, waiting while too many are on their way."""
+        """Accept a message for any topic, waiting while too many are in flight."""
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
         """Acknowledge one message.
@@ -64,28 +64,28 @@ class Outside(Protocol):
 
 
 class Steering(Protocol):
-    """Moves and pauses inputs for a function; called from any thread but the event loop's."""
+    """Moves and pauses inputs for a function; called from any thread except the event loop's."""
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """Move an input; returns when the broker has done it."""
+        """Move an input; returns when the broker has moved it."""
 
     def pause(self, topic: str, partition: int) -> None:
-        """Take no more of an input."""
+        """Stop taking entries from an input."""
 
     def resume(self, topic: str, partition: int) -> None:
-        """Go on with an input."""
+        """Resume an input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equipment:
-    """What a context has beyond its message, its state and publishing; None where that is not there.
+    """A context's services beyond its message, its state and publishing; None if not available.
 
     Attributes:
         steering: moves and pauses inputs.
         secrets: finds secrets.
-        end: ends the instance, for a reason that is shown.
-        serdes: what decodes each input, by its configured name.
-        carry: gives a message that is published the context of the span at hand.
+        end: ends the instance with a reason for its status.
+        serdes: decoder of each input, by its configured name.
+        carry: adds the context of the current span to a published message.
     """
 
     steering: Steering | None = None
@@ -96,17 +96,17 @@ class Equipment:
 
 
 class RecordedContext:
-    """What every context says of its function: the names and the config in its record, and where it logs."""
+    """Common part of all contexts: names, config and logger of the function."""
 
     def __init__(self, spec: InstanceSpec, logger: logging.Logger) -> None:
-        """Prepare; ``logger`` is what `get_logger` returns."""
+        """Prepare; ``logger`` is the result of `get_logger`."""
         self._spec = spec
         self._logger = logger
         text = spec.details.userConfig
         self._user_config: dict[str, Any] = json.loads(text) if text else {}
 
     def get_user_config_value(self, key: str) -> Any:
-        """Return a value of the function's userConfig, None if it has none."""
+        """Return a value of the function's userConfig, or None."""
         return self._user_config.get(key)
 
     def get_user_config_map(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class RecordedContext:
         return self._user_config
 
     def get_logger(self) -> logging.Logger:
-        """Return a logger that writes into the function's log."""
+        """Return a logger that writes to the function's log."""
         return self._logger
 
     def get_function_tenant(self) -> str:
@@ -134,7 +134,7 @@ class RecordedContext:
         return str(self._spec.metadata.version)
 
     def get_input_topics(self) -> list[str]:
-        """Return the input topics in alphabetical order: the map of the config has none that lasts."""
+        """Return the input topics in alphabetical order, because the config's map has no stable one."""
         return sorted(self._spec.details.source.inputSpecs)
 
     def get_output_topic(self) -> str:
@@ -143,7 +143,7 @@ class RecordedContext:
 
 
 class FunctionContext(RecordedContext, Context):
-    """The context of one instance; its message is the one that `place` points at."""
+    """The context of one instance; its message is the one that `place` points to."""
 
     def __init__(
         self,
@@ -157,17 +157,17 @@ class FunctionContext(RecordedContext, Context):
         """Prepare.
 
         Args:
-            spec: of the instance.
-            stats: take the user's metrics.
+            spec: the instance.
+            stats: collects user metrics.
             outside: publishes and acknowledges.
-            logger: what `get_logger` returns.
-            make_serde: makes a SerDe from its class name.
+            logger: result of `get_logger`.
+            make_serde: creates a SerDe from its class name.
             state: the function's state; None without a state store.
         """
         self._equipment = Equipment()
         self._admin: AdminClient | None = None
         if state is not None:
-            # The methods themselves, not methods that call them: a call costs as much as what it does.
+            # The methods themselves, not wrappers: a call costs as much as its work.
             vars(self).update(
                 incr_counter=state.incr_counter,
                 get_counter=state.get_counter,
@@ -188,16 +188,16 @@ class FunctionContext(RecordedContext, Context):
         self._base = 0
         self._session = state
         self._thread = NO_THREAD
-        self._topics: set[str] = set()  # names that were found to be right
+        self._topics: set[str] = set()  # validated names
         if state is not None:
             state.end()
 
     def equip(self, equipment: Equipment) -> None:
-        """Take what it has beyond its message, its state and publishing (before it is used)."""
+        """Set its further services, before its first use."""
         self._equipment = equipment
 
     def enter(self, place: Place, unit: Unit, base: int) -> None:
-        """Point at a run whose first message is at position ``base`` of ``unit``, on this thread."""
+        """Point to a run whose first message is at position ``base`` of ``unit``, on this thread."""
         self._place = place
         self._unit = unit
         self._base = base
@@ -206,14 +206,14 @@ class FunctionContext(RecordedContext, Context):
             self._session.begin()
 
     def leave(self) -> None:
-        """Point at nothing."""
+        """Point to no message."""
         self._unit = None
         self._thread = NO_THREAD
         if self._session is not None:
             self._session.end()
 
     def stay(self) -> None:
-        """Point at nothing, but go on taking calls of this thread that concern the state: a connector's."""
+        """Point to no message, but keep accepting state calls from this thread, for connectors."""
         self.leave()
         if self._session is not None:
             self._session.begin()
@@ -381,7 +381,7 @@ class FunctionContext(RecordedContext, Context):
         )
 
     def _serde_of(self, topic: str) -> SerDe:
-        """Return what decodes an input, named by its configured name, its full one, or that of a partition."""
+        """Return the decoder of an input, given by its configured name, its full name, or that of a partition."""
         serdes, inputs = self._equipment.serdes, self._spec.details.source.inputSpecs
         name = parse_topic_name(topic)
         for given, serde in serdes.items():
@@ -421,7 +421,7 @@ class FunctionContext(RecordedContext, Context):
         end = self._equipment.end
         if end is None:
             raise InvalidConfig("context.fatal is for functions; raise in the connector")
-        # On this thread: the text of an exception may be the function's own code.
+        # On this thread, because formatting an exception may run the function's code.
         text = reason_of(error) if isinstance(error, BaseException) else str(error)
         self._logger.error("the function ends its instance: %s", text)
         end(text or "the function ended its instance (context.fatal)")
@@ -450,5 +450,5 @@ class FunctionContext(RecordedContext, Context):
 
 
 def instance_logger(spec: InstanceSpec) -> logging.Logger:
-    """Return the logger that a function is given."""
+    """Return the logger of a function."""
     return logging.getLogger(spec.key)

@@ -1,9 +1,8 @@
-"""The thread that user code runs on: takes input entries, and calls the function on their messages step by step.
+"""The thread that runs user code: takes input entries, and calls the function on their messages step by step.
 
-Design: the thread and the event loop exchange entries and what was made of them, never messages. What is one unit of
-work, and what becomes of its results, is up to the `Maker` of the instance's settlement. This thread reads entries,
-calls the function in steps of about `STEP_S`, measured on the function itself, and looks after each step whether it
-must stop.
+Design: the thread and the event loop exchange entries and results, never messages. The unit of work and the use of its
+results are up to the `Maker` of the instance's settlement. This thread reads entries, calls the function in steps of
+about `STEP_S`, measured on the function itself, and checks after each step whether it must stop.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from .values.writers import follow
 STEP_S = 0.005
 STEP_MESSAGES_MAX = 1000
 IDLE_S = 0.5
-_FIRST_STEP = 1  # nothing is known of the function yet
+_FIRST_STEP = 1  # the function's speed is unknown yet
 
 
 class Source(Protocol):
-    """Where entries come from, as the function's thread sees it."""
+    """The origin of entries, as seen by the function's thread."""
 
     @property
     def topic(self) -> str:
@@ -42,7 +41,7 @@ class Source(Protocol):
 
     @property
     def serde(self) -> SerDe:
-        """What decodes its messages."""
+        """Decoder of its messages."""
 
 
 Item = tuple[Source, ReceivedEntry]
@@ -55,18 +54,18 @@ class Calls:
 
     Attributes:
         batch_call: calls it.
-        context: what it gets as second argument; None if it takes none.
-        headers: makes what outputs have beside their payloads.
+        context: its second argument; None if it takes none.
+        headers: creates the metadata of outputs.
         has_output: whether there is an output topic.
-        compression: of outputs.
-        serdes: what decodes each input topic.
-        process: processes entries in the place of the settlement's maker; None where that does it.
-        steps: calls the function on a unit in the place of `FunctionThread.steps`; None where that does it.
-        produce: makes outputs without being given an entry, and is called over and over until the thread is to stop;
-            None where entries are processed one after the other.
-        is_busy: says from any thread whether calls are at work that `produce` began; None where none are.
-        wake: called from any thread when there is an entry, or the thread is to stop; None if nothing must be woken.
-        idle: called about every `IDLE_S` while nothing comes; None if nothing is due by time.
+        compression: compression of outputs.
+        serdes: decoder of each input topic.
+        process: processes entries instead of the settlement's maker, or None.
+        steps: calls the function on a unit instead of `FunctionThread.steps`, or None.
+        produce: creates outputs without input, called repeatedly until the thread is stopped; None if entries are
+            processed one after the other.
+        is_busy: returns, from any thread, whether calls started by `produce` are running; None if there are none.
+        wake: called from any thread when an entry arrives or the thread is stopped; None if not needed.
+        idle: called about every `IDLE_S` while no entries arrive; None if not needed.
         close: called on the thread when it ends.
     """
 
@@ -86,14 +85,14 @@ class Calls:
 
 
 class Maker(Protocol):
-    """What a settlement does on the function's thread: makes units of entries, and outcomes of their results."""
+    """A settlement's part on the function's thread: creates units from entries, and outcomes from results."""
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """Process an entry, and others that wait behind it if they are to be joined.
+        """Process an entry, together with queued ones if they are to be joined.
 
         Raises:
-            InstanceStopping: the instance is being stopped, and the entry given up.
-            Exception: the instance cannot go on.
+            InstanceStopping: the instance is stopping, and the entry was given up.
+            Exception: the instance cannot continue.
         """
 
 
@@ -104,16 +103,16 @@ Stepping = Callable[["FunctionThread", Source, Unit], Steps]
 
 
 class Listener(Protocol):
-    """What the thread tells, from the thread itself."""
+    """Receives the thread's events, on the thread itself."""
 
     def loaded(self, calls: Calls) -> None:
-        """The function is loaded; entries may come."""
+        """Handle that the function is loaded; entries may arrive."""
 
     def reported(self, texts: Sequence[str]) -> None:
         """Write texts about failures to the log."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The thread ends; with an error if the function cannot go on."""
+        """Handle the end of the thread; with an error if the function cannot continue."""
 
 
 class FunctionThread(threading.Thread):
@@ -121,9 +120,9 @@ class FunctionThread(threading.Thread):
 
     Attributes:
         inbox: entries to process, with their source; None ends the thread once it is reached.
-        is_stopping: set to end the thread after the step at hand; what is queued stays unprocessed.
-        stats: counts.
-        grace_s: how long what is at hand may take when the thread is to stop, where it can be ended at all.
+        is_stopping: set to end the thread after the current step; queued entries stay unprocessed.
+        stats: counters.
+        grace_s: how long the current step may take when the thread is stopped, if it can be ended at all.
     """
 
     def __init__(
@@ -170,30 +169,30 @@ class FunctionThread(threading.Thread):
                 process(self, calls, *item)
                 self._at_hand = None
         except InstanceStopping:
-            pass  # the entry at hand comes again
-        except BaseException as raised:  # noqa: BLE001  SystemExit of a task of user code too: it ends the instance, with a reason
+            pass  # the current entry is redelivered
+        except BaseException as raised:  # noqa: BLE001  even SystemExit of a user task ends the instance with a reason
             error = raised
         if close is not None:
             try:
                 close()
-            except BaseException as raised:  # noqa: BLE001  whatever it is, the instance must hear of its end
+            except BaseException as raised:  # noqa: BLE001  any error must be reported to the instance
                 error = error or raised
         self._listener.ended(error)
 
     @property
     def is_busy(self) -> bool:
-        """Whether an entry is being processed or waits (from any thread)."""
+        """Whether an entry is being processed or queued (from any thread)."""
         if self._at_hand is not None or self._next is not None or not self.inbox.empty():
             return True
         return self._has_calls is not None and self._has_calls()
 
     def request_stop(self) -> None:
-        """End the thread as soon as the function lets it (from any thread)."""
+        """Stop the thread as soon as the function returns (from any thread)."""
         self.is_stopping = True
         self._put(None)
 
     def entrance(self) -> Callable[[Item], None]:
-        """Return what takes entries for the function, once it is loaded (from any thread)."""
+        """Return the function that accepts entries once the function is loaded (from any thread)."""
         return self.inbox.put if self._wake is None else self._put
 
     def _put(self, item: Item | None) -> None:
@@ -202,7 +201,7 @@ class FunctionThread(threading.Thread):
             self._wake()
 
     def unprocessed(self) -> list[Item]:
-        """Return the entries that nothing was made of (once the thread has ended)."""
+        """Return the unprocessed entries (once the thread has ended)."""
         items = [item for item in (self._at_hand, self._next) if item is not None]
         while not self.inbox.empty():
             item = self.inbox.get()
@@ -226,10 +225,10 @@ class FunctionThread(threading.Thread):
         while True:
             with suppress(queue.Empty):
                 return self.inbox.get(timeout=IDLE_S)
-            idle()  # not while the exception is handled: it would be shown as the cause of another
+            idle()  # not inside the handler, where the exception would become the cause of others
 
     def poll(self, wait_s: float = 0.0) -> Item | None:
-        """Return the next entry if one is queued, or comes within a time."""
+        """Return the next entry if one is queued, or arrives in time."""
         try:
             item = self.inbox.get_nowait() if wait_s <= 0.0 else self.inbox.get(timeout=wait_s)
         except queue.Empty:
@@ -239,39 +238,40 @@ class FunctionThread(threading.Thread):
         return item
 
     def take_over(self) -> None:
-        """Leave what becomes of the entry at hand to the maker, however `Maker.process` ends."""
+        """Make the maker responsible for the current entry, however `Maker.process` ends."""
         self._at_hand = None
 
     def hand_over(self, item: Item) -> None:
-        """Make an entry that was polled the one at hand, which is unprocessed if `Maker.process` raises."""
+        """Make a polled entry the current one, which counts as unprocessed if `Maker.process` raises."""
         self._at_hand = item
 
     def put_back(self, item: Item) -> None:
-        """Have an entry that was polled processed next."""
+        """Make a polled entry the next one to be processed."""
         self._next = item
 
     def read(self, entry: ReceivedEntry) -> Sequence[int] | None:
-        """Open an entry, count its messages, and return the indexes of those that are wanted, None for all.
+        """Open an entry, count its messages, and return the indexes of the wanted ones, None for all.
 
         Raises:
             ProtocolError: the entry is damaged.
         """
         payloads = entry.payloads
-        # A message that compaction took out is empty; only then is a look at each one's metadata needed.
+        # A message removed by compaction is empty; only then must each one's metadata be checked.
         indexes = entry.wanted_indexes() if entry.ack_set or b"" in payloads else None
         self.stats.total.received += len(payloads) if indexes is None else len(indexes)
         return indexes
 
     def damaged(self, text: str, shown: str) -> None:
-        """Count an entry that cannot be read, and log ``shown``."""
+        """Count an unreadable entry, and log ``shown``."""
         self.stats.system_exception(text, now_ms())
         self._listener.reported((shown,))
 
     def steps(self, calls: Calls, source: Source, unit: Unit) -> Steps:
         """Call the function on the messages of a unit until all are done or the thread must stop.
 
-        Yields: for each step the position of its first message, what the calls gave, and how many seconds they took;
-            `count` it.
+        Yields:
+            for each step, the position of its first message, the results, and its duration in seconds; pass it to
+            `count`.
         """
         if calls.steps is not None:
             yield from calls.steps(self, source, unit)
@@ -284,11 +284,11 @@ class FunctionThread(threading.Thread):
             position = end
 
     def step_of(self, calls: Calls) -> int:
-        """Return how many messages the next step is to have."""
+        """Return the number of messages of the next step."""
         return calls.batch_call.step or self._step
 
     def call(self, calls: Calls, source: Source, unit: Unit, position: int, end: int) -> tuple[Results, float]:
-        """Call the function on the messages from a position to before ``end``; return how many seconds it took, too."""
+        """Call the function on the messages from a position to before ``end``; return results and seconds."""
         began_s = time.perf_counter()
         context, batch_call = calls.context, calls.batch_call
         messages = unit.messages if end - position == len(unit) else unit.messages[position:end]
@@ -307,16 +307,16 @@ class FunctionThread(threading.Thread):
         self._step = max(1, min(fitting, max(self._step, messages) * 8, STEP_MESSAGES_MAX))
 
     def refused(self, text: str, count: int = 1) -> None:
-        """Count and log that messages were not taken."""
+        """Count and log that messages were rejected."""
         self.stats.system_exception(text, now_ms(), count)
         self._listener.reported((text,))
 
     def failed(self, failure: Failure, message: str) -> str:
-        """Count and log the failure of a message, named as ``message``; return its traceback."""
+        """Count and log the failure of a message, named by ``message``; return its traceback."""
         return self.all_failed((failure,), (message,))[0]
 
     def all_failed(self, failures: Sequence[Failure], messages: Iterable[str]) -> list[str]:
-        """Count and log the failures of messages, of which each is named; return their tracebacks."""
+        """Count and log the failures of messages with their names; return their tracebacks."""
         error: BaseException | None = None
         text, time_ms = "", now_ms()
         tracebacks: list[str] = []
@@ -339,10 +339,10 @@ def collect(results: Results, outputs: list[bytes], headers: list[bytes], made: 
     """Append the outputs of a step.
 
     Args:
-        results: of the step.
-        outputs: takes what was returned.
-        headers: takes the attributes of each of these, if there are some.
-        made: attributes of the outputs of a unit, by position; None if there are none.
+        results: results of the step.
+        outputs: receives the return values.
+        headers: receives their attributes, if there are any.
+        made: attributes of the outputs of a unit, by position, or None.
         base: position of the first message of the step.
     """
     if results.counts is not None:

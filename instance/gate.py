@@ -1,4 +1,4 @@
-"""Bounds in messages and bytes: on what is on its way, where a thread waits, and on what goes out at once."""
+"""Limits in messages and bytes: on data in flight, for which a thread waits, and on data sent at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 
 class Gate:
-    """Counts what was let in and not yet let out. Threads wait in `enter`; the event loop calls `leave` and `close`."""
+    """Counts pieces in flight. Threads wait in `enter`; the event loop calls `leave` and `close`."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
-        """Allow ``messages_max`` and ``bytes_max``; one piece may pass either when nothing else is inside."""
+        """Allow ``messages_max`` and ``bytes_max``; a single piece may exceed either when it is alone."""
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._messages = 0
@@ -39,7 +39,7 @@ class Gate:
         return self._messages + messages <= self._messages_max and self._bytes + size <= self._bytes_max
 
     def leave(self, messages: int, size: int) -> None:
-        """Let a piece out; never waits longer than `enter` takes to look."""
+        """Let a piece out; only waits for the lock."""
         with self._changed:
             self._messages -= messages
             self._bytes -= size
@@ -53,12 +53,12 @@ class Gate:
 
 
 def runs_within(sizes: Iterable[int], count_max: int, bytes_max: int) -> Iterator[slice]:
-    """Cut a list into runs of elements that keep both bounds, but for one that alone exceeds them; mostly there is one.
+    """Split a list into runs of elements within both limits, except for a single element that exceeds them.
 
     Args:
-        sizes: of its elements, in bytes.
-        count_max: elements of a run.
-        bytes_max: of a run.
+        sizes: sizes of its elements, in bytes.
+        count_max: maximum elements per run.
+        bytes_max: maximum bytes per run.
     """
     begin = end = size = 0
     for end, more in enumerate(sizes):

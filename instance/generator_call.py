@@ -15,14 +15,14 @@ from typing import Any
 from ..api.serde import SerDe
 from .batch_call import NOT_OF_ONE_MESSAGE, BatchCall, Blame, Failure, Results, decode
 
-CHUNK = 100  # outputs that are taken at once where all are gathered
+CHUNK = 100  # outputs taken at once where all are collected
 GATHERED_MAX = 100_000
 GATHERED_BYTES_MAX = 16 * 1024 * 1024
-"""Outputs of one run, where they are gathered: they are one commit or one task's, in memory."""
+"""Maximum bytes of one run's collected outputs: they are one commit or one task's, in memory."""
 
 
 def too_many_outputs() -> ValueError:
-    """Return why a message is refused whose outputs cannot be gathered."""
+    """Return the error for a message with too many outputs to collect."""
     return ValueError(
         f"the outputs of one batch of messages are more than {GATHERED_MAX}, or than {GATHERED_BYTES_MAX} bytes, the"
         " limits where they are stored as one; send the input in smaller batches, yield less, or use ATLEAST_ONCE on"
@@ -41,14 +41,14 @@ class RunningCall:
     __slots__ = ("_call", "_iterator", "error", "is_over")
 
     def __init__(self, call: BatchCall, returned: Any) -> None:
-        """Take what the function has returned: an iterator, or something else that is its only output."""
+        """Wrap the function's return value: an iterator, or its only output."""
         self._call = call
         self._iterator: Iterator[Any] = returned if isinstance(returned, Iterator) else iter((returned,))
         self.error: BaseException | None = None
         self.is_over = False
 
     def take(self, count: int) -> list[bytes]:
-        """Return the next outputs, encoded, at most ``count``; those before what raises are returned too."""
+        """Return up to ``count`` encoded outputs, including those before an exception."""
         yielded: list[Any] = []
         try:
             yielded.extend(islice(self._iterator, count))
@@ -72,7 +72,7 @@ class RunningCall:
         self.is_over = True
 
     def close(self) -> None:
-        """End the function where it is, as `generator.close` does; what it raises then is lost."""
+        """End the function where it is, as `generator.close` does; exceptions are lost."""
         self.is_over = True
         with suppress(BaseException):
             getattr(self._iterator, "close", _nothing)()
@@ -83,10 +83,10 @@ def _nothing() -> None:
 
 
 class GeneratorCall(BatchCall):
-    """A generator function with its SerDe on both sides."""
+    """A generator function with its SerDes."""
 
     def begin(self, value: Any) -> RunningCall:
-        """Call the function on a value; one that only returns an iterator runs, and may fail, before any is taken."""
+        """Call the function on a value; a function that merely returns an iterator runs, and may fail, right here."""
         try:
             returned = self._function(value) if self._context is None else self._function(value, self._context)
         except NOT_OF_ONE_MESSAGE:
@@ -98,10 +98,9 @@ class GeneratorCall(BatchCall):
         return RunningCall(self, returned)
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
-        """Process messages in order, and return all outputs of all; see `Results.counts`.
+        """Process messages in order, and return all their outputs; see `Results.counts`.
 
-        A message with which the run would have more than `GATHERED_MAX` outputs, or more than `GATHERED_BYTES_MAX`,
-        fails.
+        A message fails if it would increase the run's outputs beyond `GATHERED_MAX`, or `GATHERED_BYTES_MAX`.
         """
         failures: list[Failure] = []
         values = decode(messages, source, failures)

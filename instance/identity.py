@@ -13,33 +13,33 @@ from .spec import InstanceSpec
 
 
 def table_of(metadata: FunctionMetaData) -> str:
-    """Return the name of the table that keeps the function's state.
+    """Return the name of the table with the function's state.
 
-    It names the uuid of the function's creation: one that is deleted and created again finds nothing of the old one,
-    however late an instance of that still writes. And it tells the epoch of the state, so that no instance of before an
-    earlier state was put back can change what is there since.
+    It contains the uuid of the function's creation: a function deleted and created again finds nothing of the old
+    state, however late an old instance still writes. It also contains the epoch of the state, so that an instance from
+    before a state restore cannot change the restored state.
     """
     return with_epoch(_of_creation(metadata, ""), metadata.stateEpoch)
 
 
 def lock_name(metadata: FunctionMetaData, instance_id: int) -> str:
-    """Return the name of the lock of an instance: the instance's own, and the function's id."""
+    """Return the lock name of an instance, from its number and the function's id."""
     return _of_creation(metadata, f":{instance_id}")
 
 
 def _of_creation(metadata: FunctionMetaData, part: str) -> str:
-    """Return the name of a part of the function, with the uuid, which records of Pulsar's own worker do not have."""
+    """Return the name of a part of the function, with the uuid, which records of Pulsar's own worker lack."""
     details = metadata.functionDetails
     name = f"{details.tenant}/{details.namespace}/{details.name}{part}"
     return f"{name}@{metadata.functionUuid}" if metadata.functionUuid else name
 
 
 def incarnation_of(metadata: FunctionMetaData) -> str:
-    """Return the name of a function's incarnation: its uuid and how often its cursors were reset."""
-    # Records that Pulsar's own worker wrote have no uuid; two functions of one name were not created at the same time.
+    """Return the name of a function's incarnation: its uuid and the number of cursor resets."""
+    # Records of Pulsar's own worker have no uuid, but functions of the same name differ in creation time.
     return f"{metadata.functionUuid or metadata.createTime}/{metadata.cursorIncarnation}"
 
 
 def producer_name(spec: InstanceSpec, partition: str) -> str:
-    """Return the name of all producers that send what an input partition makes."""
+    """Return the name of all producers of an input partition's results."""
     return f"{spec.function_name}/{incarnation_of(spec.metadata)}/{partition}"

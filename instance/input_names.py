@@ -1,4 +1,4 @@
-"""Inputs as functions name them: by topic and number of a partition."""
+"""Inputs as named by functions: by topic and partition number."""
 
 from __future__ import annotations
 

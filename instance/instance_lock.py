@@ -1,11 +1,11 @@
-"""The lock that makes an instance the only one of its number in the whole cluster.
+"""The lock that makes an instance the only one of its number in the cluster.
 
-An instance does nothing on a connection before it holds its lock there (`client/lock.py` says what that guarantees).
-So a successor on another worker waits until the instance before it has closed everything, or until the broker has given
-up its connection; and an instance that was frozen until its successor ran sends nothing any more when it goes on.
+An instance does nothing on a connection before it holds its lock there (`client/lock.py` describes the guarantees). So
+a successor on another worker waits until the previous instance has closed everything, or until the broker has dropped
+its connection; and an instance that was frozen until its successor ran sends nothing when it resumes.
 
-The lock belongs to one creation of the function, by its id. So it can be taken away for good: where the locks' topic
-has a durable subscription of the lock's name, brokers refuse the lock, which is a subscription that is not durable.
+The lock belongs to one creation of the function, by its id. So it can be revoked permanently: if the locks topic has a
+durable subscription with the lock's name, brokers reject the lock, which is a non-durable subscription.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .spec import InstanceSpec
 
 
 class InstanceLock:
-    """An instance's lock, or none where the spec names no topic for locks.
+    """An instance's lock; without effect if the spec has no topic for locks.
 
     Attributes:
-        guard: for every producer and consumer of the instance.
+        guard: guard for every producer and consumer of the instance.
     """
 
     def __init__(self, spec: InstanceSpec, client: AsyncClient) -> None:
-        """Prepare; nothing is asked for yet."""
+        """Prepare; nothing is requested yet."""
         self._topic = spec.locks_topic
         name = lock_name(spec.metadata, spec.instance_id)
         self._lock = client.create_lock(spec.locks_topic, name, spec.worker_id) if spec.locks_topic else None
@@ -46,18 +46,18 @@ class InstanceLock:
         await race(self._lock.acquire(), asyncio.wait((ended,)))
 
     async def wait_failed(self) -> None:
-        """Return never; raise when the lock is refused for good. Cancellation: safe."""
+        """Never return; raise when the lock is permanently rejected. Cancellation: safe."""
         if self._lock is None:
             await asyncio.get_running_loop().create_future()
         else:
             await self._lock.wait_failed()
 
     def trouble(self) -> str:
-        """Say what the instance waits for; empty if for nothing (from any thread)."""
+        """Return what the instance waits for; empty if nothing (from any thread)."""
         waits_for = "" if self._lock is None else self._lock.waits_for
         return f"the instance waits for its lock: {waits_for}" if waits_for else ""
 
     async def close(self) -> None:
-        """Let a successor begin; called last."""
+        """Release the lock for a successor; call this last."""
         if self._lock is not None:
             await self._lock.close()

@@ -1,4 +1,4 @@
-"""What calls a function of each kind, and the settings that only some kinds have."""
+"""Creates the caller for each kind of function, and reads settings that only apply to some kinds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .loading.loader import LoadedFunction
 from .spec import InstanceSpec
 
 ASYNC_CALLS_MAX = 1000
-"""Calls of an async function that run at once, unless the config says another number."""
+"""Default number of concurrent calls of an async function."""
 _SETTING = "maxPendingAsyncRequests"
 
 
 def call_of(loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
-    """Return what calls a function.
+    """Return the caller of a function.
 
     Args:
         loaded: the function.
-        context: what it gets beside a value; None if it takes none.
+        context: its second argument; None if it takes none.
         output: encodes outputs.
     """
     if loaded.kind is Kind.BATCH:
@@ -34,10 +34,10 @@ def call_of(loaded: LoadedFunction, context: Context | None, output: SerDe) -> B
 
 
 def async_calls_max(spec: InstanceSpec, kind: Kind) -> int:
-    """Return how many calls of a function may run at once.
+    """Return the maximum number of concurrent calls.
 
     Raises:
-        FunctionLoadError: a number is set, and the function is not async.
+        FunctionLoadError: a number is set, but the function is not async.
     """
     given: int | None = runtime_options(spec.details.customRuntimeOptions).get("max_pending_async_requests")
     if given is not None and given != ASYNC_CALLS_MAX and not kind.is_async:

@@ -1,4 +1,4 @@
-"""Work that the function's thread has done on the event loop, and waits for unless the instance is being stopped."""
+"""Work that the function's thread runs on the event loop and waits for, unless the instance is stopping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class LoopCalls:
-    """Waits for the event loop that it was made on."""
+    """Waits for work on the event loop on which it was created."""
 
     def __init__(self) -> None:
         """Prepare, on the event loop."""
@@ -21,11 +21,11 @@ class LoopCalls:
         self._stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of a coroutine, which runs on the event loop (from another thread).
+        """Return the result of a coroutine that runs on the event loop (from another thread).
 
         Raises:
-            InstanceStopping: the instance is being stopped; the coroutine is cancelled.
-            Exception: what the coroutine raises.
+            InstanceStopping: the instance is stopping; the coroutine is cancelled.
+            Exception: raised by the coroutine.
         """
         try:
             asked = asyncio.run_coroutine_threadsafe(work, self._loop)

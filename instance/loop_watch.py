@@ -32,8 +32,8 @@ class LoopWatch:
         """Prepare.
 
         Args:
-            report: is given one line for each time that the loop is held up.
-            clock: rising seconds.
+            report: called with a line each time that the loop is blocked.
+            clock: monotonic seconds.
         """
         self._report = report
         self._clock = clock
@@ -45,7 +45,7 @@ class LoopWatch:
 
     @contextmanager
     def watching(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Watch a loop of this thread for as long as it takes."""
+        """Watch a loop of this thread inside the with block."""
         self._thread, self._answered, self._loop = threading.get_ident(), True, loop
         try:
             yield
@@ -53,22 +53,22 @@ class LoopWatch:
             self._loop, self._text = None, ""
 
     def trouble(self) -> str:
-        """Return what holds up the loop now, empty if nothing does (from any thread)."""
+        """Return what blocks the loop now, empty if nothing does (from any thread)."""
         return "" if self._answered else self._text
 
     def at(self) -> float | None:
-        """Return since when the loop is held up, None while it is not: see `run_time_limit.Watched`."""
+        """Return since when the loop is blocked, None if it is not: see `run_time_limit.Watched`."""
         return None if self._answered or self._loop is None else self._asked_s
 
     def tick(self) -> None:
-        """Look at it; called about every second, by one other thread."""
+        """Check the loop; called about every second, by one other thread."""
         loop, now_s = self._loop, self._clock()
         if loop is None:
             return
         if self._answered:
             self._text = ""
             self._asked_s, self._answered = now_s, False
-            with suppress(RuntimeError):  # closed meanwhile
+            with suppress(RuntimeError):  # closed in the meantime
                 loop.call_soon_threadsafe(self._answer)
         elif now_s - self._asked_s >= HELD_UP_S:
             is_new = not self._text
@@ -96,7 +96,7 @@ def _is_foreign(frame: FrameType) -> bool:
 
 @cache
 def _foreign() -> tuple[str, ...]:
-    """Return how the names of files begin that are not the function's; asked for when a loop was held up only."""
+    """Return path prefixes of files that are not the function's; only needed once a loop was blocked."""
     import sysconfig
 
     paths = sysconfig.get_paths()

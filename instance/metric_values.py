@@ -1,4 +1,4 @@
-"""What counters, gauges and histograms of user code hold; changed from any thread, without loss."""
+"""Values of user code's counters, gauges and histograms; thread-safe."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LARGEST = sys.float_info.max
 
 
 class CounterValue(Counter):
-    """A number that only grows, from 0 at each start of the instance.
+    """A number that only increases, from 0 at each start of the instance.
 
     Attributes:
-        value: what it is.
+        value: current value.
     """
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Start at 0."""
         self.value = 0.0
         self._lock = threading.Lock()
 
@@ -34,14 +34,14 @@ class CounterValue(Counter):
 
 
 class GaugeValue(Gauge):
-    """A number that rises and falls.
+    """A number that can increase and decrease.
 
     Attributes:
-        value: what it is.
+        value: current value.
     """
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Start at 0."""
         self.value = 0.0
         self._lock = threading.Lock()
 
@@ -58,16 +58,16 @@ class GaugeValue(Gauge):
 
 
 class HistogramValue(Histogram):
-    """How many observed values lie below each of some bounds, their number and their sum.
+    """Counts observed values by upper bound, with their total number and sum.
 
     Attributes:
-        bounds: upper bounds of the buckets, rising; what lies above all of them is counted beside them.
-        counts: of each bucket, not summed up; one more than bounds.
-        sum: of all values.
+        bounds: increasing upper bounds of the buckets; values above all of them are counted separately.
+        counts: count of each bucket, not cumulative; one more than bounds.
+        sum: sum of all values.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """Begin with nothing observed."""
+        """Start without observations."""
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
@@ -81,7 +81,7 @@ class HistogramValue(Histogram):
 
 
 def _bounded(total: float) -> float:
-    """Return a sum of finite numbers, which may be infinite, as JSON can carry it."""
+    """Return a sum of finite numbers, which may be infinite, in the range of JSON."""
     return max(-_LARGEST, min(total, _LARGEST))
 
 

@@ -24,7 +24,7 @@ INPUT_TOPIC = "__pfn_input_topic__"
 
 
 def message_id_text(message_id: MessageId) -> str:
-    """Return what `INPUT_MESSAGE_ID` says for a message."""
+    """Return the value of `INPUT_MESSAGE_ID` for a message."""
     return urlsafe_b64encode(message_id.serialize()).decode()
 
 
@@ -37,20 +37,20 @@ def message_id_of(entry: ReceivedEntry, index: int) -> MessageId:
 
 
 def _is_marked(properties: bytes) -> bool:
-    """Return whether the outputs of a message with these properties must name their input."""
+    """Return whether outputs of a message with these properties must name their input."""
     if _TRIGGER not in properties:
         return False
     return any(pair.key == TRIGGER_PROPERTY for pair in SingleMessageMetadata.FromString(properties).properties)
 
 
 class HeaderMaker:
-    """Makes what outputs have beside their payloads."""
+    """Creates the metadata of outputs."""
 
     def __init__(self, forwards_properties: bool) -> None:
         """Prepare.
 
         Args:
-            forwards_properties: outputs take over the properties of their input.
+            forwards_properties: whether outputs inherit the properties of their input.
         """
         self._forwards = forwards_properties
 
@@ -58,10 +58,10 @@ class HeaderMaker:
         """Return the attributes of the output of each message of a unit; see `encode_attributes`.
 
         Returns:
-            By position, empty where there are none; None if there are none at all.
+            By position, empty for outputs without any; None if no output has any.
         """
         if not any(entry.is_batch or entry.has_properties for entry in unit.entries):
-            return None  # messages sent alone
+            return None  # unbatched messages
         parts = [(len(indexes), self._of_entry(entry, indexes)) for _, entry, indexes in unit.parts()]
         if all(attributes is None for _, attributes in parts):
             return None
@@ -96,7 +96,7 @@ class HeaderMaker:
 
 
 class TracedHeaderMaker(HeaderMaker):
-    """Makes a place for the attributes of each output, into which calls that are traced put their context."""
+    """Provides attributes for each output, to which traced calls add their context."""
 
     def of_unit(self, unit: Unit) -> list[bytes]:
         """See `HeaderMaker.of_unit`."""

@@ -1,15 +1,15 @@
-"""One instance at work: opens its inputs and outputs, runs its function, and closes them again.
+"""Runs one instance: opens its inputs and outputs, runs its function, and closes them again.
 
     input → inbox → function's thread → outcome → settlement → output, state store
       ↑                                               │
       └────────────── acknowledgements ───────────────┘
 
-What is one unit of work, what is bounded where, and what the outcome does is up to the `Settlement` of the function's
-processing guarantee (`ports.py` has a table of them). Here is what all of them have in common: lock, loading, log
-topic, counters, starting, stopping and failing.
+The unit of work, the limits and the effect of the outcome are up to the `Settlement` of the function's processing
+guarantee (`ports.py` has a table of them). This module has their common part: lock, loading, log topic, counters,
+start, stop and failure.
 
-Everything here runs on the client's event loop, except the loading and the `Listener` methods, which the function's
-thread calls and which only leave something behind and wake the loop, once per burst.
+Everything here runs on the client's event loop, except loading and the `Listener` methods, which the function's thread
+calls and which only queue work and wake the loop, once per burst.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
     ConnectorSettlement = SourceSettlement | SinkSettlement | ExactSinkSettlement
 
-FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot go on
-SETTLE_S = 3.0  # for what is on its way when the instance is stopped
+FAILURE_GRACE_S = 2.0  # for the function to return when the instance cannot continue
+SETTLE_S = 3.0  # for work in flight when the instance is stopped
 _TICK_S = 1.0
 _CALLS_GRACE = 0.7
-"""Of the time that the function has: async calls that take longer are cancelled, and need some time for that too."""
+"""Share of the function's time to stop: async calls that take longer are cancelled, which needs some time, too."""
 
 
 class Pipeline:
@@ -91,12 +91,12 @@ class Pipeline:
         """Prepare, on the client's event loop.
 
         Args:
-            spec: what to run.
+            spec: instance to run.
             client: connects to the broker; not closed here.
             home: where the function is imported.
-            instance_log: takes what the instance has to say; not closed here.
-            endpoints: opens inputs and outputs; the client if there are no others than topics.
-            turns: of the functions that share the process; None if it is the instance's own.
+            instance_log: log of the instance; not closed here.
+            endpoints: opens inputs and outputs; by default the client, for topics only.
+            turns: turns of the functions that share the process; None for a separate process.
         """
         self.is_running = False
         self.abandoned = False
@@ -120,7 +120,7 @@ class Pipeline:
         self._thread_ended = asyncio.Event()
 
     async def run(self) -> str:
-        """Work until stopped, and return why it ended: empty if by `stop`, else the reason with its traceback.
+        """Run until stopped, and return why the instance ended: empty after `stop`, otherwise with a traceback.
 
         Cancellation: closes the instance without waiting for the function.
         """
@@ -160,7 +160,7 @@ class Pipeline:
             try:
                 await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                opening.cancel()  # a stop does not wait for a broker that does not answer
+                opening.cancel()  # a stop does not wait for an unresponsive broker
                 await asyncio.wait((opening,))
             if not opening.cancelled():
                 opening.result()
@@ -177,11 +177,11 @@ class Pipeline:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the function's thread has something to do (from any thread)."""
+        """Whether the function's thread has work (from any thread)."""
         return self._thread.is_busy
 
     def _limit(self, limit_s: float) -> RunTimeLimit:
-        """Return what ends the instance when a message takes longer than its limit."""
+        """Return a watch that ends the instance when a message exceeds its time limit."""
         call = self._calls.result().batch_call
         watched: Watched = self._watch if isinstance(call, AsyncCall) else call.place
 
@@ -192,7 +192,7 @@ class Pipeline:
         return RunTimeLimit(limit_s, watched, lambda: self.core.thread_id, end)
 
     def status(self) -> FunctionStatus:
-        """Return how the instance is; its counters, and what keeps it from running (from any thread)."""
+        """Return the instance's status; its counters, and what prevents it from running (from any thread)."""
         status = self.stats.status()
         status.running = self.is_running
         if not status.running and not status.failureException:
@@ -200,19 +200,19 @@ class Pipeline:
         return status
 
     def _slow_opening(self) -> str:
-        """Return what is being opened, and for how long, once that takes long; empty if nothing is."""
+        """Return what is being opened, and since when, if that takes long; otherwise empty."""
         since_s, ended = self._opening_since_s, self.core.ended
         if since_s is None or ended.done() or (passed_s := time.monotonic() - since_s) < SHOWN_AFTER_S:
             return ""
         return f"{self.core.opening}: not open after {passed_s:.0f} s; no answer yet"
 
     def stop(self, grace_s: float) -> None:
-        """Ask `run` to end after the message at hand, or without the function if that takes longer than ``grace_s``."""
+        """Make `run` end after the current message, or without the function if that takes longer than ``grace_s``."""
         self.grace_s = grace_s
         self.core.end("")
 
     async def _wind_down(self) -> None:
-        """Let the function finish its message, and what it made reach the output."""
+        """Let the function finish its message, and its results reach the output."""
         tasks = self.core.tasks
         tasks.cancel()
         self._request_stop()
@@ -220,7 +220,7 @@ class Pipeline:
         if not await within(self.grace_s, self._thread_ended.wait()):
             self.abandoned = self.core.is_abandoned = True
             return
-        with contextlib.suppress(MagnetarError):  # of an input that has failed: nothing can be sent
+        with contextlib.suppress(MagnetarError):  # of a failed input: nothing can be sent
             await within(SETTLE_S, self.settlement.settle(self._thread.unprocessed()))
 
     def _request_stop(self) -> None:
@@ -237,10 +237,10 @@ class Pipeline:
             await asyncio.to_thread(self._tracing.close)
         if self._log_topic is not None:
             await self._log_topic.close()
-        await self._lock.close()  # last: then a successor begins
+        await self._lock.close()  # last, because a successor begins then
 
     def _trouble(self) -> str:
-        """Return what keeps the instance from going on (from any thread)."""
+        """Return what prevents the instance from continuing (from any thread)."""
         return self._lock.trouble() or self.settlement.trouble() or self._watch.trouble()
 
     async def _tick(self) -> None:
@@ -270,7 +270,7 @@ class Pipeline:
             raise
 
     def _calls_of(self, loaded: LoadedFunction) -> Calls:
-        """Return what calls a function, with its context and what converts its messages."""
+        """Return the function's calls, with its context and value converters."""
         spec, details, settlement = self.core.spec, self.core.spec.details, self.settlement
         values = self.values = load_values(details, self._home, loaded.call, self._schemas)
         opened = self._tracing = open_tracing(
@@ -320,7 +320,7 @@ class Pipeline:
     def ended(self, error: BaseException | None) -> None:
         """See `function_thread.Listener`."""
         self._home.leave_thread()
-        # Not on the event loop: the text of the function's exceptions may be its own code.
+        # Not on the event loop, because formatting the function's exceptions may run its code.
         self.core.mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))
 
     def _thread_has_ended(self, reason: str) -> None:
@@ -334,9 +334,9 @@ def has_connector(details: FunctionDetails) -> bool:
 
 
 def import_connectors() -> None:
-    """Import what sources and sinks are made of: 0.8 MB that an instance of a function, and a server, do without.
+    """Import the modules for sources and sinks: 0.8 MB that function instances and servers save.
 
-    A process in which an event loop serves others does so on a thread, before it makes the first of them.
+    A process whose event loop serves others does so on a thread, before it creates the first connector.
     """
     from .connectors import exact_sink, sink_settlement, source_settlement  # noqa: F401
 

@@ -82,9 +82,7 @@ class FailedMessages:
         for position, reason in sorted(unit.reasons.items()):
             entry, index = unit.locate(position)
             reasons.setdefault(id(entry), {})[index] = (reason, unit.messages[position])
-        asked_again = {
-            id(entry) for entry in unit.failed_entries
-        }  # excludes entries that the function has seeked away from
+        asked_again = {id(entry) for entry in unit.failed_entries}  # without those voided by a seek
         for entry, failed in unit.failed_parts():
             if failed and id(entry) in asked_again:
                 self._take_entry(opened, entry, failed, reasons.get(id(entry), {}))

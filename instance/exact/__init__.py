@@ -1,1 +1,1 @@
-"""EFFECTIVELY_ONCE: each input's outputs and state changes are there once, whatever dies in between."""
+"""EFFECTIVELY_ONCE: each input's outputs and state changes exist exactly once, whatever crashes in between."""

@@ -37,21 +37,23 @@ from .work import Result, position_in
 if TYPE_CHECKING:
     from .effectively_once import EffectivelyOnce
 
-HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
-LOOK_S = 0.2  # between two looks whether the connection still stands
+HELD_MESSAGES_MAX = (
+    100_000  # of an instance; more than elsewhere, because they stay until they are committed and published
+)
+LOOK_S = 0.2  # interval of checking the connection
 
 
 class Activation:
-    """One activation of one partition; also the `Source` that the function's thread sees.
+    """One activation of one partition; also the `Source` seen by the function's thread.
 
     Attributes:
         topic: full name of the partition.
         serde: decodes its messages.
-        producer_name: of all its producers.
-        is_over: set when the partition is not ours any more.
+        producer_name: name of all its producers.
+        is_over: set when the partition is no longer ours.
         in_flight: entries that were taken and are not settled.
-        confirmed: the broker has confirmed that everything up to this position is acknowledged.
-        ledger: what is committed.
+        confirmed: position up to which the broker has confirmed all acknowledgements.
+        ledger: its commits.
     """
 
     def __init__(
@@ -66,10 +68,10 @@ class Activation:
 
         Args:
             owner: the instance.
-            consumer: of the partition.
+            consumer: consumer of the partition.
             serde: decodes its messages.
-            producer_name: of all its producers.
-            confirmed: of the activation before.
+            producer_name: name of all its producers.
+            confirmed: that of the previous activation.
         """
         self.topic = consumer.topic
         self.serde = serde
@@ -103,12 +105,12 @@ class Activation:
     # -- beginning ------------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Begin, then take input until cancelled, or the partition is lost.
+        """Begin, then take input until cancelled, or until the partition is lost.
 
         Cancellation: call `leave` afterwards.
 
         Raises:
-            MagnetarError: the instance cannot go on.
+            MagnetarError: the instance cannot continue.
         """
         owner = self._owner
         if self._lock is not None:
@@ -121,7 +123,7 @@ class Activation:
         if self._done is not None:
             self._acknowledge()
         held, consumer, resumed = owner.held, self._consumer, owner.resumed(self.topic)
-        # What comes once the partition is lost, even if it is ours again by then, is for the next activation.
+        # Entries that arrive after the partition was lost, even if it is ours again, belong to the next activation.
         while not self.is_over:
             await held.room.wait()
             await resumed.wait()
@@ -133,7 +135,7 @@ class Activation:
                 await consumer.arrival()
 
     async def _stored_directly(self, topic: str) -> Position | None:
-        """Return the highest position whose outputs the broker has, None if it has none."""
+        """Return the highest position whose outputs the broker has, or None."""
         done = await self._stored_under(topic, FIRST_SEGMENT)
         _, acknowledged = await self._consumer.last_and_mark_delete()
         for segment in segments_after(None if acknowledged is None else Position(*acknowledged[:2])):
@@ -148,7 +150,7 @@ class Activation:
         return segment.position(last) if last >= 0 else None
 
     async def _recover(self, committer: Committer) -> None:
-        """Learn how far the partition was committed, and publish what may not be published yet."""
+        """Load the last commit of the partition, and publish outputs that may not have been published."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Opened] = loop.create_future()
 
@@ -167,10 +169,10 @@ class Activation:
             self._done = opened.position
 
     async def _publish_leftovers(self, rows: Sequence[OutboxEntry]) -> None:
-        """Publish what is in the outbox and not on its topics yet, and wait until it is stored."""
+        """Publish outbox entries that are not on their topics yet, and wait until they are stored."""
         loop = asyncio.get_running_loop()
         waiting: list[asyncio.Future[None]] = []
-        # The broker forgets producers that were idle for hours. What the cursor has passed was published before.
+        # The broker forgets producers that were idle for hours. Everything before the cursor was published before.
         _, acknowledged = await self._consumer.last_and_mark_delete()
         for row in rows:
             last = (await self._outputs.open(row.topic, segment_of(row.position))).last_sequence_id
@@ -189,23 +191,23 @@ class Activation:
         if self._taken is not None and position <= self._taken:
             if self._done is not None and position <= self._done:
                 self._skip(entry, position, self._done)
-            return  # what is in work is acknowledged when it is done
+            return  # entries in progress are acknowledged when done
         self._taken = position
         self.in_flight += 1
         self._owner.held.add(position_of(entry), entry)
         self._owner.process((self, entry))
 
     def _skip(self, entry: ReceivedEntry, position: Position, done: Position) -> None:
-        """Acknowledge an entry that is done again, and look why it has come."""
+        """Acknowledge a redelivered entry that is already done, and check why it was redelivered."""
         self._skipped_messages += entry.num_messages
         is_confirmed = self.confirmed is not None and position <= self.confirmed
-        # An acknowledgement may have been lost; but only for what was in work at a time.
+        # An acknowledgement may have been lost, but only for entries that were in progress at the same time.
         if is_confirmed or self._skipped_messages > 2 * HELD_MESSAGES_MAX + entry.num_messages:
             self._owner.moved_back(self.topic, position, done)
         self._acknowledge()
 
     def skipped(self, entry: ReceivedEntry) -> None:
-        """Take back an entry that was not processed, as the partition is not ours any more."""
+        """Take back an unprocessed entry, because the partition is no longer ours."""
         self._let_go(entry)
 
     def _let_go(self, entry: ReceivedEntry) -> None:
@@ -218,11 +220,11 @@ class Activation:
 
     @property
     def accepts_commits(self) -> bool:
-        """Whether a result may be committed: not after one before it was given up."""
+        """Whether a result may be committed: not after an earlier one was given up."""
         return not self._has_given_up
 
     def publish(self, result: Result) -> None:
-        """Send the outputs of a result: a direct one, or one that is committed."""
+        """Send the outputs of a result that is direct or committed."""
         if self._is_abandoned:
             self._give_up(result)
             return
@@ -249,7 +251,7 @@ class Activation:
             self._settle_soon()
 
     def _settle_soon(self) -> None:
-        """Settle in this turn of the loop, once for all receipts that come with it."""
+        """Settle in this turn of the loop, once for all receipts that arrive in it."""
         if not self._is_settling:
             self._is_settling = True
             asyncio.get_running_loop().call_soon(self._settle)
@@ -262,7 +264,7 @@ class Activation:
             self._owner.end(f"{self.topic}: what is done cannot be settled: {error!r}")
 
     def _settle_in_order(self) -> None:
-        """Acknowledge the inputs whose outputs are all stored, as far as they follow one another."""
+        """Acknowledge the inputs whose outputs are all stored, as long as they are consecutive."""
         unsettled = self._unsettled
         settled: list[Result] = []
         while unsettled and not unsettled[0].waiting_for:
@@ -282,7 +284,7 @@ class Activation:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Acknowledge what is done, soon: several at once."""
+        """Acknowledge settled inputs soon, several at once."""
         if not self._acknowledges:
             self._acknowledges = True
             asyncio.get_running_loop().call_soon(self._acknowledge_done)
@@ -300,7 +302,7 @@ class Activation:
             self.confirmed = position
 
     def clear_outbox(self) -> None:
-        """Have the state store forget what is published, if nothing is in work that would do it on its way."""
+        """Make the state store delete published outputs, unless work in progress will do it anyway."""
         committer, ledger = self._owner.committer, self.ledger
         if committer is not None and not self.in_flight and ledger.cleared != ledger.published:
             committer.clear(ledger)
@@ -308,7 +310,7 @@ class Activation:
     # -- ending ---------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Wait until nothing is in work, and its input is acknowledged. Cancellation: safe."""
+        """Wait until no work is in progress, and its input is acknowledged. Cancellation: safe."""
         while self.in_flight:
             self._settled.clear()
             await self._settled.wait()
@@ -317,9 +319,9 @@ class Activation:
             await self._consumer.flush_acks()
 
     async def leave(self) -> None:
-        """Finish or give up what is under way, and let the next one begin.
+        """Finish or give up work in progress, and let the next owner begin.
 
-        Cancellation: producers and lock are given up all the same.
+        Cancellation: producers and lock are still released.
         """
         self.is_over = True
         try:
@@ -335,13 +337,13 @@ class Activation:
             await self.close()
 
     async def abandon(self) -> None:
-        """Give up what is not stored."""
+        """Give up unstored results."""
         if not self._is_abandoned:
             self._is_abandoned = True
             await self._outputs.close()
 
     async def close(self) -> None:
-        """Close the producers, then give back the lock."""
+        """Close the producers, then release the lock."""
         self._is_abandoned = self.is_over = True
         await self._outputs.close()
         if self._lock is not None:

@@ -1,13 +1,13 @@
 """The thread that commits results to the state store: position, changes and outputs of an input partition in one step.
 
-Design: one commit is under way at a time, and what waits meanwhile is merged into the next one of its partition. The
-order matters: a function reads through changes that are not committed yet, so a result may depend on changes that an
-earlier result wrote, also on one of another partition. It must not be committed before them. Increments are never read
-through (the session waits for their commit), so results that wrote nothing may be overtaken, but only by others that
-wrote nothing: an increment does not survive what is written over it, and must not come after it.
+Design: one commit is in flight at a time, and results waiting meanwhile are merged into the next commit of their
+partition. The order matters: a function's reads include uncommitted changes, so a result may depend on changes of an
+earlier result, even of another partition, and must not be committed before it. Uncommitted increments are never read
+(the session waits for their commit), so results that wrote nothing may be overtaken, but only by others that wrote
+nothing: a write replaces increments, so an earlier increment must not follow it.
 
-The position that a commit expects is the one that this instance committed last. A store that holds another one has
-heard from an instance that took over; then this one is fenced and must stop.
+A commit expects the position that this instance committed last. If the store has another one, another instance has
+taken over; this one is then fenced and must stop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..state.session import StateSession
 from ..stopping import InstanceStopping
 from .work import Result
 
-COMMIT_ROWS_MAX = 10_000  # changes and output entries; other functions wait behind a commit
+COMMIT_ROWS_MAX = 10_000  # changes and output entries; other functions wait for a commit
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -54,7 +54,7 @@ Committed = Callable[[Sequence[Result], BaseException | None], None]
 
 @dataclass(slots=True)
 class _Job:
-    """One step for the thread: open a partition, commit a result, or clear the outbox of what is published."""
+    """One step for the thread: open a partition, commit a result, or delete published outputs from the outbox."""
 
     ledger: Ledger
     result: Result | None = None
@@ -67,7 +67,7 @@ class _Job:
 
     @property
     def amount(self) -> tuple[int, int]:
-        """How much there is to write, in rows and in bytes."""
+        """The amount to write, in rows and bytes."""
         if self.result is None:
             return 0, 0
         changes, rows, size = self.result.changes, len(self.result.rows), self.result.size
@@ -75,7 +75,7 @@ class _Job:
 
 
 class Committer(WritingThread[_Job]):
-    """Commits results in their order."""
+    """Commits results in order."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Committer(WritingThread[_Job]):
         """Prepare.
 
         Args:
-            name: of the thread.
+            name: thread name.
             function: the function's incarnation, see `incarnation_of`.
-            retries: makes the calls; used by this thread alone.
-            session: forgets what is committed.
-            writer: by which the session reads, see `TableClient.commit`.
+            retries: makes the calls; used only by this thread.
+            session: forgets committed changes.
+            writer: id with which the session reads, see `TableClient.commit`.
             committed: called with each commit, on this thread, and with the error if it failed permanently.
         """
         super().__init__(name, retries)
@@ -104,7 +104,7 @@ class Committer(WritingThread[_Job]):
         self._waiting: deque[_Job] = deque()
 
     def open(self, ledger: Ledger, opening: Opening) -> None:
-        """Ask how far a partition was committed; ``opening`` is called on the committer's thread."""
+        """Load the last commit of a partition; ``opening`` is called on the committer's thread."""
         self._put(_Job(ledger, opening=opening))
 
     def commit(self, ledger: Ledger, result: Result) -> None:
@@ -112,7 +112,7 @@ class Committer(WritingThread[_Job]):
         self._put(_Job(ledger, result))
 
     def clear(self, ledger: Ledger) -> None:
-        """Have the store forget what is published; done with the next commit anyway."""
+        """Make the store delete published outputs; the next commit does so anyway."""
         self._put(_Job(ledger))
 
     def _run(self) -> None:
@@ -127,15 +127,15 @@ class Committer(WritingThread[_Job]):
                 if first.opening is not None:
                     self._open(first.ledger, first.opening)
                 elif not self._commit([first, *self._take_mergeable(first)]):
-                    return  # what came after it must not be committed without it
+                    return  # later results must not be committed without it
             except InstanceStopping:
-                return  # what is not committed comes again
-            except Exception as error:  # noqa: BLE001  the boundary of this thread
+                return  # uncommitted results are processed again
+            except Exception as error:  # noqa: BLE001  the last handler of this thread
                 self._committed((), error)
                 return
 
     def _take_mergeable(self, first: _Job) -> list[_Job]:
-        """Take out of the queue what can be committed together with its first job."""
+        """Take the jobs from the queue that can be committed together with its first one."""
         taken: list[_Job] = []
         kept: deque[_Job] = deque()
         rows, size = first.amount
@@ -166,12 +166,12 @@ class Committer(WritingThread[_Job]):
         opening(opened)
 
     def _commit(self, jobs: Sequence[_Job]) -> bool:
-        """Commit jobs of one partition; return False if one failed for good."""
+        """Commit jobs of one partition; return False if one failed permanently."""
         ledger = jobs[0].ledger
         results = [job.result for job in jobs if job.result is not None]
         error = self._try(ledger, results)
         if isinstance(error, StateRefused) and len(results) > 1:
-            # One of them is at fault; those before it are committed.
+            # One of them caused it; those before it are committed.
             for result in results:
                 error = self._try(ledger, [result])
                 self._committed([result], error)
@@ -200,7 +200,7 @@ class Committer(WritingThread[_Job]):
                 )
             )
         except FencedByPosition as error:
-            return error if results else None  # with nothing to commit there is nothing to be kept from
+            return error if results else None  # without results nothing is lost
         except MagnetarError as error:
             return error
         ledger.position = new
@@ -226,7 +226,7 @@ class ExactState(StateBinding):
         report: Callable[[str, str], None],
         committed: Committed,
     ) -> None:
-        """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the rest."""
+        """Prepare the state of the instance ``name``; see `StateBinding`, and `Committer` for the other arguments."""
         super().__init__(store, table, report)
         self.committer = Committer(
             f"commits of {name}", function, self._writes, self.session, self._writer_id, committed

@@ -3,10 +3,10 @@
     input → activation → function's thread → result ─ direct ────────────────────→ output → receipt → acknowledgement
                                                     └ committer → state store ──→ output → receipt → acknowledgement
 
-A result goes *directly* while the function does nothing but return messages for one topic without partitions: the
-broker's deduplication alone makes them exact, as the same input always has the same sequence id. As soon as there is
-more (state, other topics, several entries), results go through a commit of the state store, the *outbox*, for good:
-what the function made of an input is then decided once, and published as often as it takes.
+A result is sent *directly* while the function only returns messages for one topic without partitions: the broker's
+deduplication alone makes them exact, because the same input always has the same sequence id. With anything more (state,
+other topics, several entries), all later results are committed to the state store, the *outbox*: the result of an input
+is then fixed, and its publication is retried until it succeeds.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class EffectivelyOnce:
         endpoints: opens outputs.
         admin_url: URL of the broker's REST interface, empty if unused.
         credentials: credentials for it.
-        guard: for all of them; None without an instance lock.
-        held: bounds the entries in work.
+        guard: guard of all producers and consumers; None without an instance lock.
+        held: limits the entries in progress.
         committer: commits results; None without a state store.
         direct_topic: full name of the output topic if outputs may be sent to it directly, otherwise empty.
         flow: called with completed results.
@@ -144,7 +144,7 @@ class EffectivelyOnce:
         self.must_commit()
 
     async def _subscribe(self, topic: str) -> list[InputPartition]:
-        """Subscribe to the partitions of an input topic that are not known yet, and return them."""
+        """Subscribe to the new partitions of an input topic, and return them."""
         spec = self._core.spec
         names = [name for name in await self.endpoints.partitions(topic) if name not in self._partitions]
         config = self._core.encryption.reading(consumer_config(spec, topic), topic)
@@ -237,7 +237,7 @@ class EffectivelyOnce:
                 "message_conf key 'sequence_id' cannot be set under EFFECTIVELY_ONCE, which numbers outputs by their"
                 " input; leave it out"
             )
-        self._topics.partitions_of(request.topic)  # raises where the function can see it
+        self._topics.partitions_of(request.topic)  # raises in the function's call
         self.maker.publish(request)
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
@@ -257,11 +257,11 @@ class EffectivelyOnce:
         return self._core.client.create_lock(spec.locks_topic, producer_name, f"{spec.key} on {spec.worker_id}")
 
     def output_config(self) -> ProducerConfig:
-        """Return how outputs are produced."""
+        """Return the producer config of outputs."""
         return self._core.encryption.writing(replace(producer_config(), guard=self.guard))
 
     def resumed(self, topic: str) -> asyncio.Event:
-        """Return what is set while a partition may be taken from."""
+        """Return an event that is set while entries may be taken from a partition."""
         return self.steering.resumed(topic)
 
     def _commit(self, result: Result) -> None:
@@ -269,11 +269,11 @@ class EffectivelyOnce:
         self.committer.commit(result.source.ledger, result)
 
     def must_commit(self) -> None:
-        """Send nothing directly any more: the partition was committed to the state store before."""
+        """Stop sending directly, because the partition was committed to the state store before."""
         self.maker.needs_commit = True
 
     def moved_back(self, topic: str, first: Position, done: Position) -> None:
-        """Say that the subscription's cursor was moved back by other means than ours."""
+        """Report that the subscription's cursor was moved back by other means."""
         if (topic, done) in self._moved_back:
             return
         self._moved_back.add((topic, done))

@@ -1,4 +1,4 @@
-"""Output entries of one input entry, sealed on the function's thread: sent again, they are the same bytes."""
+"""Output entries of one input entry, sealed on the function's thread: repeated sends have identical bytes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from ...client.encryption.encryption import Encryption
 
 ENTRY_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
-"""Of an entry before compression: the frame limit of the protocol less room for metadata. Readers hold what they
-decompress to the same limit, and would drop a larger one."""
+"""Of an entry before compression: the frame limit of the protocol minus room for metadata. Readers apply the same limit
+to decompressed data, and would drop a larger entry.
+"""
 _SIZE_BYTES = 2
-"""Of an empty size in metadata, counted where there are attributes. Changing it changes where entries are cut, and an
-entry that is made again must be cut as before."""
+"""An empty size in metadata, counted where there are attributes. Changing it changes where entries are split, but a
+repeated entry must be split as before.
+"""
 _FRAMING_BYTES = 16
-"""Of a message in an entry, beside payload and header: their sizes, at most."""
+"""Maximum size of a message's length fields in an entry, beside payload and header."""
 
 
 @dataclass(slots=True)
@@ -49,19 +51,20 @@ class _Draft:
 
 
 _Group = tuple[str, bool, int, str | None, bytes | None]
-"""Of messages that may share an entry: their topic partition, whether the context published them, when they are to be
-given out, and their keys where each key has entries of its own."""
+"""Properties that messages must share to be in one entry: topic partition, whether the context published them, delivery
+time, and key if keys have separate entries.
+"""
 
 
 class EntryMaker:
-    """Makes the output entries; used by the function's thread only.
+    """Creates output entries; only used by the function's thread.
 
-    All messages of an input entry for a topic are one entry on one of its partitions, but for messages with keys, which
-    go where their keys say, for those that are given out later, and for more bytes than an entry may have.
+    All messages of an input entry for a topic form one entry on one of its partitions, except messages with keys, which
+    go to the partitions of their keys, messages with a delivery time, and messages beyond the size limit.
 
     Attributes:
-        schema_version: returns that of what the function returns; empty if the output has no schema.
-        encryption: returns what encrypts the entries; None if nothing does.
+        schema_version: returns the schema version of return values; empty if the output has no schema.
+        encryption: returns the encryption of entries, or None.
     """
 
     def __init__(
@@ -76,9 +79,9 @@ class EntryMaker:
 
         Args:
             output: the function's output topic, empty if it has none.
-            compression: of what the function returns.
+            compression: compression of return values.
             partitions_of: returns the full names of a topic's partitions; may block.
-            splits_keys: each key has entries of its own, as Key_Shared subscriptions need.
+            splits_keys: use separate entries per key, as Key_Shared subscriptions need.
         """
         self.schema_version: Callable[[], bytes] = bytes
         self.encryption: Callable[[], Encryption | None] = lambda: None
@@ -92,9 +95,9 @@ class EntryMaker:
         """Put the output entries of an input entry into its result.
 
         Args:
-            result: of the input entry; its published messages are known.
-            outputs: what the function returned.
-            headers: the attributes of each, if any has some.
+            result: result of the input entry, with its published messages.
+            outputs: return values of the function.
+            headers: attributes of each output, if there are any.
 
         Raises:
             MessageTooLarge: a message fits no entry.
@@ -158,7 +161,7 @@ class EntryMaker:
 
 
 def size_of(payload: bytes, header: bytes) -> int:
-    """Return how much of an entry a message takes, at most."""
+    """Return the maximum size of a message in an entry."""
     return len(payload) + _FRAMING_BYTES + (len(header) + _SIZE_BYTES if header else 0)
 
 
@@ -173,15 +176,15 @@ def is_one_entry(payloads: Sequence[bytes], headers: Sequence[bytes] | None) -> 
 def cut(
     payloads: list[bytes], headers: list[bytes] | None, refusal: Callable[[int], str]
 ) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-    """Cut messages into entries that keep the limit, usually one.
+    """Split messages into entries within the size limit, usually one.
 
     Args:
-        payloads: of the messages.
-        headers: attributes of each; None if none has any.
-        refusal: says what is wrong with a message of so many bytes.
+        payloads: message payloads.
+        headers: attributes of each message; None if there are none.
+        refusal: returns the error for a message of a number of bytes.
 
     Raises:
-        MessageTooLarge: a message alone exceeds the limit.
+        MessageTooLarge: a single message exceeds the limit.
     """
     if is_one_entry(payloads, headers):
         yield payloads, headers

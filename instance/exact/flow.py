@@ -1,7 +1,7 @@
 """ResultFlow: publishes a result directly, or after its commit, without reordering.
 
-Invariant: a result that must be committed waits for all that went directly before it. What it commits is a position,
-and everything before that position must be stored by then. From the first such result on, none goes directly.
+Invariant: a result that must be committed waits for all earlier direct ones. It commits a position, and everything
+before that position must be stored by then. After the first such result, none is sent directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ResultFlow:
     """The results of one instance from the function's thread to their end.
 
     Attributes:
-        gate: bounds them; the function's thread waits there.
+        gate: limits them; the function's thread waits there.
     """
 
     def __init__(self, core: InstanceCore, commit: Callable[[Result], None]) -> None:
@@ -34,15 +34,15 @@ class ResultFlow:
 
         Args:
             core: of the instance.
-            commit: gives a result to the committer.
+            commit: passes a result to the committer.
         """
         self.gate = Gate(output_bounds(core.spec).messages(OUTPUT_MESSAGES_MAX), OUTPUT_BYTES_MAX)
         self._core = core
         self._commit = commit
         self._callbacks = Callbacks(core.callback_failed)
         self._is_closed = False
-        self._directly = 0  # results that went directly and are not settled
-        self._waiting: deque[Result] = deque()  # results that must be committed after those
+        self._directly = 0  # direct results that are not settled
+        self._waiting: deque[Result] = deque()  # results to be committed after those
 
     def take(self, result: Result) -> None:
         """Send a result on its way."""
@@ -61,14 +61,14 @@ class ResultFlow:
             result = self._waiting.popleft()
             activation = result.source
             if not activation.accepts_commits:
-                # The position to commit would pass by what was given up.
+                # The committed position would skip results that were given up.
                 self._core.is_broken = True
                 self._core.end(f"{activation.topic} was lost to another instance, or with its connection; begins again")
                 return
             self._commit(result)
 
     def committed(self, results: Sequence[Result], error: BaseException | None) -> None:
-        """Learn of a commit, see `Committer` (on the committer's thread)."""
+        """Handle the result of a commit, see `Committer` (on the committer's thread)."""
         self._core.mailbox.post(partial(self._publish, results, error))
 
     def _publish(self, results: Sequence[Result], error: BaseException | None) -> None:
@@ -82,7 +82,7 @@ class ResultFlow:
             result.source.publish(result)
 
     def left(self, results: Sequence[Result], is_settled: bool) -> None:
-        """Let go of results that are settled, or given up."""
+        """Release results that are settled, or given up."""
         messages = size = 0
         for result in results:
             messages += result.messages

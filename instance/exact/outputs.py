@@ -27,7 +27,7 @@ from ...wire.position_sequence import FIRST_SEGMENT, Segment, segment_of
 from ..ports import Endpoints, NumberedOutput
 
 BUSY_PAUSE_S = 0.1
-PRODUCERS_MAX = 1000  # output topic partitions of one input partition
+PRODUCERS_MAX = 1000  # output topic partitions per input partition
 
 Stored = Callable[[BaseException | None], None]
 
@@ -36,11 +36,11 @@ class _Output:
     """One output topic partition.
 
     Attributes:
-        producer: of its segment; None while it is being opened.
-        segment: what the producer is for.
-        pending: entries that are sent and not answered.
+        producer: producer of its segment; None while it is being opened.
+        segment: segment of the producer.
+        pending: entries sent without a reply.
         queued: entries that wait for the producer, in order.
-        drained: set while nothing is pending.
+        drained: set while no entries are pending.
     """
 
     __slots__ = ("drained", "pending", "producer", "queued", "segment")
@@ -55,18 +55,18 @@ class _Output:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its producer can be closed without anybody noticing."""
+        """Whether its producer can be closed without effect on pending entries."""
         return self.producer is not None and not self.pending and not self.queued
 
 
 class Outputs:
-    """Sends output entries, those of each topic in the order of `send`.
+    """Sends output entries, in the order of `send` per topic.
 
-    At most `PRODUCERS_MAX` producers are open: beyond, the one that was used least recently is closed, never one with
-    something pending.
+    At most `PRODUCERS_MAX` producers are open: beyond that the least recently used one is closed, but never one with
+    pending entries.
 
     Attributes:
-        waits_for: why no producer can be opened now; empty if they can.
+        waits_for: why no producer can be opened now; empty if it can.
     """
 
     def __init__(
@@ -87,21 +87,21 @@ class Outputs:
         self._config = config
         self._admin_url = admin_url
         self._credentials = credentials
-        self._outputs: OrderedDict[str, _Output] = OrderedDict()  # the least recently used first
+        self._outputs: OrderedDict[str, _Output] = OrderedDict()  # least recently used first
         self._opening = 0
-        self._drained = asyncio.Event()  # set when any of them has nothing pending any more
+        self._drained = asyncio.Event()  # set when any of them has no more pending entries
         self._tasks = TaskSet(f"outputs of {name}")
         self._is_closed = False
 
     async def open(self, topic: str, segment: Segment = FIRST_SEGMENT) -> NumberedOutput:
-        """Return the producer of a topic partition for a segment, waiting as long as another has its name.
+        """Return the producer of a topic partition for a segment, waiting while its name is in use.
 
-        That of another segment is closed, once everything it has sent is stored.
+        A producer of another segment is closed, once all its entries are stored.
 
         Cancellation: safe.
 
         Raises:
-            MagnetarError: the broker refuses for good.
+            MagnetarError: the broker rejects it permanently.
         """
         output = self._outputs.get(topic)
         if output is None:
@@ -184,7 +184,7 @@ class Outputs:
         stored(cancelled if future.cancelled() else future.exception())
 
     async def _send_queued(self, topic: str, output: _Output) -> None:
-        """Open the producers that queued entries are for, one after the other, and send them."""
+        """Open the producers for queued entries, one after the other, and send the entries."""
         error: BaseException = ClosedError(f"the producer of {topic} was closed before this was stored")
         queued = output.queued
         try:
@@ -193,16 +193,16 @@ class Outputs:
                 producer = await self.open(topic, segment)
                 while queued and segment_of(queued[0][0].position) == segment:
                     self._send(producer, output, *queued.popleft())
-        except Exception as refused:  # noqa: BLE001  whatever it is, the instance must hear of it
+        except Exception as refused:  # noqa: BLE001  any error must be reported to the instance
             error = refused
         finally:
             while queued:
                 queued.popleft()[1](error)
 
     async def close(self) -> None:
-        """Close the producers; what is not stored yet fails.
+        """Close the producers; unstored entries fail.
 
-        Cancellation: they are closed all the same.
+        Cancellation: they are still closed.
         """
         self._is_closed = True
         await self._tasks.close()

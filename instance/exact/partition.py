@@ -1,4 +1,4 @@
-"""An input partition of an instance: its consumer, and one activation after the other as it is given and taken."""
+"""An input partition of an instance: its consumer, and successive activations as it is assigned and lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class InputPartition:
-    """One partition, or a topic that has none."""
+    """One partition, or an unpartitioned topic."""
 
     def __init__(self, owner: EffectivelyOnce, topic: str, serde: SerDe, producer_name: str) -> None:
         """Prepare.
@@ -28,7 +28,7 @@ class InputPartition:
             owner: the instance.
             topic: full name of the partition.
             serde: decodes its messages.
-            producer_name: of all producers that send what its entries make.
+            producer_name: name of all producers for results of its entries.
         """
         self.topic = topic
         self._owner = owner
@@ -37,18 +37,18 @@ class InputPartition:
         self._consumer: OrderedInput | None = None
         self._activation: Activation | None = None
         self._active = asyncio.Event()
-        self._over = asyncio.Event()  # of the activation: it stays over, however soon the partition is ours again
+        self._over = asyncio.Event()  # of an activation: it stays set even if the partition is soon ours again
 
     async def open(self, subscription: str, config: ConsumerConfig) -> None:
         """Subscribe.
 
         Raises:
-            MagnetarError: the broker refuses.
+            MagnetarError: the broker rejects it.
         """
         config = replace(config, on_active_change=self._change)
         consumer = await self._owner.endpoints.subscribe(self.topic, subscription, config)
         assert not isinstance(consumer, MergedConsumer)
-        self._consumer = cast(OrderedInput, consumer)  # Failover, and of one partition
+        self._consumer = cast(OrderedInput, consumer)  # Failover, and of a single partition
 
     def _change(self, is_active: bool) -> None:
         if is_active:
@@ -61,23 +61,23 @@ class InputPartition:
 
     @property
     def waits_for(self) -> str:
-        """Why it cannot be processed although it is ours; empty if nothing keeps it from that."""
+        """Why it cannot be processed although it is ours; empty if it can."""
         return "" if self._activation is None else self._activation.waits_for
 
     async def run(self) -> None:
         """Process the partition whenever it is ours, until cancelled.
 
-        Cancellation: what is under way stays so; `close` gives it up.
+        Cancellation: work in progress stays so; `close` gives it up.
 
         Raises:
-            MagnetarError: the instance cannot go on.
+            MagnetarError: the instance cannot continue.
         """
         assert self._consumer is not None
         while True:
             await self._active.wait()
             over = self._over = asyncio.Event()
             if not self._active.is_set():
-                continue  # lost again before this turn
+                continue  # lost again in the meantime
             confirmed = None if self._activation is None else self._activation.confirmed
             activation = self._activation = Activation(
                 self._owner, self._consumer, self._serde, self._producer_name, confirmed
@@ -86,17 +86,17 @@ class InputPartition:
             await activation.leave()
 
     def clear_outbox(self) -> None:
-        """Have the state store forget what is published, if nothing is in work that would do it on its way."""
+        """Make the state store delete published outputs, unless work in progress will do it anyway."""
         if self._activation is not None and not self._activation.is_over:
             self._activation.clear_outbox()
 
     async def settle(self) -> None:
-        """Wait until nothing is in work, and its input is acknowledged. Cancellation: safe."""
+        """Wait until no work is in progress, and its input is acknowledged. Cancellation: safe."""
         if self._activation is not None:
             await self._activation.settle()
 
     async def close(self) -> None:
-        """Give up what is under way and close producers, lock and consumer."""
+        """Give up work in progress and close producers, lock and consumer."""
         if self._activation is not None:
             await self._activation.close()
         if self._consumer is not None:
@@ -109,16 +109,16 @@ async def _serve(activation: Activation, over: asyncio.Event) -> None:
     except Exception:
         if not over.is_set():
             raise
-        # It failed because the partition was lost; what is wrong beside comes again.
+        # It failed because the partition was lost; any other error will recur.
 
 
 async def open_all(partitions: Sequence[InputPartition], subscription: str, config: ConsumerConfig) -> None:
-    """Subscribe to partitions, to all or to none.
+    """Subscribe to all partitions or to none.
 
     Cancellation: close them.
 
     Raises:
-        MagnetarError: the broker refuses one.
+        MagnetarError: the broker rejects one.
     """
     opening = (partition.open(subscription, config) for partition in partitions)
     for error in await asyncio.gather(*opening, return_exceptions=True):

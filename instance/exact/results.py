@@ -1,13 +1,13 @@
-"""What the function's thread makes under EFFECTIVELY_ONCE: the result of one input entry, whole or not at all.
+"""Results of the function's thread under EFFECTIVELY_ONCE: one per input entry, complete or not at all.
 
-Entries are neither joined nor cut: the outputs and changes of an input entry belong together, and so they are its unit
-of failure too. A message that fails ends the thread, and with it the instance: nothing of its entry leaves, and the
-instance that starts afterwards gets the entry again.
+Entries are neither joined nor split: the outputs and changes of an input entry belong together, so an entry is also the
+unit of failure. A failed message ends the thread, and with it the instance: nothing of its entry is sent, and the next
+instance processes the entry again.
 
-The results of entries that are waiting already leave together: the event loop is woken once for them, sends their
-outputs in one piece, and the broker stores and confirms them as one group. Nothing is waited for, and once the first of
-them is `SHIP_AFTER_S` old, no entry more is begun before they leave. They leave at once where the function may wait for
-what becomes of them: it has published something, or reads a counter that one of them incremented.
+Results of entries that are already queued are sent together: the event loop is woken once for them, sends their outputs
+in one piece, and the broker stores and confirms them as one group. The thread does not wait for more, and once the
+first result is `SHIP_AFTER_S` old, it starts no further entry before they are sent. They are sent at once if the
+function may wait for their outcome: if it has published something, or reads a counter that one of them incremented.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ GROUP_BYTES_MAX = 128 * 1024
 
 
 class ResultMaker:
-    """Makes results; see `function_thread.Maker`.
+    """Creates results; see `function_thread.Maker`.
 
     Attributes:
-        published: what the context published for the entry at hand.
-        needs_commit: set once an entry could not go directly; from then on none does.
+        published: messages published by the context for the current entry.
+        needs_commit: set once an entry could not be sent directly; from then on all are committed.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class ResultMaker:
         """Prepare.
 
         Args:
-            entries: makes output entries.
+            entries: creates output entries.
             can_commit: whether there is a state store to commit to.
-            gate: bounds the outputs that are on their way.
-            ship: takes the results of entries in their order, on the function's thread.
-            skip: takes back an entry that was not processed, on the function's thread.
+            gate: limits the outputs in flight.
+            ship: takes the results of entries in order, on the function's thread.
+            skip: takes back an unprocessed entry, on the function's thread.
         """
         self.published: list[PublishRequest] = []
         self.needs_commit = False
         self._session: StateSession | None = None
-        self._made: list[Result] = []  # in their order, to leave together
+        self._made: list[Result] = []  # in order, to be sent together
         self._entries = entries
         self._can_commit = can_commit
         self._gate = gate
@@ -100,17 +100,17 @@ class ResultMaker:
                     self._made.append(result)
                     size += result.size
                     is_awaited = bool(result.published)
-                thread.take_over()  # it is in `_made` from here on, or taken back
+                thread.take_over()  # from here on it is in `_made`, or taken back
                 is_full = messages >= GROUP_MESSAGES_MAX or size >= GROUP_BYTES_MAX or time.perf_counter() > ends_s
                 if is_full or is_awaited or thread.is_stopping or (item := thread.poll()) is None:
                     break
                 thread.hand_over(item)
                 source, entry = item
-        finally:  # also where an entry has failed: those before it are done
+        finally:  # also if an entry has failed: earlier ones are done
             self._ship_made()
 
     def publish(self, request: PublishRequest) -> None:
-        """Take a message that the context publishes, for the entry at hand.
+        """Accept a message published by the context for the current entry.
 
         Raises:
             InvalidConfig: it comes from a task that has outlived its call.
@@ -124,7 +124,7 @@ class ResultMaker:
             call.published.append(request)
 
     def take_call(self, call: OneCall) -> None:
-        """Take what a call of an async function has published, in the order of the messages."""
+        """Add the messages published by a call of an async function, in message order."""
         self.published += call.published
 
     def _ship_made(self) -> None:
@@ -151,7 +151,7 @@ class ResultMaker:
         return result
 
     def _unit_of(self, thread: FunctionThread, source: Source, entry: ReceivedEntry) -> Unit | None:
-        """Return the messages of an entry, None if there is nothing to do for any."""
+        """Return the messages of an entry, or None if none is to be processed."""
         if entry.metadata.num_chunks_from_msg > 1:
             raise PoisonMessage(
                 f"entry {_place(source, entry)} is a piece of a chunked message, which EFFECTIVELY_ONCE does not"
@@ -176,7 +176,7 @@ class ResultMaker:
         source: Source,
         unit: Unit,
     ) -> tuple[list[bytes], list[bytes] | None]:
-        """Call the function on all messages of an entry; return its outputs and their attributes, if any has some."""
+        """Call the function on all messages of an entry; return its outputs and their attributes, if there are any."""
         made = calls.headers.of_unit(unit) if calls.has_output else None
         outputs: list[bytes] = []
         headers: list[bytes] = []
@@ -211,7 +211,7 @@ class ResultMaker:
         outputs: list[bytes],
         headers: list[bytes] | None,
     ) -> None:
-        """Put outputs and changes into the result, and say which way it goes."""
+        """Put outputs and changes into the result, and decide whether it is direct."""
         result.published, self.published = self.published, []
         if self._session is not None:
             result.changes = self._session.take()
@@ -238,7 +238,7 @@ def _place(source: Source, entry: ReceivedEntry) -> str:
 
 
 def _behind(source: Source, entry: ReceivedEntry) -> str:
-    """Return the flags that have a function go on behind an entry."""
+    """Return the flags that make a function continue after an entry."""
     topic, at = parse_topic_name(source.topic), entry.message_id
     partition = f":{topic.partition}" if topic.partition >= 0 else ""
     return f"--topic {topic.base.text} --message-id {at.ledger_id}:{at.entry_id + 1}{partition}"

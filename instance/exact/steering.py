@@ -1,4 +1,4 @@
-"""Pausing and resuming input partitions under effectively once, where they are not moved."""
+"""Pauses and resumes input partitions under effectively once, where seeking is not supported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PartitionSteering:
 
         Args:
             core: of the instance.
-            partitions: full names of those that it reads; others may come.
+            partitions: full names of its partitions; more may be added.
         """
         self._core = core
         self._partitions = partitions
@@ -28,19 +28,19 @@ class PartitionSteering:
         self._going: dict[str, asyncio.Event] = {}
 
     def resumed(self, name: str) -> asyncio.Event:
-        """Return what is set while a partition is not paused."""
+        """Return an event that is set while a partition is not paused."""
         if (event := self._going.get(name)) is None:
             event = self._going[name] = asyncio.Event()
             event.set()
         return event
 
     def paused(self) -> str:
-        """Return which partitions are paused, empty for none."""
+        """Return the paused partitions, empty if none."""
         paused = sorted(self._paused)
         return f"the function has paused {', '.join(paused)}" if paused else ""
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """Refuse: what is done is not undone by moving a cursor."""
+        """Reject: moving a cursor does not undo results."""
         raise InvalidConfig(
             "context.seek is not supported with EFFECTIVELY_ONCE, which neither repeats nor skips messages: use"
             " `functions reset-cursor`, which starts over, or ATLEAST_ONCE"

@@ -1,4 +1,4 @@
-"""The output topics of an instance: their partitions, and that the broker drops duplicates on them."""
+"""The output topics of an instance: their partitions and their deduplication."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Known:
 
 
 class OutputTopics:
-    """What is known of the topics that an instance sends to; asks the broker when a topic is new, and now and then.
+    """Known topics that an instance sends to; queries the broker for new ones, and periodically.
 
-    A topic that is deleted under a running function comes back without its policies, and anybody may change them. So
-    its deduplication is looked after too: an exactness that ended must not end without a word.
+    A topic that is deleted while a function runs is recreated without its policies, and policies may be changed by
+    others. So its deduplication is checked, too: losing exactness must be reported.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class OutputTopics:
         """Prepare, on the client's event loop.
 
         Args:
-            endpoints: knows their partitions.
-            admin_url: where the policies of topics are set; empty leaves them as they are.
-            credentials: shown there.
-            report: takes a line about what is wrong.
-            clock: rising seconds.
+            endpoints: returns their partitions.
+            admin_url: REST interface for topic policies; empty to leave them unchanged.
+            credentials: credentials for it.
+            report: takes a line about an error.
+            clock: monotonic seconds.
         """
         self._endpoints = endpoints
         self._admin_url = admin_url
@@ -58,10 +58,10 @@ class OutputTopics:
         self._known: dict[str, _Known] = {}
 
     async def prepare(self, topic: str) -> tuple[str, ...]:
-        """Return the full names of a topic's partitions, having made sure of its deduplication.
+        """Return the full names of a topic's partitions, after ensuring its deduplication.
 
         Raises:
-            MagnetarError: the topic cannot be looked up, or its deduplication cannot be switched on.
+            MagnetarError: the topic cannot be looked up, or its deduplication cannot be enabled.
         """
         partitions = tuple(await self._endpoints.partitions(topic))
         if self._admin_url:
@@ -90,7 +90,7 @@ class OutputTopics:
 
         Raises:
             MagnetarError: as `prepare`.
-            InstanceStopping: the instance is being stopped.
+            InstanceStopping: the instance is stopping.
         """
         known = self._known.get(topic)
         if known is not None and self._clock() - known.looked_s < REFRESH_S:

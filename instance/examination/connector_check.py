@@ -1,4 +1,4 @@
-"""Whether a package holds the class of its connector: read from the source, without running any of it."""
+"""Checks whether a package contains its connector's class, by reading the source without running it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .source_check import Modules, check_archive, defines, last_name, listed, pu
 
 _BASES = {"source": ("Source", "BatchSource"), "sink": ("Sink",)}
 _OTHERS = {"object", "Function", "Connector", "Source", "BatchSource", "Sink"}
-"""Bases that are known to be no connector of a kind, unless they are in `_BASES`."""
+"""Bases that do not make a class a connector of a kind, unless they are in `_BASES`."""
 
 
 def connector_class(modules: Modules, class_name: str, kind: str) -> str:
-    """Return the class of a connector that a package has. Blocking.
+    """Return the class name of a package's connector. Blocking.
 
     Args:
-        modules: of the package.
-        class_name: ``module.Class``, of a .py file also ``Class``; empty for the only one that there is.
+        modules: modules of the package.
+        class_name: ``module.Class``, or in a .py file also ``Class``; empty for the only one.
         kind: ``source`` or ``sink``.
 
     Raises:
-        PackageError: says what is missing or wrong, in one line, in Pulsar's words where it has some.
+        PackageError: one line about what is missing or wrong, in Pulsar's words where it has any.
     """
     package = modules.package
     if package.is_dir():
@@ -50,7 +50,7 @@ def connector_class(modules: Modules, class_name: str, kind: str) -> str:
 
 
 def _only_class(modules: Modules, kind: str) -> str:
-    """Return the only class of a package that is a connector."""
+    """Return the only connector class of a package."""
     found = _classes_of(modules, kind)
     if len(found) == 1:
         return found[0]
@@ -63,7 +63,7 @@ def _only_class(modules: Modules, kind: str) -> str:
 
 
 def _classes_of(modules: Modules, kind: str) -> list[str]:
-    """Return the connectors of a kind that a package has, without those that others of it inherit from."""
+    """Return a package's connectors of a kind, without base classes of others."""
     found: list[str] = []
     for module, file in modules.files().items():
         classes = _classes(modules.tree(file))
@@ -82,7 +82,7 @@ def _bases(node: ast.ClassDef) -> list[str]:
 
 
 def _ancestors(classes: dict[str, ast.ClassDef], name: str) -> Iterator[str]:
-    """Yield the names of all bases of a class that are not in its own module."""
+    """Yield the names of all bases of a class outside its own module."""
     seen, to_see = {name}, _bases(classes[name])
     while to_see:
         base = to_see.pop()
@@ -98,7 +98,7 @@ def _is_one(classes: dict[str, ast.ClassDef], name: str, kind: str) -> bool:
 
 
 def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
-    """Return whether something is a connector, as far as the source shows; a class of elsewhere may be one."""
+    """Return whether something may be a connector, judging by the source; an imported class may be one."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     if any(isinstance(node, functions) and node.name == name for node in top_level(tree)):
         return False
@@ -110,15 +110,15 @@ def _may_be(tree: ast.Module, name: str, kind: str) -> bool:
 
 
 def check_batching(modules: Modules, class_name: str, *, is_batch: bool) -> None:
-    """Refuse a BatchSource without `batchSourceConfig`, and a Source with it, as far as the source shows. Blocking.
+    """Reject a BatchSource without `batchSourceConfig`, and a Source with it, judging by the source. Blocking.
 
     Args:
-        modules: of the package.
-        class_name: what that returned.
+        modules: modules of the package.
+        class_name: result of `connector_class`.
         is_batch: whether there is a `batchSourceConfig`.
 
     Raises:
-        PackageError: it is one of both.
+        PackageError: the class and the setting do not match.
     """
     module, _, name = class_name.rpartition(".")
     file = modules.find(module)

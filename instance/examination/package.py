@@ -1,8 +1,8 @@
-"""What the code of a package does when it is loaded: imported here, in a process that is made for it and ends after it.
+"""Checks what a package's code does on loading: imported here, in a process created for that purpose.
 
-Only what holds on every worker is a refusal. A module that is not installed here may be so elsewhere, and what raises
-may do so for the want of a file or a service: of those nothing is said, and the instance says it. The one exception is
-a class that the config names: it has to be in the package, its requirements or the environment of all workers.
+Only errors that occur on every worker are reported. A module that is not installed here may be installed elsewhere, and
+an exception may be due to a missing file or service: these are left for the instance to report. The only exception is a
+class named in the config: it must be in the package, its requirements or the environment of all workers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _REASON_CHARACTERS_MAX = 500
 
 
 class Question(NamedTuple):
-    """What is asked about a package; the same question has the same answer.
+    """A question about a package; equal questions have equal answers.
 
     Attributes:
-        package: a .py file or the directory of an extracted archive; its path has the hash of the content.
-        class_name: what is used of it: ``module.name``, or a module with a function `process`.
-        is_called: it names a function, or a class with the method `process`, which takes messages.
-        settings: of the function's values (`value_settings`), which are looked at then; empty for a connector.
-        tenant: whose code it is; under isolation it is loaded by the tenant's system user.
+        package: a .py file or the directory of an extracted archive; its path contains the hash of the content.
+        class_name: the object used from it: ``module.name``, or a module with a function `process`.
+        is_called: it names a function, or a class with the method `process`, that takes messages.
+        settings: settings of the function's values (`value_settings`), to be checked too; empty for a connector.
+        tenant: the package's tenant; under isolation the tenant's system user loads it.
     """
 
     package: Path
@@ -36,20 +36,20 @@ class Question(NamedTuple):
     tenant: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the question as `from_json` reads it."""
+        """Serialise the question for `from_json`."""
         settings = base64.b64encode(self.settings).decode()
         return {**self._asdict(), "package": str(self.package), "settings": settings}
 
     @classmethod
     def from_json(cls, question: Mapping[str, Any]) -> Question:
-        """Return the question that `to_json` has written."""
+        """Parse a question written by `to_json`."""
         settings = base64.b64decode(question["settings"])
         package, tenant = Path(question["package"]), question.get("tenant", "")
         return cls(package, question["class_name"], question["is_called"], settings, tenant)
 
 
 def examine(question: Question) -> str:
-    """Return in one line why a package cannot work on any worker; empty if nothing is known against it."""
+    """Return in one line why a package cannot work on any worker; empty if no reason was found."""
     package, class_name, is_called, settings, _ = question
     home = ExaminedHome(package)
     root = home.root
@@ -65,7 +65,7 @@ def examine(question: Question) -> str:
             reason = value_refusal(found, home, class_name, settings)
     except (ImportError, SyntaxError) as error:
         reason = _import_refusal(error, root)
-    except BaseException:  # noqa: BLE001  whatever it is, it may be otherwise where the instance runs
+    except BaseException:  # noqa: BLE001  any error may not occur where the instance runs
         return ""
     return reason[:_REASON_CHARACTERS_MAX]
 

@@ -1,8 +1,8 @@
-"""What the source of a package says about its function or connector; none of its code runs.
+"""Reads the source of a package's function or connector, without running any of its code.
 
-Design: parsing is not harmless. Sixty kilobytes of source can take a gigabyte and seconds, with the interpreter held,
-and deep nesting can end the process. So a server asks `read_source` in a process that has limits and ends after it
-(`runtime.process.examinations`); the command line, whose user wrote the source, calls it directly.
+Design: parsing is not harmless. Sixty kilobytes of source can take a gigabyte and seconds, with the interpreter
+blocked, and deep nesting can crash the process. So a server calls `read_source` in a process with limits, used only
+once (`runtime.process.examinations`); the command line, whose user wrote the source, calls it directly.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from .source_check import Modules, check_package
 from .state_calls import find_state_call
 
 FUNCTION, SOURCE, SINK, TRANSFORM = "function", "source", "sink", "transform"
-"""What the class of a package is: a function, a connector, or the transform function of an installed connector."""
+"""Kinds of a package's class: a function, a connector, or the transform function of a built-in connector."""
 _REASON_CHARACTERS_MAX = 2000
 
 
 class SourceQuestion(NamedTuple):
-    """What is asked about the source of a package; the same question has the same answer.
+    """A question about the source of a package; equal questions have equal answers.
 
     Attributes:
-        package: a .py file or the directory of an extracted archive; its path has the hash of the content.
+        package: a .py file or the directory of an extracted archive; its path contains the hash of the content.
         kind: `FUNCTION`, `SOURCE`, `SINK` or `TRANSFORM`.
-        class_name: ``module.Class``, ``module.function``, or a module with a function `process`; of a connector empty
-            for the only one that there is.
-        transform: the class of the transform function in the package of a connector; empty without one.
+        class_name: ``module.Class``, ``module.function``, or a module with a function `process`; for a connector empty
+            for the only one.
+        transform: class of the transform function in a connector's package; empty without one.
         is_batch: whether a source has a `batchSourceConfig`.
-        finds_state_call: whether the first use of the function's state is looked for.
-        tenant: whose package it is.
+        finds_state_call: whether to look for the first use of the function's state.
+        tenant: the package's tenant.
     """
 
     package: Path
@@ -44,21 +44,22 @@ class SourceQuestion(NamedTuple):
     tenant: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the question as `from_json` reads it."""
+        """Serialise the question for `from_json`."""
         return {**self._asdict(), "package": str(self.package)}
 
     @classmethod
     def from_json(cls, question: Mapping[str, Any]) -> SourceQuestion:
-        """Return the question that `to_json` has written."""
+        """Parse a question written by `to_json`."""
         return cls(**{**question, "package": Path(question["package"])})
 
 
 class Source(NamedTuple):
-    """What the source of a package says.
+    """The contents of a package's source.
 
     Attributes:
-        class_name: the class, also where the question left it open.
-        state_call: where the function first uses its state (`find_state_call`); empty if that was not found or asked.
+        class_name: the class, even if the question left it open.
+        state_call: place where the function first uses its state (`find_state_call`); empty if not found or not
+            requested.
     """
 
     class_name: str
@@ -66,14 +67,14 @@ class Source(NamedTuple):
 
 
 def read_source(question: SourceQuestion, reads: Callable[[str], None] = lambda _: None) -> Source:
-    """Return what the source of a package says. Blocking.
+    """Read the source of a package. Blocking.
 
     Args:
-        question: about the package.
+        question: question about the package.
         reads: called with the name of each file before it is parsed.
 
     Raises:
-        PackageError: says in one line what is missing or wrong.
+        PackageError: one line about what is missing or wrong.
     """
     modules = Modules(question.package, reads)
     class_name = question.class_name

@@ -1,6 +1,6 @@
-"""Whether a package holds the class of its function: read from the source, without running any of it.
+"""Checks whether a package contains its function's class, by reading the source without running it.
 
-Sources come from strangers: nothing here recurses into a syntax tree, and servers read them in a process with limits
+Sources are untrusted: nothing here recurses into a syntax tree, and servers read them in a process with limits
 (`source.read_source`).
 """
 
@@ -17,7 +17,7 @@ from ..loading.loader import requirements_of
 MAX_SOURCE_BYTES = 10 * 1024 * 1024
 _MODULES_MAX = 1000
 _OPAQUE_CALLS = {"exec", "globals", "setattr", "vars"}
-"""A module that calls these may define names that its source does not show."""
+"""A module that calls these may define names that are not visible in its source."""
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -25,7 +25,7 @@ class Modules:
     """The modules of a package."""
 
     def __init__(self, package: Path, reads: Callable[[str], None] = lambda _: None) -> None:
-        """Read nothing yet.
+        """Prepare; nothing is read yet.
 
         Args:
             package: a .py file or the directory of an extracted archive.
@@ -53,7 +53,7 @@ class Modules:
             PackageError: the file is not Python source, or too large or too costly to parse.
         """
         if self._last is None or self._last[0] != file:
-            self._last = None  # its memory is needed for the next one
+            self._last = None  # free its memory for the next one
             shown = file.name if self.package.is_file() else str(file.relative_to(self.package))
             self._reads(shown)
             self._last = file, _parse(file, shown)
@@ -81,7 +81,7 @@ def _parse(file: Path, shown: str) -> ast.Module:
         if file.stat().st_size > MAX_SOURCE_BYTES:
             raise PackageError(f"{shown} is larger than {MAX_SOURCE_BYTES} bytes; put data into files of its own")
         source = file.read_bytes()
-        if b"\0" in source:  # Python releases differ in what they raise
+        if b"\0" in source:  # Python releases raise different errors
             raise PackageError(f"{shown} has a syntax error: source code string cannot contain null bytes")
         tree = ast.parse(source, shown)
         compile(tree, shown, mode="exec", dont_inherit=True)
@@ -97,15 +97,15 @@ def _parse(file: Path, shown: str) -> ast.Module:
 
 
 def check_package(modules: Modules, class_name: str, *, installs: bool = False) -> None:
-    """Check that a function can be found in a package. Blocking.
+    """Check that a package contains its function. Blocking.
 
     Args:
-        modules: of the package.
+        modules: modules of the package.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
-        installs: its requirements are installed, as those of functions are, but not of a connector's transform.
+        installs: whether its requirements are installed, as for functions, but not for a connector's transform.
 
     Raises:
-        PackageError: says what is missing or wrong, in one line.
+        PackageError: one line about what is missing or wrong.
     """
     if modules.package.is_dir():
         check_archive(modules.package, installs=installs)
@@ -131,10 +131,10 @@ def check_package(modules: Modules, class_name: str, *, installs: bool = False) 
 
 
 def check_archive(root: Path, *, installs: bool = False) -> None:
-    """Refuse an archive that asks for other packages where nothing installs them.
+    """Reject an archive with requirements where they are not installed.
 
     Raises:
-        PackageError: it does.
+        PackageError: the archive has requirements.
     """
     if requirements_of(root) is not None and not installs:
         raise PackageError(
@@ -144,7 +144,7 @@ def check_archive(root: Path, *, installs: bool = False) -> None:
 
 
 def _check_python(root: Path) -> None:
-    """Refuse a pickled function of another Python; what says so beside other code is the author's own file."""
+    """Reject a function pickled by another Python; a version file beside other code belongs to its author."""
     version = root / VERSION_FILE
     if (root / PICKLE_FILE).is_file() and version.is_file():
         reason = version_refusal(version.read_text(encoding="utf-8", errors="replace").strip()[:20])
@@ -153,7 +153,7 @@ def _check_python(root: Path) -> None:
 
 
 def top_level(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a module or class that run at import, those inside of if, try, with and loops too."""
+    """Yield the statements of a module or class that run on import, including those inside if, try, with and loops."""
     waiting = [ast.iter_child_nodes(node)]
     while waiting:
         inner = next(waiting[-1], None)
@@ -181,7 +181,7 @@ def _names(scope: ast.Module | ast.ClassDef) -> Iterator[str]:
 
 
 def defines(tree: ast.Module, name: str) -> bool:
-    """Return whether a module has, or may have, a name."""
+    """Return whether a module defines, or may define, a name."""
     names = set(_names(tree))
     if name in names or "*" in names or "__getattr__" in names:
         return True
@@ -189,7 +189,7 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 
 def _check_target(tree: ast.Module, name: str, class_name: str) -> None:
-    """Refuse a class without `process` where its source shows that there can be none."""
+    """Reject a class whose source shows that it has no `process`."""
     for statement in top_level(tree):
         if isinstance(statement, ast.ClassDef) and statement.name == name:
             plain_bases = all(last_name(base) in ("Function", "object") for base in statement.bases)
@@ -199,7 +199,7 @@ def _check_target(tree: ast.Module, name: str, class_name: str) -> None:
 
 
 def last_name(node: ast.expr) -> str:
-    """Return the last part of a dotted name; empty for another expression."""
+    """Return the last part of a dotted name; empty for other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

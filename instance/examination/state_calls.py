@@ -1,10 +1,10 @@
-"""Whether a function uses its state: read from the source, without running any of it.
+"""Checks whether a function uses its state, by reading the source without running it.
 
-Design: a function whose messages all fail for want of a state store is better refused when it is created. Many classes
-have a method such as `get_state`, so a call counts only if it is made on the context that the function is given, or on
-an attribute of `self` that holds it. The context is followed into functions of the same module and methods of the same
-class, by their plain names. Calls inside a `try` that handles StateUnavailable do not count. What is not found here
-stops the instance at its first call. Sources come from strangers: the search does not recurse, and its work is bounded.
+Design: a function whose messages all fail without a state store is better rejected on creation. Many classes have a
+method such as `get_state`, so a call counts only if it is made on the context passed to the function, or on an
+attribute of `self` that holds it. The context is followed into functions of the same module and methods of the same
+class, by their plain names. Calls inside a `try` that handles StateUnavailable do not count. A use that is not found
+here stops the instance at its first call. Sources are untrusted: the search does not recurse, and its work is limited.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .source_check import Modules, last_name, top_level
 
 STATE_METHODS = frozenset(("incr_counter", "get_counter", "del_counter", "put_state", "get_state", "delete_state"))
 NODES_MAX = 200_000
-"""How many nodes of the syntax tree a search visits; larger modules count as if the rest did not use the state."""
+"""Maximum syntax tree nodes visited by a search; the rest of a larger module counts as not using the state."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Place: TypeAlias = tuple[_Function, str, ast.ClassDef | None]
-"""A function, its parameter that holds the context, empty for none, and the class that it is a method of."""
+"""A function, its parameter that holds the context (empty for none), and its class if it is a method."""
 
 
 def find_state_call(modules: Modules, class_name: str) -> str:
     """Return where a function first uses its state, as ``incr_counter in line 8 of counter.py``; empty if not found.
 
     Args:
-        modules: of the package.
+        modules: modules of the package.
         class_name: ``module.Class``, ``module.function``, or a module with a function `process`.
 
     Raises:
@@ -51,7 +51,7 @@ class _Search:
     """The search in one module.
 
     Attributes:
-        calls: line and method of each call that was found.
+        calls: line and method of each call found.
         kept: attributes of `self` that hold the context.
     """
 
@@ -62,7 +62,7 @@ class _Search:
         self._nodes_left = NODES_MAX
 
     def first_call(self, target: _Function | ast.ClassDef) -> tuple[int, str] | None:
-        """Return the first call by a context that a function, or a class's methods, is given."""
+        """Return the first call on the context passed to a function or a class's methods."""
         starts: list[_Place] = [(target, _parameter(target, 1), None)] if isinstance(target, _Function) else []
         if isinstance(target, ast.ClassDef):
             self._by_name[target] = _by_name(target)
@@ -95,7 +95,7 @@ class _Search:
                     waiting += self._look_at(node, context, owner)
 
     def _look_at(self, call: ast.Call, context: str, owner: ast.ClassDef | None) -> Iterator[_Place]:
-        """Note a call that uses the state; yield the functions that another call passes the context to."""
+        """Record a call that uses the state; yield functions that a call passes the context to."""
         called = call.func
         if isinstance(called, ast.Attribute) and called.attr in STATE_METHODS:
             if self._is_context(called.value, context):
@@ -123,7 +123,7 @@ class _Search:
 
 
 def _unguarded(function: _Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function in their order, but for the body of a `try` that handles StateUnavailable."""
+    """Yield the nodes of a function in order, without the body of a `try` that handles StateUnavailable."""
     waiting: list[ast.AST] = [function]
     while waiting:
         node = waiting.pop()
@@ -141,7 +141,7 @@ def _handles_missing_state(handler: ast.ExceptHandler) -> bool:
 
 
 def _by_name(scope: ast.Module | ast.ClassDef) -> dict[str, list[_Function]]:
-    """Return the functions of a module, or the methods of a class, in their order."""
+    """Return the functions of a module, or the methods of a class, in order."""
     found: dict[str, list[_Function]] = {}
     for node in top_level(scope):
         if isinstance(node, _Function):

@@ -1,19 +1,19 @@
-"""Whether a function's annotations and its config contradict each other: asked of what will convert its messages.
+"""Checks whether a function's annotations and its config contradict each other, using the real converters.
 
-Design: an instance decides by `load_values` what converts messages, so that is called here too, and its refusal is the
-answer, word for word. What it takes of a broker, schemas of topics, is asked when topics are opened, later.
+Design: an instance decides by `load_values` how messages are converted, so it is called here too, and its error is the
+answer, verbatim. Schemas of topics, which need a broker, are checked later, when topics are opened.
 
-The class of a function is not made: its `process` is looked at, as far as the class shows it. Classes of SerDes and
-schemas are made, as they can say no more than that they do not work.
+The class of a function is not instantiated: its `process` is inspected as far as the class shows it. Classes of SerDes
+and schemas are instantiated, because nothing else about them can be checked.
 
-Not judged is what may be otherwise where the instance runs:
+The check is skipped if the result may differ where the instance runs:
 
-- A module that the package itself looked for and did not find, though it caught the error. It may have defined
-  something else in its place.
-- A class of the config in a module that is neither in the package nor here, if the package has a requirements.txt.
-- What needs a library that is not installed here, such as fastavro.
+- A module that the package itself tried to import was not found, even if the error was caught. The package may have
+  defined a substitute.
+- A class in the config is in a module that is neither in the package nor here, and the package has a requirements.txt.
+- A library is required that is not installed here, such as fastavro.
 
-A function annotated ``-> None`` may have an output topic: it publishes there itself, by its context.
+A function annotated ``-> None`` may have an output topic, and publish there through its context.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _HELPERS = (
     "<frozen ", str(Path(importlib.__file__ or "").parent), str(Path(inspect.getfile(ProcessHome)).parent),
 )  # fmt: skip
-"""Where the code is that imports for others."""
+"""Modules that import on behalf of others."""
 
 
 class ExaminedHome(ProcessHome):
@@ -53,7 +53,7 @@ class ExaminedHome(ProcessHome):
     """
 
     def __init__(self, package: Path) -> None:
-        """Remember the package, and take note of imports from now on."""
+        """Remember the package, and record imports from now on."""
         super().__init__(package)
         self.missed = ""
         self.root = module_root(package)
@@ -61,7 +61,7 @@ class ExaminedHome(ProcessHome):
         sys.meta_path.append(_LastFinder(self))
 
     def import_module(self, name: str) -> ModuleType:
-        """Return a module; raises `NotJudged` in the place of ModuleNotFoundError if requirements may have it."""
+        """Return a module; raises `NotJudged` instead of ModuleNotFoundError if requirements may provide it."""
         try:
             return super().import_module(name)
         except ModuleNotFoundError as error:
@@ -81,11 +81,11 @@ class ExaminedHome(ProcessHome):
 
 
 class NotJudged(Exception):
-    """What is to be examined is not here."""
+    """The examined object is not here."""
 
 
 class _LastFinder:
-    """Is asked for what no other finder has found, and does not find it either."""
+    """The last finder: records modules that no other finder has found."""
 
     def __init__(self, home: ExaminedHome) -> None:
         self._home = home
@@ -102,20 +102,20 @@ class _LastFinder:
 
 
 class _NoTopics:
-    """Stands in the place of topics, which are not opened."""
+    """Replaces topics, which are not opened."""
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
         """Do nothing."""
 
     def writer(self, schema: Schema[Any], topic: str, version: bytes) -> Found:
-        """Know no schema."""
+        """Return no schema."""
         return None
 
 
 def value_settings(details: FunctionDetails) -> bytes:
-    """Return what of a function's record concerns its values; the same for records that differ in other things.
+    """Return the part of a function's record that concerns its values; equal for records that differ elsewhere.
 
-    Names of topics are kept only where a refusal would name them.
+    Topic names are only included if an error would contain them.
     """
     found = FunctionDetails()
     found.source.typeClassName = details.source.typeClassName
@@ -130,12 +130,12 @@ def value_settings(details: FunctionDetails) -> bytes:
 
 
 def value_refusal(found: Any, home: ExaminedHome, class_name: str, settings: bytes) -> str:
-    """Return in one line why a function's messages could not be converted; empty if nothing is known against it.
+    """Return in one line why a function's messages could not be converted; empty if no reason was found.
 
     Args:
         found: the function, or its class.
-        home: it was loaded by.
-        class_name: names it.
+        home: home that loaded it.
+        class_name: its name.
         settings: of `value_settings`.
     """
     function = called(found)
@@ -154,7 +154,7 @@ def value_refusal(found: Any, home: ExaminedHome, class_name: str, settings: byt
 
 
 def called(found: Any) -> Callable[..., Any] | None:
-    """Return what will be called with messages, as `inspect.signature` shows it; None if only an object would show it.
+    """Return the callable for messages as seen by `inspect.signature`; None if only an instance would show it.
 
     Args:
         found: a function, or a class with the method `process`.
@@ -163,9 +163,9 @@ def called(found: Any) -> Callable[..., Any] | None:
         return found if callable(found) else None
     method = inspect.getattr_static(found, "process", None)
     if isinstance(method, staticmethod | classmethod):
-        bound: Callable[..., Any] = getattr(found, "process")  # noqa: B009  a class has it or has not
+        bound: Callable[..., Any] = getattr(found, "process")  # noqa: B009   a class either has it or not
         return bound
-    return method.__get__(object()) if inspect.isfunction(method) else None  # else made in __init__, or a descriptor
+    return method.__get__(object()) if inspect.isfunction(method) else None  # created in __init__, or a descriptor
 
 
 def _lacks_library(error: BaseException | None) -> bool:

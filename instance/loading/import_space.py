@@ -1,18 +1,18 @@
-"""A module namespace of a function's own inside the worker's process.
+"""A separate module namespace for a function inside the worker's process.
 
-Design: `sys.modules` is one for the process, and much of Python relies on it (dataclasses, type hints, pickle look a
-class's module up there), so the modules of a function are registered there like all others, under a prefix: the
-function's ``util`` is ``fn_public_default_f_0_1a2b3c.util``. User code does not say the prefix: its modules have a
-``__builtins__`` of their own whose ``__import__`` puts it on where the package has a module of that name, and leaves
-every other name to the import system. Loading itself is the import system's, with its locks, parents and caches; a
-finder for the prefix only sees to it that each module gets those builtins. What is imported late, or by a function
-called from another thread, takes the same way, because builtins belong to the module and not to the moment.
+Design: `sys.modules` is shared by the process, and much of Python relies on it (dataclasses, type hints and pickle look
+up a class's module there), so a function's modules are registered there like all others, under a prefix: the function's
+``util`` is ``fn_public_default_f_0_1a2b3c.util``. User code does not use the prefix: its modules have their own
+``__builtins__`` whose ``__import__`` adds it where the package has a module of that name, and leaves all other names to
+the import system. Loading itself is done by the import system, with its locks, parents and caches; a finder for the
+prefix only ensures that each module gets those builtins. Late imports, and imports by functions called from other
+threads, work the same way, because builtins belong to the module and not to the moment.
 
-Installed requirements of the function are modules of its space, too, behind what the process has; so two functions may
-have two versions of one. They are Python alone: an extension module is one for the process.
+The function's installed requirements are modules of its space, too, after those of the process; so two functions may
+use two versions. They must be pure Python: an extension module is shared by the process.
 
 The limits are those of names: a library that imports user modules by name with its own ``importlib`` does not find
-them. Such functions need a process.
+them. Such functions need a separate process.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _PREFIX = re.compile(r"fn_\w+_[0-9a-f]{6}\.")
 
 
 def prefix_of(key: str) -> str:
-    """Return the prefix of an instance: the same at every start, so that what it pickled stays readable."""
+    """Return the prefix of an instance: the same at every start, so that its pickles stay readable."""
     readable = re.sub(r"\W", "_", key)
     return f"fn_{readable}_{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
 class _Finder:
-    """Finds the modules of all spaces: one for the process, as every import of anything asks every finder."""
+    """Finds the modules of all spaces; a single one per process, because every import calls every finder."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, ImportSpace] = {}
@@ -68,11 +68,11 @@ class _Finder:
                 sys.meta_path.insert(0, self)
 
     def has(self, space: ImportSpace) -> bool:
-        """Return whether modules of a space are found; not if a later one has taken its prefix."""
+        """Return whether modules of a space are found; false if a later one has taken over its prefix."""
         return self._spaces.get(space.prefix) is space
 
     def remove(self, prefix: str) -> bool:
-        """Find no modules of that prefix any more; returns whether there was a space of it."""
+        """Stop finding modules of a prefix; returns whether there was a space for it."""
         with self._changes:
             is_known = self._spaces.pop(prefix, None) is not None
             if not self._spaces and self in sys.meta_path:
@@ -82,13 +82,13 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """See importlib: find modules under the prefix of a space, and give them its builtins."""
+        """Find modules under the prefix of a space, and give them its builtins; called by importlib."""
         prefix, dot, _ = fullname.partition(".")
         space = self._spaces.get(prefix) if dot else None
         return None if space is None else space.find_spec(fullname, path)
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
-        """See importlib.metadata: find what was installed for the space whose code asks; by plain or prefixed names."""
+        """Find distributions installed for the space of the calling code, by plain or prefixed names."""
         space = self._asking()
         if space is None or space.libraries is None or "path" in vars(context):  # the caller gave a path
             return ()
@@ -99,7 +99,7 @@ class _Finder:
         return MetadataPathFinder.find_distributions(where)
 
     def _asking(self) -> ImportSpace | None:
-        """Return the space of the code that has led to this call."""
+        """Return the space of the code that led to this call."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             module = frame.f_globals.get("__name__")
@@ -117,18 +117,18 @@ class ImportSpace:
     """The modules of one instance; `install` before use, `remove` at the end.
 
     Attributes:
-        prefix: of the names under which they are registered.
-        libraries: directory of what was installed for the function, None without.
+        prefix: prefix of the registered module names.
+        libraries: directory of the function's installed requirements, or None.
     """
 
     def __init__(self, key: str, package: Path, output: TextIO | None = None, libraries: Path | None = None) -> None:
         """Prepare; nothing is imported yet.
 
         Args:
-            key: of the instance.
+            key: key of the instance.
             package: a .py file or the directory of modules.
             output: where ``print`` of its modules writes, None for standard output.
-            libraries: directory of its installed requirements, None without.
+            libraries: directory of its installed requirements, or None.
         """
         self.prefix = prefix_of(key)
         self._package = package
@@ -146,7 +146,7 @@ class ImportSpace:
         """Make the modules importable.
 
         Raises:
-            FunctionLoadError: the package is not there, or its requirements are not Python alone.
+            FunctionLoadError: the package does not exist, or its requirements are not pure Python.
         """
         self._root = str(module_root(self._package))
         if self.libraries is not None:
@@ -158,13 +158,13 @@ class ImportSpace:
         _FINDER.add(self)
 
     def remove(self) -> None:
-        """Forget the modules, so that a new version of the function begins with none."""
-        if _FINDER.remove(self.prefix):  # else nothing of it was ever imported
+        """Forget the modules, so that a new version of the function starts without them."""
+        if _FINDER.remove(self.prefix):  # otherwise none was ever imported
             roots = [self._root] if self.libraries is None else [self._root, str(self.libraries)]
             forget_modules(self.prefix, roots)
 
     def close(self, logger: str) -> None:
-        """Forget the modules, and a logger of theirs, unless a later run of the function has taken their place."""
+        """Forget the modules and their logger, unless a later run of the function has replaced them."""
         if _FINDER.has(self):
             self.remove()
             logging.getLogger().manager.loggerDict.pop(logger, None)
@@ -183,12 +183,12 @@ class ImportSpace:
             raise
 
     def has(self, name: str) -> bool:
-        """Return whether the package, or what was installed for it, has a top-level module of this name."""
+        """Return whether the package or its requirements have a top-level module of this name."""
         known = self._known.get(name)
         if known is None:
             find = importlib.machinery.PathFinder.find_spec
             spec = find(name, [self._root])
-            # A directory without __init__.py is a module only if nothing else has the name, as in any program.
+            # A directory without __init__.py is a module only if no other module has the name, as in any program.
             known = spec is not None and (spec.origin is not None or not _is_elsewhere(name))
             if not known and self.libraries is not None and find(name, [str(self.libraries)]) is not None:
                 known = not _is_elsewhere(name)
@@ -196,7 +196,7 @@ class ImportSpace:
         return known
 
     def find_spec(self, fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """Return where a module under the prefix is, None without one; it gets the space's builtins."""
+        """Return the location of a module under the prefix, or None; it gets the space's builtins."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _Loader(fullname, spec.loader.path, self._builtins)
@@ -227,7 +227,7 @@ class ImportSpace:
         return builtins.__import__(name, globals, locals, fromlist or (), level)
 
     def resolve(self, name: str) -> ModuleType:
-        """Return what ``importlib.import_module`` returns in user code."""
+        """Return the result of ``importlib.import_module`` in user code."""
         top = name.partition(".")[0]
         if top == PULSAR:
             known = self._facade.modules.get(name)
@@ -246,7 +246,7 @@ def _is_elsewhere(name: str) -> bool:
 
 
 def _check_pure(libraries: Path) -> None:
-    """Refuse requirements with an extension module."""
+    """Reject requirements with an extension module."""
     found = next((file for file in libraries.rglob("*") if file.name.endswith(tuple(EXTENSION_SUFFIXES))), None)
     if found is not None:
         raise FunctionLoadError(
@@ -263,7 +263,7 @@ class _Importlib(ModuleType):
         self._space = space
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        """Import a module of the function's, or any other."""
+        """Import a module of the function, or any other."""
         if name.startswith("."):
             return importlib.import_module(name, package)
         return self._space.resolve(name)
@@ -273,7 +273,7 @@ class _Importlib(ModuleType):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module with builtins of its space."""
+    """Loads a module with the builtins of its space."""
 
     def __init__(self, fullname: str, path: str, space_builtins: dict[str, Any]) -> None:
         super().__init__(fullname, path)
@@ -295,7 +295,7 @@ def _printer(output: TextIO) -> Any:
 
 
 class SpacePickleSerDe(SerDe):
-    """Pickles that say a class's own module name, so that they are readable elsewhere, and reads those of elsewhere."""
+    """Pickles with the original module names of classes, so that they are compatible with other processes."""
 
     def __init__(self, space: ImportSpace) -> None:
         """Find classes in ``space``."""
@@ -304,7 +304,7 @@ class SpacePickleSerDe(SerDe):
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002  the name is Pulsar's
         """Return the value pickled."""
-        # Protocol 3 names a class in one place and one form: opcode c, module, line end.
+        # Protocol 3 has one form for naming a class: opcode c, module, line end.
         return pickle.dumps(input, 3).replace(self._spelled, b"c")
 
     def deserialize(self, input_bytes: bytes) -> Any:

@@ -1,9 +1,9 @@
-"""What kind of function a callable is, by looking at it: nothing is called.
+"""Determines a callable's kind of function by inspection, without calling it.
 
-Design: the callable itself decides, then what it wraps. A decorator that uses `functools.wraps` leaves `__wrapped__`,
-and mostly passes on what the function returned, a generator or an awaitable; a plain wrapper of an async function is
-therefore taken for async. One that makes something else of it (a list of a generator's outputs) is called in the way of
-the wrapped function, and what it returns is one output.
+Design: the callable itself decides, then what it wraps. A decorator that uses `functools.wraps` sets `__wrapped__`, and
+usually passes on the function's result, a generator or an awaitable; a plain wrapper of an async function is therefore
+considered async. A wrapper that converts the result (a list of a generator's outputs) is called like the wrapped
+function, and its return value is one output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...api.batches import MARK
 from ...errors import FunctionLoadError
 
 _LAYERS_MAX = 100
-"""Of decorators and the like around one function; there are objects that have every attribute, without end."""
+"""Maximum wrappers around one function; some objects have every attribute, without end."""
 
 
 class Kind(Enum):
-    """How a function takes messages and gives outputs; the value names it in errors."""
+    """How a function takes messages and returns outputs; the value is its name in errors."""
 
     PLAIN = "a plain function"
     BATCH = "a batch function"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 def kind_of(function: Callable[..., Any] | None) -> Kind:
-    """Return the kind of a callable, plain for none at all; whether it is a batch function says `batch_size`."""
+    """Return the kind of a callable, plain for None; for batch functions see `batch_size`."""
     for layer in layers(function):
         if inspect.iscoroutinefunction(layer):
             return Kind.ASYNC
@@ -68,7 +68,7 @@ def batch_size(function: Callable[..., Any], name: str) -> int | None:
 
 
 def layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, and one after the other what it calls in the end: a function, or what hides it."""
+    """Yield a callable, and the callables that it wraps, one after the other."""
     for _ in range(_LAYERS_MAX):
         yield function
         wrapped = getattr(function, "__wrapped__", None)
@@ -77,7 +77,7 @@ def layers(function: Any) -> Iterator[Any]:
         elif callable(wrapped):
             function = wrapped
         elif not inspect.isroutine(function) and not inspect.isclass(function):
-            function = type(function).__call__  # of an object; a C function's own method-wrapper ends it
+            function = type(function).__call__  # of an object; ends at a C function's own method-wrapper
             if not inspect.isroutine(function):
                 return
         else:

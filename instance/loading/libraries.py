@@ -1,7 +1,7 @@
-"""Installed requirements on the search path of a process, behind what its Python environment has.
+"""Adds installed requirements to the search path of a process, after its Python environment.
 
-Design: a process has one search path for all functions in it, and one module of a name; so two versions of a
-distribution in one process are refused, for one of the functions would work with what it did not ask for.
+Design: all functions in a process share the search path and the modules, one per name; so two versions of a
+distribution in one process are rejected, because one of the functions would get the wrong one.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ...errors import FunctionLoadError
 
 
 class Libraries:
-    """Directories of installed requirements on the search path of this process, and the functions that use them."""
+    """Directories of installed requirements on this process's search path, and the functions that use them."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Create an empty set."""
         self._versions: dict[Path, dict[str, str]] = {}
         self._used: dict[str, Path] = {}
         self._lock = threading.Lock()
 
     def use(self, function: str, directory: Path | None, *, displaces: bool = False) -> None:
-        """Put a directory at the end of the search path, for a function that has no other then.
+        """Add a directory to the end of the search path, as the only one of a function.
 
         Args:
-            function: by name.
-            directory: of its requirements; None: it has none.
-            displaces: what functions before it have brought in other versions is given up; they are not in use.
+            function: function name.
+            directory: directory of its requirements, or None.
+            displaces: drop conflicting versions brought in by earlier functions, which are not in use.
 
         Raises:
-            FunctionLoadError: something in it is here in another version.
+            FunctionLoadError: another version of one of them is loaded.
         """
         with self._lock:
             self._used.pop(function, None)
@@ -52,12 +52,12 @@ class Libraries:
             importlib.invalidate_caches()
 
     def release(self, function: str) -> None:
-        """Note that a function has been removed; its libraries stay until another function needs other versions."""
+        """Record that a function has been removed; its libraries stay until another function needs other versions."""
         with self._lock:
             self._used.pop(function, None)
 
     def has(self, function: str, directory: Path | None) -> bool:
-        """Return whether that is what a function uses."""
+        """Return whether a function uses this directory."""
         return self._used.get(function) == directory
 
     def is_here(self, directory: Path) -> bool:
@@ -90,22 +90,22 @@ class Libraries:
         sys.path[:] = [entry for entry in sys.path if entry != str(place)]
 
 
-# The search path and the modules belong to the process, and so does what is known of them.
+# The search path and the modules belong to the process, and so does this record of them.
 LIBRARIES = Libraries()
 
 
 def check_environment(function: str, brought: Mapping[str, str], places: Collection[Path] = ()) -> None:
-    """Refuse distributions that the Python environment of this process has in another version, for that comes first.
+    """Reject distributions of which the Python environment, which takes precedence, has another version.
 
     Args:
-        function: that brings them, by name.
+        function: name of the function with these requirements.
         brought: versions by name, as of `versions`.
-        places: on the search path that are not of the environment.
+        places: directories on the search path that are not part of the environment.
 
     Raises:
         FunctionLoadError: there is one.
     """
-    from importlib.metadata import distributions  # with it come zipfile and csv, for functions with requirements only
+    from importlib.metadata import distributions  # imports zipfile and csv, so only for functions with requirements
 
     own = [place for place in sys.path if Path(place) not in places]
     for name, version in brought.items():
@@ -118,7 +118,7 @@ def check_environment(function: str, brought: Mapping[str, str], places: Collect
 
 
 def versions(directory: Path) -> dict[str, str]:
-    """Return the versions of the distributions in a directory, by their names in normal form."""
+    """Return the versions of the distributions in a directory, by normalised name."""
     from importlib.metadata import distributions
 
     found = distributions(path=[str(directory)])

@@ -1,6 +1,6 @@
-"""Finds the function in its package and makes it callable; runs on the function's thread, for it runs user code.
+"""Finds the function in its package and makes it callable; runs on the function's thread, because it runs user code.
 
-Here is also where the modules of a package lie, and how a whole process imports from there.
+It also locates the modules of a package, and handles imports of a process with a single function.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from .own_imports import OwnImports
 
 REQUIREMENTS = "requirements.txt"
 WHEELS = "deps"
-"""Beside the requirements: wheels that they are installed from, without an index."""
+"""Directory beside the requirements with wheels to install from, without an index."""
 SHOWN_AFTER_S = 5.0
-"""An import that takes shorter is nothing to worry about, and an error in the status would be."""
+"""A shorter import is normal, and an error in the status would be misleading."""
 PICKLE = PickleSerDe.__name__
 _OUR_SERDES = {kind.__name__: kind for kind in (IdentitySerDe, JsonSerDe, PickleSerDe)}
 _OUR_MODULES = ("", "serde", "pulsar", "pulsar.functions.serde", "magnetar", "magnetar.api", "magnetar.api.serde")
 
 
 class Loading:
-    """The step of user code that is at hand; `step` is for the function's thread, `trouble` for any."""
+    """The current step of loading user code; `step` is for the function's thread, `trouble` for any."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing at hand.
+        """Create without a current step.
 
         Args:
-            clock: rising seconds.
+            clock: monotonic seconds.
         """
         self._clock = clock
         self._at_hand: tuple[str, float, int] | None = None
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Take note of a step for as long as it takes.
+        """Record a step while it runs.
 
         Args:
-            what: it is, such as ``importing module x``.
+            what: description, such as ``importing module x``.
         """
         before, self._at_hand = self._at_hand, (what, self._clock(), threading.get_ident())
         try:
@@ -62,7 +62,7 @@ class Loading:
             self._at_hand = before
 
     def trouble(self) -> str:
-        """Return what takes so long, since when, and where it is; empty if nothing does."""
+        """Return which step takes long, since when, and where it is; empty if none does."""
         at_hand = self._at_hand
         if at_hand is None:
             return ""
@@ -79,16 +79,16 @@ class Home(Protocol):
     """Where user code is imported and runs: its own process, or a part of the worker's. All methods run on its thread.
 
     Attributes:
-        loading: what of it is being loaded.
+        loading: what is being loaded.
     """
 
     loading: Loading
 
     def enter_thread(self) -> None:
-        """The function's thread begins."""
+        """Start of the function's thread."""
 
     def leave_thread(self) -> None:
-        """The function's thread ends."""
+        """End of the function's thread."""
 
     def import_module(self, name: str) -> ModuleType:
         """Return a module of the package by its own name."""
@@ -98,9 +98,9 @@ class Home(Protocol):
 
 
 def requirements_of(package: Path) -> Path | None:
-    """Return the requirements.txt of an extracted package, which lies beside or above its modules; None without one.
+    """Return the requirements.txt of an extracted package, which is beside or above its modules; None without one.
 
-    What needs no package, an installed connector or a statement, has none.
+    A built-in connector or a statement, which has no package, has none.
     """
     if package == Path():
         return None
@@ -124,14 +124,14 @@ def module_root(package: Path) -> Path:
 
 
 class ProcessHome:
-    """A process of the function's own: modules are imported under their own names.
+    """A separate process for the function: modules are imported under their own names.
 
     Attributes:
         loading: what is being imported.
     """
 
     def __init__(self, package: Path, libraries: Path | None = None) -> None:
-        """Remember the package, and where its requirements are installed; nothing is imported yet."""
+        """Remember the package and its installed requirements; nothing is imported yet."""
         self.loading = Loading()
         self._package = package
         self._libraries = libraries
@@ -144,7 +144,7 @@ class ProcessHome:
         """Do nothing."""
 
     def pickle_serde(self) -> SerDe:
-        """Return the plain one."""
+        """Return the ordinary one."""
         return PickleSerDe()
 
     def import_module(self, name: str) -> ModuleType:
@@ -154,16 +154,16 @@ class ProcessHome:
             root = module_root(self._package)
             self._make_room(root)
             sys.path.insert(0, str(root))
-            if self._libraries is not None:  # behind what we use ourselves, and have imported
+            if self._libraries is not None:  # after libraries that we use ourselves, and have imported
                 sys.path.append(str(self._libraries))
                 importlib.invalidate_caches()
         return importlib.import_module(name)
 
     def _make_room(self, root: Path) -> None:
-        """Forget modules that this process has loaded under names of the package's own.
+        """Forget loaded modules of this process whose names the package uses, too.
 
-        We keep what we use of them; user code gets what it brought. Modules of the standard library stay: too much
-        of it holds on to its own parts.
+        We keep our references to them; user code gets its own. Modules of the standard library stay, because many refer
+        to each other.
         """
         names = set()
         for name in self._own_names(root):
@@ -179,14 +179,14 @@ class ProcessHome:
             OwnImports(names, str(root)).install()
 
     def _own_names(self, root: Path) -> list[str]:
-        """Return the modules of the package; files beside a single file are other functions'."""
+        """Return the modules of the package; files beside a single file belong to other functions."""
         if self._package.is_file():
             return [self._package.stem]
         return [found.name for found in pkgutil.iter_modules([str(root)])]
 
 
 def _is_elsewhere(name: str) -> bool:
-    """Return whether a module of this name would be found without the package."""
+    """Return whether a module of this name exists outside the package."""
     return importlib.machinery.PathFinder.find_spec(name, sys.path) is not None or name in sys.stdlib_module_names
 
 
@@ -209,7 +209,7 @@ class LoadedFunction:
         batch_size: int = 1,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Hold all of it."""
+        """Store all arguments."""
         self.call = call
         self.takes_context = takes_context
         self.kind = kind
@@ -220,7 +220,7 @@ class LoadedFunction:
         """Return it if its kind is one of these.
 
         Raises:
-            FunctionLoadError: it is of another; ``where`` names the place that does not take it.
+            FunctionLoadError: its kind is another; ``where`` is named in the error.
         """
         if self.kind in kinds:
             return self
@@ -229,7 +229,7 @@ class LoadedFunction:
         raise FunctionLoadError(f"{where} cannot be {self.kind.value}; make it {known}")
 
     def close(self) -> None:
-        """Close the event loop of one that will not be called, on its thread."""
+        """Close the event loop of a function that will not be called, on its thread."""
         if self.loop is not None:
             self.loop.close()
 
@@ -264,7 +264,7 @@ def load_function(spec: InstanceSpec, home: Home) -> LoadedFunction:
             if not callable(function):
                 raise FunctionLoadError(f"class {class_name} has no method process(self, input, context)")
         kind, size = kind_of(function), batch_size(function, class_name)
-        if kind.is_async and loop is None:  # the object has got its method when it was made
+        if kind.is_async and loop is None:  # the object created its method in its constructor
             loop = asyncio.new_event_loop()
         takes_context = _takes_context(function, class_name)
     except BaseException:
@@ -279,7 +279,7 @@ async def _construct(kind: Callable[[], Any]) -> Any:
 
 
 def find_object(home: Home, module_name: str, attribute: str, what: str) -> Any:
-    """Return what a module of the package has under a name; ``what`` names the setting in the error."""
+    """Return a module attribute from the package; ``what`` names the setting in the error."""
     try:
         with home.loading.step(f"importing module {module_name}"):
             module = home.import_module(module_name)
@@ -308,7 +308,7 @@ def _is_candidate(name: str, value: object, module: ModuleType) -> bool:
 
 
 def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
-    """Return whether a second argument is expected, and refuse what cannot be called with one or two."""
+    """Return whether a second argument is expected, and reject functions with another number of arguments."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -328,7 +328,7 @@ def _takes_context(function: Callable[..., Any], class_name: str) -> bool:
 
 
 def _is_context(annotation: object) -> bool:
-    """Return whether a parameter is annotated as a context, by its class or in text."""
+    """Return whether a parameter is annotated as a context, by class or as a string."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return "Context" in re.split(r"\W+", text)
 

@@ -1,4 +1,4 @@
-"""What a process keeps of modules beside `sys.modules`: lines of source, import finders, loggers, generic types."""
+"""Caches of modules outside `sys.modules`: source lines, import finders, loggers, generic types."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..logs.tracebacks import forget_stacks
 
 
 def forget_modules(prefix: str, roots: Collection[str]) -> None:
-    """Forget the modules whose names begin with a prefix, and what the process keeps of them elsewhere.
+    """Forget the modules whose names begin with a prefix, and cached data about them.
 
     Args:
-        prefix: of their names, up to a dot.
+        prefix: prefix of their names, up to a dot.
         roots: directories that they were imported from.
     """
     for name in _below(sys.modules, prefix):

@@ -1,12 +1,11 @@
 """Keeps imports of modules loaded earlier independent of a function's package.
 
-Design: a package may hold a module `grpc`, and its code gets that. But grpc itself, which answers questions about the
-instance and carries its state, imports parts of itself only when they are needed, and would look for them in the
-package. So the process's ``__import__`` looks at who imports: what was loaded before the package finds modules of the
-package's names as if there were no package. It is replaced only where a name is taken twice, since every import
-statement that runs takes longer then.
+Design: a package may contain a module `grpc`, and its code gets that. But the real grpc, which answers requests about
+the instance and transports its state, imports some of its parts only when they are needed, and would look for them in
+the package. So the process's ``__import__`` checks the importer: modules loaded before the package find modules as if
+there were no package. It is replaced only if a name is used twice, because it slows down every import statement.
 
-Imports that C code makes do not come by here.
+Imports by C code do not go through it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import Any
 
 
 class OwnImports:
-    """The ``__import__`` of a process that has modules of two owners under one name."""
+    """The ``__import__`` of a process in which two modules have the same name."""
 
     def __init__(self, names: Collection[str], root: str) -> None:
-        """Take note of what is loaded now, and forget what the package has too; `install` follows.
+        """Record the loaded modules, and forget those that the package has too; `install` follows.
 
         Args:
-            names: top-level modules of the package which this process may have, or find elsewhere, too.
-            root: directory of the package, put on ``sys.path`` later.
+            names: top-level modules of the package that this process may also have, or find elsewhere.
+            root: directory of the package, added to ``sys.path`` later.
         """
         self._names = frozenset(names)
         self._root = root
-        self._loaded = list(sys.modules.values())  # keeps them, so that no other module gets the id of one
+        self._loaded = list(sys.modules.values())  # keeps references, so that ids are not reused
         self._importers = {id(vars(module)) for module in self._loaded if isinstance(module, ModuleType)}
         self._ours: dict[str, ModuleType] = self._take()
         self._lock = threading.RLock()
@@ -45,7 +44,7 @@ class OwnImports:
         return taken
 
     def install(self) -> None:
-        """Begin to tell importers apart."""
+        """Start distinguishing importers."""
         builtins.__import__ = self
 
     def __call__(
@@ -71,7 +70,7 @@ class OwnImports:
 
     @contextmanager
     def _as_before(self) -> Iterator[None]:
-        """Give this process its modules back for one import."""
+        """Restore this process's modules for one import."""
         path = list(sys.path)
         theirs = self._take()
         sys.modules.update(self._ours)

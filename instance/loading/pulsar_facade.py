@@ -1,8 +1,8 @@
-"""What ``import pulsar`` gives user code: the classes of Pulsar Functions, and the official client when it is used.
+"""The module ``pulsar`` of user code: the classes of Pulsar Functions, and the official client on demand.
 
-Design: functions say ``from pulsar import Function`` and mostly nothing more. Loading the official client for that
-costs 20 MB and a tenth of a second an instance, and it may not be installed. So user code gets a module of ours under
-that name. It holds what functions are made of, and loads the official client at the first look at anything else.
+Design: most functions only use ``from pulsar import Function``. Loading the official client for that costs 20 MB and a
+tenth of a second per instance, and it may not be installed. So user code gets our module under that name. It contains
+the classes for functions, and loads the official client at the first access to anything else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PulsarFacade(ModuleType):
     """The module ``pulsar`` of user code."""
 
     def __init__(self) -> None:
-        """Make it; the official client is not looked for yet."""
+        """Create the module; the official client is not loaded yet."""
         super().__init__(NAME, "Pulsar Functions' classes; anything else comes from the official client.")
         self.__path__: list[str] = []
         vars(self).update(_NAMES)
@@ -60,7 +60,7 @@ class PulsarFacade(ModuleType):
             setattr(self.modules[parent], tail, module)
 
     def __getattr__(self, name: str) -> Any:
-        """Look a name up in the official client."""
+        """Look up a name in the official client."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.official(name), name)
@@ -85,7 +85,7 @@ class PulsarFacade(ModuleType):
 
 @contextmanager
 def _without_facade() -> Iterator[None]:
-    """Let the import system see the official client: while it is imported, and after it was."""
+    """Let the import system see the official client: during its import, and afterwards."""
     hidden = {
         name: module
         for name, module in sys.modules.items()
@@ -107,7 +107,7 @@ def _is_ours(module: ModuleType) -> bool:
 
 
 class _Submodules:
-    """Finds ``pulsar.schema`` and the like in the official client, which it loads for that."""
+    """Finds ``pulsar.schema`` and the like in the official client, which is loaded for that."""
 
     def __init__(self, facade: PulsarFacade) -> None:
         self._facade = facade
@@ -133,7 +133,7 @@ class _Submodules:
 
 
 def install() -> None:
-    """Put the facade in the place of ``pulsar`` for a whole process; right only where all code is user code."""
+    """Replace ``pulsar`` for a whole process; only valid where all code is user code."""
     facade = PulsarFacade()
     sys.modules.update(facade.modules)
     sys.meta_path.insert(0, _Submodules(facade))

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[^\]]*\])?\s*($|[;(=<>!~]|--hash|@\s*https?://)")
-"""A name, and what may follow it; a path has a slash or an ending, and so does not match."""
+"""A name, and what may follow it; a path has a slash or a suffix, and so does not match."""
 _ARCHIVE = re.compile(r"\.(whl|zip|tar|tar\.\w+|tgz)$", re.IGNORECASE)
 _INCLUDES = re.compile(r"(-r|--requirement|-c|--constraint)\s*=?\s*(?P<name>\S+)$")
 _OF_INDEXES = (
@@ -27,7 +27,7 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 
 
 class Origin(Enum):
-    """What decides what is installed."""
+    """What determines the installed packages."""
 
     HASHES = "the text, as each release has its hashes"
     INDEX = "the text, and an index"
@@ -35,10 +35,10 @@ class Origin(Enum):
 
 
 def origin_of(requirements: Path) -> Origin:
-    """Return what decides what a requirements.txt installs.
+    """Return what determines the packages installed by a requirements.txt.
 
     Args:
-        requirements: the file; those beside it that it includes count too.
+        requirements: the file; files beside it that it includes are considered, too.
     """
     return max((_origin_of(line, requirements.parent) for line in _lines(requirements, set())), key=list(Origin).index,
                default=Origin.HASHES)  # fmt: skip
@@ -46,7 +46,7 @@ def origin_of(requirements: Path) -> Origin:
 
 def _origin_of(line: str, directory: Path) -> Origin:
     if line.startswith(_OF_INDEXES):
-        return Origin.HASHES  # what it leads to is judged by the other lines
+        return Origin.HASHES  # the included file is judged by its own lines
     name = line.split(";")[0].split(" --")[0].strip()
     if not _RELEASE.match(line) or ("@" not in line and _ARCHIVE.search(name)) or (directory / name).exists():
         return Origin.PACKAGE
@@ -54,7 +54,7 @@ def _origin_of(line: str, directory: Path) -> Origin:
 
 
 def _lines(file: Path, seen: set[Path]) -> Iterator[str]:
-    """Yield the lines that pip would read, without comments, and those of files in the same directory."""
+    """Yield the lines that pip would read, without comments, including those of files in the same directory."""
     seen.add(file)
     text = file.read_text(encoding="utf-8-sig", errors="replace").replace("\\\n", " ").replace("\\\r\n", " ")
     for whole in text.splitlines():

@@ -37,9 +37,9 @@ from .loader import WHEELS
 from .requirement_files import Origin, origin_of
 
 INSTALL_S = 600.0
-"""pip is ended after that."""
+"""Time limit for pip."""
 UNUSED_S = 7 * 24 * 3600.0
-"""What no function was loaded with for so long is removed when something is installed."""
+"""Installations unused for this time are removed when something is installed."""
 _POLL_S = 0.1
 _CAUSE_CHARACTERS = 300
 _FRESH = ".fresh-"
@@ -49,11 +49,13 @@ _WITHOUT_GAIN = (
     "import ctypes, os, signal, sys; prctl = ctypes.CDLL(None).prctl; prctl(1, signal.SIGKILL, 0, 0, 0);"
     " prctl(38, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Has the kernel end it with its parent (PR_SET_PDEATHSIG), and no program give it rights (PR_SET_NO_NEW_PRIVS)."""
+"""Makes the kernel kill it with its parent (PR_SET_PDEATHSIG), and stops programs from gaining rights
+(PR_SET_NO_NEW_PRIVS).
+"""
 
 
 class Installed:
-    """Requirements that are installed, and stay so until they are released.
+    """Installed requirements, which are not removed before `release`.
 
     Attributes:
         directory: for the search path.
@@ -65,7 +67,7 @@ class Installed:
         self._lock = lock
 
     def release(self) -> None:
-        """Let others remove them."""
+        """Allow others to remove them."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -80,12 +82,12 @@ class Installer:
     """Installs requirements below a directory.
 
     Attributes:
-        directory: has one directory for each content.
-        is_wanted: pip is ended when it is not true any more.
-        timeout_s: pip is ended after that.
-        unused_s: what was not used for so long is removed when something is installed.
-        user: whom pip runs as; None: this process's user.
-        tenant: whose functions it installs for.
+        directory: has one subdirectory per content.
+        is_wanted: pip is killed when this returns false.
+        timeout_s: time limit for pip.
+        unused_s: installations unused for this time are removed when something is installed.
+        user: user that pip runs as; None for this process's user.
+        tenant: tenant of the functions that it installs for.
     """
 
     directory: Path
@@ -96,7 +98,7 @@ class Installer:
     tenant: str = ""
 
     def find(self, requirements: Path) -> Installed | None:
-        """Return what a requirements.txt asks for if it is installed; blocking."""
+        """Return the installation of a requirements.txt if it exists; blocking."""
         try:
             found = self._hold(self.target_of(requirements))
             if found is None and origin_of(requirements) is Origin.INDEX:
@@ -106,10 +108,10 @@ class Installer:
             raise self._trouble(requirements, error) from error
 
     def install(self, requirements: Path) -> Installed:
-        """Return what a requirements.txt asks for, installed if it is not yet; blocking.
+        """Return the installation of a requirements.txt, installing it if needed; blocking.
 
         Raises:
-            FunctionLoadError: that was not possible, or is not wanted any more.
+            FunctionLoadError: that failed, or is no longer wanted.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -151,10 +153,10 @@ class Installer:
         )
 
     def _hold(self, target: Path) -> Installed | None:
-        lock = _locked(target, fcntl.LOCK_SH)  # who removes it, or has just made it, lets go at once
+        lock = _locked(target, fcntl.LOCK_SH)  # a process that removes it, or has just created it, releases it soon
         if lock is None:
             return None
-        with contextlib.suppress(OSError):  # its age counts only where unused ones are swept
+        with contextlib.suppress(OSError):  # its age only matters where unused ones are removed
             os.utime(target)
         return Installed(target if self.user is None else target / _LIBRARIES, lock)
 
@@ -169,7 +171,7 @@ class Installer:
         try:
             if target.exists():
                 return
-            for left in fresh.iterdir():  # by one that was killed
+            for left in fresh.iterdir():  # left by one that was killed
                 remove_tree(left)
             if self.user is None:
                 self._run_pip(requirements, fresh, lock)
@@ -205,7 +207,7 @@ class Installer:
             time.sleep(_POLL_S)
 
     def _run_pip(self, requirements: Path, target: Path, lock: int) -> None:
-        # -P: modules of the package, which is the working directory for the sake of relative paths, are not pip's.
+        # -P: pip must not import modules of the package, which is the working directory because of relative paths.
         command = [sys.executable, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         command += ["--target", str(target), "-r", str(requirements)]
         wheels = requirements.parent / WHEELS
@@ -236,7 +238,7 @@ class Installer:
             )
 
     def _wait(self, pip: subprocess.Popen[bytes]) -> str:
-        """Return when pip has ended; says why if that was not by itself."""
+        """Wait for the end of pip; return why it was ended, or an empty text."""
         deadline_s = time.monotonic() + self.timeout_s
         try:
             while pip.poll() is None:
@@ -249,14 +251,14 @@ class Installer:
             return ""
         finally:
             if pip.returncode is None:
-                os.killpg(pip.pid, signal.SIGKILL)  # and what it has started to build
+                os.killpg(pip.pid, signal.SIGKILL)  # and the processes that it has started to build
                 pip.wait()
 
     def _sweep(self) -> None:
         """Delete directories unused for `unused_s`, and those of installations that were killed."""
         now_s = time.time()
         for found in self.directory.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another has removed it
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 is_old = now_s - found.stat().st_mtime > self.unused_s and not LIBRARIES.is_here(found)
                 if is_old or found.name.startswith(_FRESH):
                     _remove(found)
@@ -288,7 +290,7 @@ def _remove(found: Path) -> None:
         if lock is None:
             return
         try:
-            if not found.name.startswith(_FRESH):  # out of sight first: half of it must never be used
+            if not found.name.startswith(_FRESH):  # rename first: a partial one must never be used
                 found = found.rename(found.with_name(f"{_FRESH}{uuid.uuid4().hex}"))
             _remove_all(found)
         finally:
@@ -296,7 +298,7 @@ def _remove(found: Path) -> None:
 
 
 def _remove_all(directory: Path) -> None:
-    """Remove a directory of this process's user; what another has left in it by that one."""
+    """Remove a directory of this process's user; contents of another user as that user."""
     with contextlib.suppress(OSError):
         for found in directory.iterdir():
             remove_tree(found)
@@ -311,18 +313,18 @@ def _as_user(user: SystemUser, command: list[str], home: str) -> tuple[list[str]
 
 
 def digest_of(requirements: Path) -> str:
-    """Return what stands for all that a requirements.txt asks for.
+    """Return a digest of everything that a requirements.txt asks for.
 
-    That is the text of the files beside it, and the wheels; if it names files of the package, all files of the package.
+    This is the text of the files beside it, and the wheels; if it names files of the package, all files of the package.
     """
-    import sysconfig  # when the first function with requirements comes
+    import sysconfig  # only needed for functions with requirements
 
     digest = hashlib.sha256(f"{sys.implementation.cache_tag}\0{sysconfig.get_platform()}\0".encode())
     if origin_of(requirements) is Origin.PACKAGE:
         files = {file for file in requirements.parent.rglob("*") if file.is_file() and file.suffix != ".pyc"}
     else:
         wheels = (file for file in (requirements.parent / WHEELS).rglob("*") if file.is_file())
-        files = {*requirements.parent.glob("*.txt"), *wheels}  # one may name another
+        files = {*requirements.parent.glob("*.txt"), *wheels}  # one may include another
     for file in sorted(files):
         name, content = file.relative_to(requirements.parent).as_posix(), file.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())
@@ -331,7 +333,7 @@ def digest_of(requirements: Path) -> str:
 
 
 def _cause(said: str) -> str:
-    """Return the line of pip's output that says most."""
+    """Return the most informative line of pip's output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["pip failed and said nothing"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines)[-1][:_CAUSE_CHARACTERS]

@@ -1,11 +1,11 @@
-"""The log of an instance: one file that takes everything the function says, bounded by rotation, and its reader.
+"""The log of an instance: one file for all output of the function, limited by rotation, and its reader.
 
-Lines are ``2026-11-21T10:11:12.345Z INFO text``; prints and tracebacks of several lines get the prefix on each, so that
-any line can be read alone. At `FILE_BYTES_MAX` the file becomes ``.1`` and the ``.1`` before it is dropped: an instance
-never holds more than twice that on disk.
+Lines are ``2026-11-21T10:11:12.345Z INFO text``; each line of multi-line prints and tracebacks gets the prefix, so that
+every line is complete. At `FILE_BYTES_MAX` the file becomes ``.1`` and the previous ``.1`` is dropped: an instance
+never uses more than twice that on disk.
 
-Texts are bounded before anything is made of them, and what was cut is said. A function may print a value of hundreds of
-megabytes. Each step of a log, into lines, with a time on each, into bytes, would copy that; so it is cut first.
+Texts are truncated, with a note, before they are processed. A function may print a value of hundreds of megabytes. Each
+step of logging, into lines, with a time on each, into bytes, would copy it; so it is truncated first.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class InstanceLog:
         """Open the file.
 
         Args:
-            path: of the file; its directory is made.
-            file_bytes_max: rotation happens beyond this.
+            path: path of the file; its directory is created.
+            file_bytes_max: size at which the file is rotated.
         """
         self.path = path
         self.observers: list[Observer] = []
@@ -100,17 +100,17 @@ class InstanceLog:
             self._bytes += len(data)
 
     def forked(self) -> None:
-        """Go on in a process that the function has forked, whatever other threads were doing at that moment."""
+        """Continue in a process forked by the function, whatever other threads were doing at that moment."""
         self._lock = threading.RLock()
 
     def check_size(self) -> None:
-        """Rotate if what was written past us made the file too large."""
+        """Rotate the file if writes of other processes made it too large."""
         with self._lock, contextlib.suppress(OSError):
             if self._descriptor >= 0 and os.fstat(self._descriptor).st_size > self._file_bytes_max:
                 self._rotate()
 
     def _rotate(self) -> None:
-        # A process that the function has forked writes here too, and may have done this already; or it was deleted.
+        # A process forked by the function writes here too, and may have rotated it already; or it was deleted.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(self._descriptor).st_ino == self.path.lstat().st_ino:
                 os.replace(self.path, rotated(self.path))
@@ -125,7 +125,7 @@ class InstanceLog:
 
 
 class LogStream(io.TextIOBase):
-    """Stands for sys.stdout or sys.stderr: each finished line becomes a line of the log."""
+    """Replaces sys.stdout or sys.stderr: each complete line becomes a line of the log."""
 
     encoding = "utf-8"
 
@@ -134,16 +134,16 @@ class LogStream(io.TextIOBase):
         super().__init__()
         self._log = log
         self._level = level
-        self._open_lines = threading.local()  # two threads that print at once must not mix inside a line
+        self._open_lines = threading.local()  # threads that print at the same time must not mix within a line
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Take some text; it is shown once its line is complete."""
+        """Accept text; it is logged once its line is complete."""
         before: str = getattr(self._open_lines, "text", "")
-        if len(text) > TEXT_CHARACTERS_MAX:  # not copied: the log cuts it first
+        if len(text) > TEXT_CHARACTERS_MAX:  # not copied: the log truncates it first
             self.flush()
             self._log.write(self._level, text)
             return len(text)
@@ -157,11 +157,11 @@ class LogStream(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Do nothing but `flush`: the stream is the process's, and not a function's to close."""
+        """Only `flush`: the stream is shared, so a function must not close it."""
         self.flush()
 
     def flush(self) -> None:
-        """Show an unfinished line."""
+        """Log an incomplete line."""
         rest: str = getattr(self._open_lines, "text", "")
         if rest:
             self._open_lines.text = ""
@@ -169,7 +169,7 @@ class LogStream(io.TextIOBase):
 
 
 class LogHandler(logging.Handler):
-    """Takes records of Python's logging into an instance's log."""
+    """Writes records of Python's logging to an instance's log."""
 
     def __init__(self, log: InstanceLog) -> None:
         """Write to ``log``."""
@@ -186,7 +186,7 @@ class LogHandler(logging.Handler):
 
 
 def bounded_lines(text: str) -> list[str]:
-    """Return the lines of a text, at least one: each within `LINE_CHARACTERS_MAX`, all within the other bounds."""
+    """Return the lines of a text, at least one: each within `LINE_CHARACTERS_MAX`, all within the other limits."""
     left_out = len(text) - TEXT_CHARACTERS_MAX
     lines = (text if left_out <= 0 else text[:TEXT_CHARACTERS_MAX]).splitlines() or [""]
     if len(lines) > TEXT_LINES_MAX:
@@ -202,7 +202,7 @@ def bounded_lines(text: str) -> list[str]:
 
 
 def bounded(text: str, characters_max: int) -> str:
-    """Return a text that is cut where it is too long, and says so."""
+    """Return a text, truncated with a note if it is too long."""
     if len(text) <= characters_max:
         return text
     return f"{text[:characters_max]}… {len(text) - characters_max} of {len(text)} characters left out"
@@ -239,7 +239,7 @@ def open_log(path: Path, flags: int) -> int:
         if found.st_uid not in (directory.st_uid, os.geteuid()):
             raise NotALog(f"{path} is neither of its directory's owner nor of this process's; remove it")
         if os.geteuid() == 0 and found.st_uid != directory.st_uid and flags & os.O_CREAT:
-            os.fchown(descriptor, directory.st_uid, directory.st_gid)  # the instance goes on with it
+            os.fchown(descriptor, directory.st_uid, directory.st_gid)  # the instance continues to use it
     except BaseException:
         os.close(descriptor)
         raise
@@ -247,7 +247,7 @@ def open_log(path: Path, flags: int) -> int:
 
 
 def rotated(path: Path) -> Path:
-    """Return where the older half of a log lies."""
+    """Return the path of a log's rotated half."""
     return path.with_name(path.name + ".1")
 
 
@@ -275,10 +275,10 @@ def _end_of(path: Path) -> str:
 
 
 class LogFollower:
-    """Reads what is appended to a log, across rotations; the caller decides how often."""
+    """Reads new content of a log, across rotations; the caller decides how often."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the end of the log as it is now."""
+        """Start at the current end of the log."""
         self._path = path
         self._offset = 0
         self._inode = 0
@@ -287,7 +287,7 @@ class LogFollower:
             self._offset, self._inode = found.st_size, found.st_ino
 
     def read(self) -> str:
-        """Return what was appended since the last call, in whole lines."""
+        """Return the complete lines appended since the last call."""
         inode, text = _inode_of(self._path), ""
         if not inode:
             return text

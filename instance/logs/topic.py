@@ -26,9 +26,9 @@ from .file import InstanceLog, bounded
 WAITING_LINES_MAX = 10_000
 WAITING_CHARACTERS_MAX = 16 * 1024 * 1024
 MESSAGE_CHARACTERS_MAX = 256 * 1024
-"""As bytes at most 1.5 MiB, which every broker takes whose `maxMessageSize` was not made much smaller."""
+"""At most 1.5 MiB as bytes, which every broker accepts unless its `maxMessageSize` is much smaller."""
 REFUSALS_TOLD = 100
-"""One line in the log file for so many refused messages."""
+"""One line in the log file per this number of rejected messages."""
 _CLOSE_S = 1.0
 
 
@@ -36,7 +36,7 @@ class LogTopic:
     """The log topic of one instance."""
 
     def __init__(self, spec: InstanceSpec, instance_log: InstanceLog) -> None:
-        """Begin to collect lines, on the event loop."""
+        """Start collecting lines, on the event loop."""
         self._topic = spec.details.logTopic
         self._properties = {"fqn": spec.function_name, "instance": str(spec.instance_id)}
         self._log = instance_log
@@ -57,7 +57,9 @@ class LogTopic:
         if is_full or len(self._waiting) >= WAITING_LINES_MAX:
             self._dropped += 1
             return
-        self._waiting_characters += len(text)  # by two threads at once it may be off a little; it is 0 when all is sent
+        self._waiting_characters += len(
+            text
+        )  # may be slightly off if two threads write at once; it is 0 when everything is sent
         self._waiting.append((level, text))
         if not self._is_woken:
             self._is_woken = True
@@ -69,12 +71,12 @@ class LogTopic:
         guard: Guard | None,
         encrypted: Callable[[ProducerConfig], ProducerConfig] = lambda config: config,
     ) -> None:
-        """Begin to send; raises what `AsyncClient.create_producer` raises.
+        """Start sending; raises the errors of `AsyncClient.create_producer`.
 
         Args:
             client: connects to the broker.
-            guard: of the producer.
-            encrypted: returns its settings with the keys of the instance.
+            guard: guard of the producer.
+            encrypted: adds the instance's keys to the producer's settings.
         """
         config = ProducerConfig(compression="LZ4", batch_max_delay_ms=100, send_timeout_ms=0, guard=guard)
         self._producer = await client.create_producer(self._topic, encrypted(config))
@@ -124,7 +126,7 @@ class LogTopic:
         self._refused += 1
 
     async def close(self) -> None:
-        """Send what is waiting, as far as that needs no waiting, and end."""
+        """Send queued lines as far as possible without waiting, and end."""
         with contextlib.suppress(ValueError):
             self._log.observers.remove(self._observe)
         await self._tasks.close()
@@ -132,5 +134,5 @@ class LogTopic:
             return
         with contextlib.suppress(MagnetarError):
             await within(_CLOSE_S, self._send_waiting(self._producer))
-        # Whatever became of the lines: instances that share a client leave no producer behind.
+        # In any case, instances that share a client must not leave a producer behind.
         await within(_CLOSE_S, self._producer.close())

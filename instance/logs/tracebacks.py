@@ -21,11 +21,11 @@ KEPT_FRAMES_MAX = 64
 
 _Places = tuple[tuple[int, int], ...]
 _kept: dict[_Places, tuple[str, list[CodeType]]] = {}
-"""By the ids of code objects, which are kept, too: equal ones may be of different files."""
+"""By the ids of code objects, which are kept, too: equal ones may come from different files."""
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an exception; raises what its own code raises when it is shown."""
+    """Return the traceback of an exception; raises errors of its own formatting code."""
     codes: list[CodeType] = []
     places = _places_of(error, codes)
     if not places:
@@ -40,16 +40,16 @@ def traceback_of(error: BaseException) -> str:
 
 
 def forget_stacks(is_gone: Callable[[str], bool]) -> None:
-    """Forget the stacks that lead through files which are gone: their code objects keep what the code names."""
+    """Forget the stacks that pass through removed files: their code objects keep objects alive."""
     for places, (_, codes) in list(_kept.items()):
         if any(is_gone(code.co_filename) for code in codes):
             _kept.pop(places, None)
 
 
 def _own_lines(error: BaseException) -> str:
-    """Return the lines of an exception itself, as `traceback.format_exception_only` does for five times as much.
+    """Return the lines of an exception itself, like `traceback.format_exception_only` at a fifth of the cost.
 
-    It adds to some exceptions what else the name may have been, and where text could not be parsed; and notes to any.
+    For some exceptions that function adds suggestions for names, and the position of syntax errors; and notes to any.
     """
     kind = type(error)
     is_usual = isinstance(kind.__module__, str) and not issubclass(kind, _EXPLAINED)
@@ -57,7 +57,7 @@ def _own_lines(error: BaseException) -> str:
         return "".join(traceback.format_exception_only(error))
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001  of user code; it says so
+    except Exception:  # noqa: BLE001  of user code; shown as such
         return "".join(traceback.format_exception_only(error))
     name = (
         kind.__qualname__ if kind.__module__ in ("__main__", "builtins") else f"{kind.__module__}.{kind.__qualname__}"
@@ -66,11 +66,11 @@ def _own_lines(error: BaseException) -> str:
 
 
 def _places_of(error: BaseException, codes: list[CodeType]) -> _Places:
-    """Return where an exception went through; empty if that does not say what its traceback looks like.
+    """Return the places that an exception passed through; empty if these do not determine its traceback.
 
     Args:
         error: the exception.
-        codes: takes the code objects.
+        codes: receives the code objects.
     """
     has_context = error.__context__ is not None and not error.__suppress_context__
     if has_context or error.__cause__ is not None or isinstance(error, BaseExceptionGroup):
@@ -94,7 +94,7 @@ def _summary(error: BaseException) -> traceback.TracebackException:
 
 
 def _drop_own_frames(summary: traceback.TracebackException) -> None:
-    """Take out what tells the author of a function nothing, here and in the errors that led to this one."""
+    """Remove frames that do not help the author of a function, here and in the causes of this error."""
     foreign = [frame for frame in summary.stack if not frame.filename.startswith(_OWN_FILES)]
     if foreign:
         summary.stack = traceback.StackSummary.from_list(foreign)

@@ -109,7 +109,7 @@ def test_a_frame_without_a_topic_to_go_to_is_refused(lab: Lab) -> None:
     lab.fill([[b"a"]])
     end = lab.run(function)
     assert end.stage == "failed"
-    assert "there is no output topic; set output, or return None" in end.error
+    assert "has no output topic: set output, or return None" in end.error
 
 
 def test_a_function_in_the_middle_of_a_job_is_cancelled(lab: Lab) -> None:

@@ -69,7 +69,7 @@ def test_a_record_is_read_as_it_was_written(wholes: list[TopicRange], text: str,
 
 @pytest.mark.parametrize("data", [b"", b"hello", encode(Record(incarnation="l", owner="o"))[:-3]])
 def test_what_is_no_plan_is_said(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="key __spark_plan__ of the function's state is no plan"):
+    with pytest.raises(ProtocolError, match="key __spark_plan__ of the function's state is not a plan"):
         decode(data)
 
 

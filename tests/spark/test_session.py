@@ -124,7 +124,7 @@ def test_masters_are_local_standalone_yarn_or_kubernetes() -> None:
     for wrong in ("local[x]", "local[0]", "spark://a", ""):
         with pytest.raises(InvalidConfig, match="is not supported; give local"):
             spark_master(wrong)
-    with pytest.raises(InvalidConfig, match="heap='much' is no size"):
+    with pytest.raises(InvalidConfig, match="invalid heap 'much'"):
         SessionConfig(directory=Path("/x"), heap="much")
 
 

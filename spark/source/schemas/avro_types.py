@@ -113,7 +113,7 @@ def parse(definition: bytes | str) -> Node:
         why = " ".join(str(error).split())
         raise SchemaSerializationError(
             f"the topic's schema is not a valid Avro definition: {type(error).__name__} {why}"
-        ) from (error)
+        ) from error
 
 
 class _Parser:
