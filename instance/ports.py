@@ -1,9 +1,9 @@
 """Ports of an instance: where its entries come from, where its outputs go, and what settles them.
 
 A topic is one kind of input and output: a client's consumers and producers are `Input` and `Output` as they are, and
-the client itself is `Endpoints`, so that nothing stands between them and the pipeline.
+the client itself is `Endpoints`, so that no layer is needed between them and the pipeline.
 
-A `Settlement` decides what the outcome of processing does:
+A `Settlement` implements the effect of processing:
 
 | settlement | an input entry is acknowledged | results |
 | --- | --- | --- |
@@ -34,28 +34,29 @@ from .state.session import StateSession
 
 
 class Input(Protocol):
-    """Hands out entries with their position, and takes what became of them; used on the event loop.
+    """Delivers entries with their positions, and takes acknowledgements; used on the event loop.
 
-    What is acknowledged never comes again; what is neither acknowledged nor asked for again comes after a reconnection.
+    Acknowledged entries are never redelivered; entries neither acknowledged nor requested again are redelivered after a
+    reconnection.
     """
 
     async def receive_entry(self) -> ReceivedEntry:
         """Return the next entry, waiting for it. Cancellation: safe; nothing is lost."""
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry if one is there."""
+        """Return the next entry, or None if none is available."""
 
     async def arrival(self) -> None:
         """Wait until `poll_entry` may return an entry. Cancellation: safe."""
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge entries before they are processed; those whose acknowledgement is durable are the result."""
+        """Acknowledge entries before they are processed; the result has those whose acknowledgement is durable."""
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
-        """Acknowledge entries at once."""
+        """Acknowledge entries immediately."""
 
     def ack_entry(self, entry: ReceivedEntry) -> asyncio.Future[None]:
-        """Acknowledge an entry, soon: together with others."""
+        """Acknowledge an entry soon, together with others."""
 
     def ack_batch_indexes(self, entry: ReceivedEntry, still_wanted: Sequence[int]) -> asyncio.Future[None]:
         """Acknowledge the messages of an entry that are not in an ack set."""
@@ -64,89 +65,89 @@ class Input(Protocol):
         """Acknowledge one message."""
 
     def negative_ack(self, message: ReceivedEntry) -> None:
-        """Ask for what is not acknowledged of an entry again, later."""
+        """Request redelivery of an entry's unacknowledged messages, after a delay."""
 
     async def flush_acks(self) -> None:
-        """Wait until what was acknowledged is on its way."""
+        """Wait until acknowledgements have been sent."""
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription: what comes next is the first entry after ``target``; as `Consumer.seek`."""
+        """Move the subscription: the next entry is the first one after ``target``; as `Consumer.seek`."""
 
     async def close(self) -> None:
-        """Take nothing any more."""
+        """Stop receiving."""
 
 
 class OrderedInput(Protocol):
-    """Hands out entries in the order of their positions to one reader at a time, and is acknowledged in that order.
+    """Delivers entries in the order of their positions to one reader at a time, and is acknowledged in that order.
 
     Attributes:
-        topic: its full name.
+        topic: full name.
     """
 
     topic: str
 
     @property
     def is_connected(self) -> bool:
-        """Whether acknowledgements reach it."""
+        """Whether acknowledgements can be sent."""
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """Return the next entry if one is there."""
+        """Return the next entry, or None if none is available."""
 
     async def arrival(self) -> None:
         """Wait until `poll_entry` returns an entry. Cancellation: safe."""
 
     async def last_and_mark_delete(self) -> tuple[MessageId, MessageId | None]:
-        """Return the last position there is, and the one up to which everything is acknowledged."""
+        """Return the last position, and the one up to which everything is acknowledged."""
 
     def ack_cumulative(self, message: MessageId) -> asyncio.Future[None]:
         """Acknowledge everything up to a position; done when that is durable."""
 
     async def flush_acks(self) -> None:
-        """Wait until what was acknowledged is on its way."""
+        """Wait until acknowledgements have been sent."""
 
     async def close(self) -> None:
-        """Take nothing any more."""
+        """Stop receiving."""
 
 
 class Output(Protocol):
-    """Takes encoded entries, and says when each is durable."""
+    """Takes encoded entries, and reports when each is durable."""
 
     def send_entry(self, entry: OutgoingEntry) -> asyncio.Future[MessageId]:
-        """Send an entry; done when it is durable, or never will be.
+        """Send an entry; done when it is durable, or has failed permanently.
 
         Raises:
-            MessageTooLarge: the entry is.
-            MagnetarError: it is closed for good.
+            MessageTooLarge: the entry is too large.
+            MagnetarError: the output is permanently closed.
         """
 
     async def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
 
 
 class NumberedOutput(Protocol):
-    """Takes entries under rising numbers, and drops what it has had under a number already.
+    """Takes entries with increasing sequence ids, and drops duplicates.
 
     Attributes:
-        last_sequence_id: the highest number that it had when it was opened, -1 if none.
+        last_sequence_id: highest sequence id when it was opened, -1 if none.
     """
 
     last_sequence_id: int
 
     def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
-        """Send an entry that has its metadata; done when it is durable, or never will be."""
+        """Send an entry that includes its metadata; done when it is durable, or has failed permanently."""
 
     async def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
 
 
 class Endpoints(Protocol):
     """Opens inputs and outputs; an `AsyncClient` does it for topics.
 
-    Consumers of type Failover are `OrderedInput` too, producers with a name are `NumberedOutput`.
+    Consumers of type Failover are `OrderedInput`, too; named producers are `NumberedOutput`.
     """
 
     async def partitions(self, topic: str) -> Sequence[str]:
-        """Return the full names of a topic's partitions; its own if it has none."""
+        """Return the full names of a topic's partitions, or its own if it is not partitioned."""
 
     async def subscribe(self, topic: str, subscription: str, config: ConsumerConfig) -> Input:
         """Open an input."""
@@ -156,44 +157,44 @@ class Endpoints(Protocol):
 
 
 class Settlement(Outside, Protocol):
-    """What the outcome of processing does to inputs and outputs, from opening them to closing them.
+    """Applies the outcome of processing to inputs and outputs, from opening them to closing them.
 
-    Everything runs on the event loop but `session`, `publish` and `acknowledge`, which the function's thread calls, and
-    the `maker`, which works on it: it makes units of entries, and outcomes of their results.
+    Everything runs on the event loop except `session`, `publish` and `acknowledge`, which the function's thread calls,
+    and the `maker`, which works on it: it creates units from entries, and outcomes from results.
     """
 
     @property
     def maker(self) -> Maker:
-        """What works on the function's thread."""
+        """The part that works on the function's thread."""
 
     def session(self) -> StateSession | None:
         """Return the function's state, None without a state store; called once, if the function takes a context."""
 
     async def open(self, calls: Calls) -> None:
-        """Open inputs and outputs, saying in `InstanceCore.opening` what is being opened.
+        """Open inputs and outputs, recording in `InstanceCore.opening` what is being opened.
 
         Raises:
-            MagnetarError: one of them is refused.
+            MagnetarError: one of them is rejected.
         """
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """Begin to take input; ``process`` gives an entry to the function's thread."""
+        """Start taking input; ``process`` passes an entry to the function's thread."""
 
     def trouble(self) -> str:
-        """Return what keeps the instance from going on, empty if nothing does (from any thread)."""
+        """Return what prevents the instance from continuing, empty if nothing does (from any thread)."""
 
     def tick(self) -> None:
-        """Do what is due every second."""
+        """Do periodic work; called every second."""
 
     def request_stop(self) -> None:
-        """Let the function's thread wait for nothing any more."""
+        """End all waits of the function's thread."""
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """Wait until what was made is durable and acknowledged. Cancellation: safe.
+        """Wait until results are durable and acknowledged. Cancellation: safe.
 
         Args:
-            unprocessed: entries that nothing was made of; they come again.
+            unprocessed: entries without results; they are redelivered.
         """
 
     async def close(self) -> None:
-        """Give up what is under way, and close inputs and outputs."""
+        """Give up work in progress, and close inputs and outputs."""

@@ -21,12 +21,12 @@ from ..errors import InvalidConfig, MessageTooLarge, ProtocolError
 from ..wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
-"""Of a message that leaves a function: the frame limit less room for metadata."""
-_PAIR_BYTES = 16  # of a property beside its texts, at most
+"""Maximum size of a function's message: the frame limit minus room for metadata."""
+_PAIR_BYTES = 16  # overhead of a property beside its texts, at most
 
 
 class Result(IntEnum):
-    """What became of a published message; names and numbers are the official client's."""
+    """The outcome of a published message, with the official client's names and numbers."""
 
     Ok = 0
     UnknownError = 1
@@ -49,7 +49,7 @@ class CompressionType(IntEnum):
 
 
 class MessageOptions(TypedDict, total=False):
-    """What a message has beside its payload; keywords of the client's `send`."""
+    """A message's metadata; keywords of the client's `send`."""
 
     key: str
     ordering_key: bytes
@@ -61,16 +61,16 @@ class MessageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """One message on its way out.
+    """One outgoing message.
 
     Attributes:
-        topic: where to.
-        payload: serialised.
-        compression: of its entries.
-        options: its properties.
-        callback: the user's, called with result and message.
-        message: what the user published; the callback's second argument.
-        subscription: which keeps what is sent to the topic, and is created with its producer; None for no such.
+        topic: destination topic.
+        payload: serialised value.
+        compression: compression of its entries.
+        options: its metadata.
+        callback: the user's callback, called with result and message.
+        message: the user's object; second argument of the callback.
+        subscription: a subscription that retains the messages, created with the producer; None for none.
     """
 
     topic: str
@@ -83,7 +83,7 @@ class PublishRequest:
 
 
 class Callbacks:
-    """Calls back in order; the thread is begun by the first request that has a callback."""
+    """Calls callbacks in order, on a thread started by the first request with a callback."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         """Prepare.
@@ -95,7 +95,7 @@ class Callbacks:
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] | None = None
 
     def call(self, request: PublishRequest, result: Result) -> None:
-        """Have a request's callback called, if it has one."""
+        """Queue the callback of a request, if it has one."""
         if request.callback is None:
             return
         if self._waiting is None:
@@ -107,11 +107,11 @@ class Callbacks:
         while (callback := waiting.get()) is not None:
             try:
                 callback()
-            except BaseException as error:  # noqa: BLE001  user code, sys.exit() too: later callbacks are called all the same
+            except BaseException as error:  # noqa: BLE001   user code, sys.exit() too; later callbacks still run
                 self._on_error(error)
 
     def close(self) -> None:
-        """End the thread after what is due."""
+        """End the thread after pending callbacks."""
         if self._waiting is not None:
             self._waiting.put(None)
 
@@ -145,12 +145,12 @@ def read_message_conf(
     """Return the options of a message.
 
     Args:
-        properties: of the message.
-        conf: what else it has, by the names of the official client's `send`.
-        clock: wall time in seconds, from which ``deliver_after`` counts.
+        properties: message properties.
+        conf: further options, by the names of the official client's `send`.
+        clock: wall clock in seconds, for ``deliver_after``.
 
     Raises:
-        InvalidConfig: ``conf`` has a key that is unknown or not supported, or a value that no message can carry.
+        InvalidConfig: ``conf`` has an unknown or unsupported key, or a value that a message cannot hold.
     """
     options = MessageOptions()
     if conf is not None and not isinstance(conf, Mapping):
@@ -216,14 +216,14 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def check_size(topic: str, payload: bytes, options: MessageOptions) -> None:
-    """Refuse a message that is too large with what it has beside its payload.
+    """Reject a message that is too large including its metadata.
 
     Raises:
-        MessageTooLarge: it is.
+        MessageTooLarge: the message is too large.
     """
     size = len(payload)
     if options:
-        # The key goes into the metadata of the entry, too.
+        # The key is stored in the entry's metadata, too.
         size += 2 * (len(options.get("key", "").encode()) + len(options.get("ordering_key", b"")))
         pairs = options.get("properties", {}).items()
         size += sum(len(name.encode()) + len(value.encode()) + _PAIR_BYTES for name, value in pairs)

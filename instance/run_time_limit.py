@@ -1,9 +1,10 @@
-"""Run-time limit of a message: ends an instance whose function works on one message for too long.
+"""The run-time limit of a message: ends an instance whose function takes too long for one message.
 
-Design: the function cannot be interrupted from outside, so its process ends, and the message comes again. `Place.at`
-tells which message is at hand and is looked at a few times in the limit; nothing is done for each message. Only time in
-which this process ran counts: a look that comes late, as after the machine was suspended, counts two periods at most.
-An async call is cancelled instead (`AsyncCall`) and fails alone; one that holds up its event loop ends the process.
+Design: the function cannot be interrupted from outside, so its process ends, and the message is redelivered. `Place.at`
+identifies the current call and is checked a few times within the limit; there is no cost per message. Only time in
+which this process ran counts: after a late check, for example because the machine was suspended, at most two periods
+count. An async call is cancelled instead (`AsyncCall`) and fails alone; one that blocks its event loop ends the
+process.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from ..config.conversion import runtime_options
 from .spec import InstanceSpec
 
 LOOKS = 4
-"""In the time of the limit: so a call is ended at most a quarter late."""
+"""Checks within the limit: a call is ended at most a quarter of the limit late."""
 _LONGEST_PERIOD_S = 5.0
 _SETTING = "runTimeLimitMs"
 
 
 def run_time_limit_s(spec: InstanceSpec) -> float | None:
-    """Return how many seconds a function may take for one message, None without a limit."""
+    """Return the time limit of a message in seconds, or None."""
     given: int | None = runtime_options(spec.details.customRuntimeOptions).get("run_time_limit_ms")
     return None if given is None else given / 1000
 
 
 class Watched(Protocol):
-    """Says which call is at hand."""
+    """Identifies the current call."""
 
     def at(self) -> object | None:
         """Return a value that stays equal while one call runs, None between calls."""
@@ -50,11 +51,11 @@ class RunTimeLimit:
         """Prepare.
 
         Args:
-            limit_s: for one message.
-            place: of the calls.
-            thread_id: of the function's thread.
-            end: ends the instance, for a reason.
-            clock: rising seconds.
+            limit_s: time limit of a message.
+            place: current call.
+            thread_id: id of the function's thread.
+            end: ends the instance with a reason.
+            clock: monotonic seconds.
         """
         self.period_s = min(limit_s / LOOKS, _LONGEST_PERIOD_S)
         self._limit_s = limit_s
@@ -67,12 +68,12 @@ class RunTimeLimit:
         self._passed_s = 0.0
 
     async def watch(self) -> None:
-        """Look again and again, until a call takes too long. Cancellation: safe."""
-        while not self.look():  # noqa: ASYNC110  nothing tells that a call has not ended
+        """Check repeatedly, until a call takes too long. Cancellation: safe."""
+        while not self.look():  # noqa: ASYNC110  there is no event for a call that has not ended
             await asyncio.sleep(self.period_s)
 
     def look(self) -> bool:
-        """Return whether the call at hand takes too long, and end the instance then."""
+        """Return whether the current call takes too long, and end the instance if so."""
         at, now_s = self._place.at(), self._clock()
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         if at is None or at != self._at:

@@ -1,7 +1,7 @@
-"""The secrets of a function: what `Context.get_secret` returns, and where that comes from.
+"""The secrets of a function, which `Context.get_secret` returns, and their providers.
 
-The record has, for each name, what its provider needs to find the secret. Which provider that is says the worker
-(`secretsProviderClassName`); without one the stored value itself says where to look:
+The record has, for each name, the value that a provider needs to find the secret. The provider is configured in the
+worker (`secretsProviderClassName`); by default the stored value itself describes the location:
 
 | stored value | the secret |
 | --- | --- |
@@ -10,7 +10,7 @@ The record has, for each name, what its provider needs to find the secret. Which
 | ``{"file": PATH}`` | the content of that file |
 | ``{"path": DIRECTORY, "key": NAME}`` | the content of the file of that name there, as Kubernetes mounts secrets |
 
-What is given out is hidden in log and status from then on.
+Secrets that were returned are hidden in log and status.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class SecretsProvider(Protocol):
-    """What a provider class has; Pulsar's Python providers have the same methods."""
+    """The interface of providers; Pulsar's Python providers have the same methods."""
 
     def init(self, config: Mapping[str, Any]) -> object:
-        """Take `secretsProviderConfig` of the worker's configuration; called once."""
+        """Read `secretsProviderConfig` of the worker's configuration; called once."""
 
     def provide_secret(self, secret_name: str, secret_path: Any) -> str | None:
         """Return a secret, or None if it does not exist.
@@ -57,7 +57,7 @@ class ClearTextSecretsProvider:
 
 
 class EnvironmentBasedSecretsProvider:
-    """Secrets are environment variables of the worker, with the names by which functions ask."""
+    """Secrets are environment variables of the worker with the same names."""
 
     def init(self, config: Mapping[str, Any]) -> None:
         """Take no settings."""
@@ -68,7 +68,7 @@ class EnvironmentBasedSecretsProvider:
 
 
 class StatedSecretsProvider:
-    """The stored value says where the secret is; see the table at the top."""
+    """The stored value describes where the secret is; see the table at the top."""
 
     def init(self, config: Mapping[str, Any]) -> None:
         """Take no settings."""
@@ -101,7 +101,7 @@ def _content(path: Path) -> str | None:
         if len(content) > FILE_BYTES_MAX:
             raise InvalidConfig(f"the secret in {path} is larger than {FILE_BYTES_MAX} bytes")
         return content.decode().removesuffix("\n")
-    except (OSError, ValueError):  # no such file, or no text
+    except (OSError, ValueError):  # no such file, or not text
         return None
 
 
@@ -110,7 +110,7 @@ _BUILT_IN: dict[str, type[SecretsProvider]] = {
     "ClearTextSecretsProvider": ClearTextSecretsProvider,
     "EnvironmentBasedSecretsProvider": EnvironmentBasedSecretsProvider,
 }
-"""Providers by the last part of their names: Pulsar's are named secretsprovider.ClearTextSecretsProvider."""
+"""Providers by the last part of their names: Pulsar's are called secretsprovider.ClearTextSecretsProvider."""
 
 
 def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
@@ -167,11 +167,11 @@ def needs_worker(spec: InstanceSpec) -> bool:
 
 
 def with_values(spec: InstanceSpec) -> InstanceSpec:
-    """Return a spec that has the secrets themselves, and nothing of the provider that found them.
+    """Return a spec with the secrets themselves, and without their provider.
 
     Raises:
-        FunctionLoadError: the provider cannot be made.
-        Exception: whatever it raises.
+        FunctionLoadError: the provider cannot be created.
+        Exception: raised by the provider.
     """
     provider = make_provider(spec.secrets_provider, json.loads(spec.secrets_config or "{}"))
     stored = json.loads(spec.details.secretsMap or "{}")
@@ -191,9 +191,9 @@ class Secrets:
         """Prepare.
 
         Args:
-            stored: what the record has for each name.
+            stored: the record's value for each name.
             provider: finds them.
-            hide: given all that were given out so far, hides them in log and status.
+            hide: called with all secrets returned so far, to hide them in log and status.
         """
         self._stored = stored
         self._provider = provider
@@ -203,11 +203,11 @@ class Secrets:
             hide(self._known)
 
     def get(self, name: str) -> str | None:
-        """Return a secret, None if the function or its provider knows none of that name.
+        """Return a secret, or None if the function or its provider has none of that name.
 
         Raises:
-            InvalidConfig: what is stored of it says nothing of a place.
-            Exception: whatever a provider of the worker's raises.
+            InvalidConfig: the stored value does not describe a location.
+            Exception: raised by a provider of the worker.
         """
         if name not in self._stored:
             return None
@@ -219,10 +219,10 @@ class Secrets:
 
 
 def secrets_of(spec: InstanceSpec, hide: Callable[[Iterable[str]], None]) -> Secrets | None:
-    """Return the secrets of an instance, None if its function has none.
+    """Return the secrets of an instance, or None if its function has none.
 
     Raises:
-        FunctionLoadError: the worker's provider cannot be made.
+        FunctionLoadError: the worker's provider cannot be created.
     """
     text = spec.details.secretsMap
     stored = json.loads(text) if text else {}

@@ -1,4 +1,4 @@
-"""Everything that an instance needs to know to run; a value that is sent to its process."""
+"""The spec of an instance: everything that it needs to run; sent to its process."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class InstanceSpec(Environment):
 
     Attributes:
         metadata: the function's record.
-        instance_id: which of its instances, from 0 on.
+        instance_id: number of the instance, from 0.
         package: a .py file, or the directory of modules.
-        log_file: takes everything that the function prints and logs.
-        control_socket: the instance's own socket for questions about its status; used by process instances.
-        last_words: file in which a process that cannot go on says why.
-        libraries: directory of the package's installed requirements; None if it has none.
-        user: whom its process runs as; None for the worker's own user.
-        home: the directory of that user for this process, new with each; None without a user.
-        died_of: how the process before ended, if it ended by itself; else empty.
+        log_file: receives all output and log records of the function.
+        control_socket: the instance's socket for status requests; used by process instances.
+        last_words: file in which a process that cannot continue writes the reason.
+        libraries: directory of the package's installed requirements, or None.
+        user: user that its process runs as; None for the worker's own user.
+        home: the user's directory for this process, a new one each time; None without a user.
+        died_of: how the previous process died, if it died unexpectedly; else empty.
     """
 
     metadata: FunctionMetaData
@@ -88,26 +88,26 @@ class InstanceSpec(Environment):
 
     @cached_property
     def credentials(self) -> ClientCredentials:
-        """What the instance shows to the REST interface of the broker."""
+        """The instance's credentials for the broker's REST interface."""
         return ClientCredentials(self.security)
 
     @property
     def state_store(self) -> StoreAddress:
-        """Where the instance's state is."""
+        """Address of the instance's state."""
         return StoreAddress(self.state_url, self.security)
 
     @property
     def client_security(self) -> ClientSecurity:
-        """The security of a client of the broker, which refuses settings of TLS that are for the state store only."""
+        """The security settings of a broker client, which rejects TLS settings for the state store only."""
         return self.security.for_urls(self.service_url, self.admin_url)
 
     def to_json(self) -> str:
-        """Return the spec as text for `from_json`."""
+        """Serialise the spec for `from_json`."""
         return json.dumps({one.name: _plain(getattr(self, one.name)) for one in fields(self)})
 
 
 def from_json(text: str) -> InstanceSpec:
-    """Return the spec that `InstanceSpec.to_json` wrote."""
+    """Parse a spec written by `InstanceSpec.to_json`."""
     values = json.loads(text)
     values["metadata"] = FunctionMetaData.FromString(b64decode(values["metadata"]))
     values["security"] = ClientSecurity.from_dict(values["security"])
@@ -122,7 +122,7 @@ def from_json(text: str) -> InstanceSpec:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a field as JSON has it."""
+    """Return the value of a field in JSON form."""
     if isinstance(value, FunctionMetaData):
         return b64encode(value.SerializeToString()).decode()
     if isinstance(value, ClientSecurity):

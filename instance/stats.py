@@ -1,7 +1,7 @@
-"""Counters of one instance: what `functions status` and `functions stats` show.
+"""Counters of one instance, which `functions status` and `functions stats` show.
 
 The function's thread counts messages, in steps of whole runs; exceptions may come from the event loop too and take a
-lock. Readers may see the counters of one run half added, never a wrong total afterwards.
+lock. Readers may see a run's counters half updated, but never a wrong total afterwards.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ TRACEBACK_CHARACTERS_MAX = 8 * 1024
 MINUTE_S = 60.0
 USER_METRIC_PREFIX = "user_metric_"
 METRICS_MAX = 1000
-"""Names of user metrics of one instance: each is a line of every answer and scrape."""
+"""Maximum user metric names per instance: each one is a line in every response and scrape."""
 METRIC_NAME_BYTES_MAX = 256
 
 
 def now_ms() -> int:
-    """Return the wall clock's milliseconds."""
+    """Return the wall clock in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def occurrence(text: str, time_ms: int) -> FunctionStatus.ExceptionInformation:
-    """Return an exception, and when it was raised, as a status has it."""
+    """Return an exception and its time in the form of a status."""
     return FunctionStatus.ExceptionInformation(exceptionString=text, msSinceEpoch=time_ms)
 
 
 @dataclass(slots=True)
 class Counters:
-    """What is counted since the start, and again since the beginning of the minute."""
+    """Counters since the start, and since the beginning of the minute."""
 
     received: int = 0
     processed: int = 0
@@ -53,26 +53,26 @@ class Counters:
 
     @property
     def latency_ms(self) -> float:
-        """Mean time of one message in the function."""
+        """Mean processing time of a message in the function."""
         return self.busy_s / self.calls * 1000 if self.calls else 0.0
 
     def since(self, before: Counters) -> Counters:
-        """Return what was counted since ``before``."""
+        """Return the difference to ``before``."""
         return Counters(*(getattr(self, name) - getattr(before, name) for name in self.__slots__))
 
     def copy(self) -> Counters:
-        """Return the counters as they are now."""
+        """Return a copy of the counters."""
         return self.since(Counters())
 
 
 def format_error(error: BaseException) -> str:
-    """Return the traceback as text, without the frames that are ours, its middle left out where it is too long.
+    """Return the traceback as text, without Magnetar's own frames, and with the middle omitted if it is too long.
 
-    It can be encoded, whatever the error says: what has no UTF-8 form is escaped.
+    The result can always be encoded: characters without a UTF-8 form are escaped.
     """
     try:
         text = traceback_of(error)
-    except Exception as failure:  # noqa: BLE001  an exception of user code may fail at being shown, too
+    except Exception as failure:  # noqa: BLE001  formatting a user exception may raise, too
         text = f"{type(error).__name__}, which cannot be shown: {type(failure).__name__}"
     text = encodable(text)
     if len(text) <= TRACEBACK_CHARACTERS_MAX:
@@ -82,9 +82,9 @@ def format_error(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why an instance ends with ``error``; a traceback where the function's code is at fault.
+    """Return why an instance ends with ``error``; with a traceback if the function's code is at fault.
 
-    It is to be called on the function's thread if it is the function's: the text of its exceptions may be its own code.
+    Call it on the function's thread for errors of the function: formatting them may run its code.
     """
     traceback_text = format_error(error)
     try:
@@ -94,30 +94,30 @@ def reason_of(error: BaseException) -> str:
             return encodable(f"the code called sys.exit({error.code!r:.200})\n{traceback_text}")
         if isinstance(error, MagnetarError):
             return encodable(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  of the repr or str of user code; the traceback says enough
+    except Exception:  # noqa: BLE001  from user code's repr or str; the traceback is enough
         return traceback_text
     return traceback_text
 
 
 def encodable(text: str) -> str:
-    """Return a text with what has no UTF-8 form escaped: it goes into records and answers."""
+    """Return a text for records and responses, with characters escaped that have no UTF-8 form."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class InstanceStats:
-    """Counters, latest exceptions and the user's metrics.
+    """Counters, latest exceptions and user metrics.
 
     Attributes:
-        metrics_of_code: counters, gauges and histograms that the code made by its context.
-        trouble: says in one line what keeps a running instance from going on; empty if nothing does.
+        metrics_of_code: counters, gauges and histograms created by user code through its context.
+        trouble: returns in one line what blocks a running instance; empty if nothing does.
     """
 
     def __init__(self, now_s: float, hiding: Callable[[str], str] = str) -> None:
-        """Begin counting.
+        """Start counting.
 
         Args:
-            now_s: any rising clock, the same that `minute_passed` is given.
-            hiding: takes out of a text what is not to be shown.
+            now_s: any monotonic clock, the same as for `minute_passed`.
+            hiding: removes secrets from a text.
         """
         self._hiding = hiding
         self.total = Counters()
@@ -133,7 +133,7 @@ class InstanceStats:
         self._lock = threading.Lock()
 
     def count_run(self, messages: int, failed: int, busy_s: float, now_ms: int) -> None:
-        """Count messages that the function was called with, of which some failed."""
+        """Count messages passed to the function, of which some failed."""
         total = self.total
         total.processed += messages - failed
         total.calls += messages
@@ -147,7 +147,7 @@ class InstanceStats:
             self._latest_user.append((text, now_ms))
 
     def system_exception(self, text: str, now_ms: int, count: int = 1) -> None:
-        """Count a failure around the function: decoding, sending."""
+        """Count a failure outside the function: decoding, sending."""
         with self._lock:
             self.total.system_exceptions += count
             self._latest_system.append((text, now_ms))
@@ -156,12 +156,12 @@ class InstanceStats:
         self.user_exception(text, now_ms())
 
     def record(self, metric: str, value: float) -> str:
-        """Add a value to a metric of the user's.
+        """Add a value to a user metric.
 
-        Returns: what is to be logged of a metric beyond `METRICS_MAX`, once, the status shows it too; empty otherwise.
+        Returns: a log text for the first metric beyond `METRICS_MAX`, also shown in the status; otherwise empty.
 
         Raises:
-            InvalidConfig: the name or the value cannot be shown.
+            InvalidConfig: the name or the value is not valid.
         """
         if metric not in self._user:
             check_text("metric name", metric, METRIC_NAME_BYTES_MAX)
@@ -187,7 +187,7 @@ class InstanceStats:
                 self._latest_user.append((text, now_ms()))
                 return text
             sum_before, count_before = known or (0.0, 0)
-            # The sum of finite numbers may be infinite, which JSON and Prometheus's consumers do not take.
+            # The sum of finite numbers may be infinite, which JSON and consumers of Prometheus metrics do not accept.
             largest = sys.float_info.max
             self._user[metric] = (max(-largest, min(sum_before + total, largest)), count_before + count)
         return ""
@@ -200,7 +200,7 @@ class InstanceStats:
         return recorded
 
     def user_metrics(self) -> dict[str, float]:
-        """Return sum and count of each of the user's metrics, under Pulsar's names."""
+        """Return sum and count of each user metric, under Pulsar's names."""
         with self._lock:
             recorded = list(self._user.items())
         values: dict[str, float] = {}
@@ -210,13 +210,13 @@ class InstanceStats:
         return values
 
     def roll(self, now_s: float) -> None:
-        """Begin a new minute if the old one is over."""
+        """Start a new minute if the old one is over."""
         if now_s - self._minute_start_s >= MINUTE_S:
             self._minute_start_s += math.floor((now_s - self._minute_start_s) / MINUTE_S) * MINUTE_S
             self._minute_start = self.total.copy()
 
     def reset(self) -> None:
-        """Set the counters of the minute and the user's metrics to zero."""
+        """Reset the counters of the minute and the user metrics."""
         with self._lock:
             self._minute_start = self.total.copy()
             self._user.clear()
@@ -240,7 +240,7 @@ class InstanceStats:
         )
 
     def _shown(self, latest: list[tuple[str, int]]) -> list[FunctionStatus.ExceptionInformation]:
-        """Return exceptions as a status has them."""
+        """Return exceptions in the form of a status."""
         return [occurrence(self._hiding(encodable(text)), time_ms) for text, time_ms in latest]
 
     def metrics(self) -> MetricsData:

@@ -6,15 +6,15 @@ from ..errors import MagnetarError
 
 
 class InstanceStopping(BaseException):
-    """The instance is being stopped: the message at hand is given up, not acknowledged, and comes again.
+    """The instance is stopping: the current message is given up, not acknowledged, and redelivered.
 
-    No `Exception`, so that a function that catches its own errors does not take it for one and go on for ever.
+    Not an `Exception`, so that a function that catches its own errors does not swallow it and run forever.
     """
 
 
 class PoisonMessage(MagnetarError):
-    """A message that the function cannot process, and that may not be left out; the instance stops at it."""
+    """A message that the function cannot process, and that must not be skipped; the instance stops at it."""
 
 
 class ProcessEnded(MagnetarError):
-    """The process ended while the function worked on a message, as often as the message may be tried."""
+    """The process ended during a call with a message, as often as the message may be tried."""

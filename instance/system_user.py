@@ -1,4 +1,4 @@
-"""System user that the process of an instance runs as, where user code is isolated."""
+"""The system user of an instance's process, where user code is isolated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class SystemUser(NamedTuple):
     """One user of this machine.
 
     Attributes:
-        name: in messages.
-        uid: its number.
-        gid: the number of its own group; it gets no other.
+        name: for messages.
+        uid: user id.
+        gid: id of its own group; it gets no other.
     """
 
     name: str
@@ -24,5 +24,5 @@ class SystemUser(NamedTuple):
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what of an environment may be known to everybody: paths, language, time zone and settings of Python."""
+    """Return the public part of an environment: paths, language, time zone and Python settings."""
     return {name: value for name, value in environment.items() if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)}

@@ -1,8 +1,8 @@
-"""Inputs of functions that are patterns of topics: which topics they take, and what must not be among them.
+"""Inputs that are topic patterns: which topics they match, and which must not be among them.
 
-A subscription is made on every topic that is there when the function is created, at its `subscriptionPosition`. What
-comes later is read from its beginning: all of it was published since then. So instances subscribe from the beginning,
-which has no meaning for the topics whose subscription is there.
+When the function is created, it gets a subscription on every existing topic, at its `subscriptionPosition`. Later
+topics are read from the beginning, because all their messages were published since then. So instances subscribe from
+the beginning, which has no effect on existing subscriptions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def topic_pattern(text: str) -> TopicPattern:
 
 
 def mode_of(pattern: TopicPattern) -> RegexSubscriptionMode:
-    """Return of which topics it is; its domain says it."""
+    """Return which kind of topics it matches, given by its domain."""
     return "NonPersistentOnly" if pattern.text.startswith("non-persistent://") else "PersistentOnly"
 
 
@@ -37,7 +37,7 @@ def patterns_of(details: FunctionDetails) -> Mapping[str, TopicPattern]:
     """Return the patterns among the inputs of a function, by their texts.
 
     Raises:
-        InvalidConfig: one of them takes a topic that the function writes to itself.
+        InvalidConfig: one of them matches a topic that the function writes to.
         MagnetarError: as `topic_pattern`.
     """
     inputs = details.source.inputSpecs

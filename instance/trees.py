@@ -25,18 +25,18 @@ from .system_user import SystemUser
 
 PRIVATE = 0o700
 PASSAGE = 0o711
-"""Of a directory that others come through, who cannot see what is in it."""
+"""Mode of a directory that others may pass through but not list."""
 READABLE = 0o755
 REMOVAL_S = 30.0
 _RM = "/bin/rm"
 _COPY_BYTES = 2 * FILE_BYTES_MAX
 _PIECE_BYTES = 1024 * 1024
 _LOGS_MAX = 1000
-"""As many files are taken over."""
+"""Maximum number of files taken over."""
 
 
 def make_passage(directory: Path, below: Path) -> None:
-    """Make a directory and those above it up to one, so that others come through. Blocking."""
+    """Create a directory and its parents below another so that others can pass through. Blocking."""
     ways = [directory, *directory.parents]
     for way in reversed(ways[: ways.index(below)]):
         way.mkdir(mode=PASSAGE, exist_ok=True)
@@ -45,18 +45,18 @@ def make_passage(directory: Path, below: Path) -> None:
 
 
 def make_private(directory: Path, user: SystemUser) -> None:
-    """Make an empty directory of a user's in one of root's. Blocking."""
+    """Create an empty directory owned by a user, in one owned by root. Blocking."""
     directory.mkdir(mode=PRIVATE)
     os.chown(directory, user.uid, user.gid, follow_symlinks=False)
 
 
 def hand_over(directory: Path, user: SystemUser, discard: Callable[[Path], None]) -> None:
-    """Have a directory of logs be a user's; what another owner had in it is copied, as far as it is logs. Blocking.
+    """Make a user the owner of a log directory; logs of an earlier owner are copied. Blocking.
 
     Args:
-        directory: in one of root's.
-        user: whose it is to be.
-        discard: removes a directory sooner or later.
+        directory: in a directory owned by root.
+        user: new owner.
+        discard: removes a directory eventually.
     """
     try:
         owner = directory.lstat()
@@ -68,7 +68,7 @@ def hand_over(directory: Path, user: SystemUser, discard: Callable[[Path], None]
     before = directory.with_name(f".{uuid.uuid4().hex}")
     directory.rename(before)
     make_private(directory, user)
-    with contextlib.suppress(OSError):  # it was no directory
+    with contextlib.suppress(OSError):  # not a directory
         for found in islice(before.iterdir(), _LOGS_MAX):
             with contextlib.suppress(OSError):
                 _copy_log(found, directory / found.name, user)
@@ -103,7 +103,7 @@ def remove_tree(directory: Path) -> None:
     if os.geteuid() != 0 or owner.st_uid == 0:
         shutil.rmtree(directory, ignore_errors=True)
         return
-    # The second for what its owner has taken all rights from; rm, too, follows no link.
+    # The second try is for entries without permissions for their owner; rm does not follow links either.
     as_owner: dict[str, Any] = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": ()}
     for identity in (as_owner, dict[str, Any]()):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -125,7 +125,7 @@ class Removal:
         """Prepare.
 
         Args:
-            trash: a directory for what is to be removed; made when needed.
+            trash: directory for contents to be removed; created on demand.
         """
         self._trash = trash
         self._doomed: SimpleQueue[Path] = SimpleQueue()
@@ -133,7 +133,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def discard(self, directory: Path) -> None:
-        """Have a directory be gone now, and its space free later. Blocking, not for long."""
+        """Make a directory disappear at once; its space is freed later. Blocks briefly."""
         doomed = self._trash / uuid.uuid4().hex
         try:
             self._trash.mkdir(mode=PASSAGE, exist_ok=True)
@@ -148,7 +148,7 @@ class Removal:
         self._remove_later(doomed)
 
     def remove_left(self) -> None:
-        """Remove what an earlier life of the worker had no time for."""
+        """Remove what an earlier run of the worker left in the trash."""
         with contextlib.suppress(OSError):
             for found in self._trash.iterdir():
                 self._remove_later(found)
@@ -157,7 +157,7 @@ class Removal:
         self._doomed.put(doomed)
         with self._starting:
             if self._thread is None:
-                # No thread of a pool's: the end of this process does not wait for it, and its next life goes on.
+                # Not a pool thread, so that the end of this process does not wait for it; the next run continues.
                 self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
                 self._thread.start()
 

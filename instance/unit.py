@@ -1,11 +1,11 @@
-"""A unit of work: input entries processed as one run of messages, and what to acknowledge of them afterwards.
+"""A unit of work: input entries processed as one run of messages, and their acknowledgements.
 
-Design: the messages of the entries are laid one behind the other; a *position* counts through all of them, an *index*
-counts inside one entry. The function's thread works through positions and ships outputs in pieces; the event loop
-settles a piece when its outputs are stored. Only the loop calls `settle`, so nothing here needs a lock.
+Design: the messages of the entries are concatenated; a *position* counts through all of them, an *index* within one
+entry. The function's thread works through positions and ships outputs in pieces; the event loop settles a piece when
+its outputs are stored. Only the loop calls `settle`, so no lock is needed.
 
 Invariant: an entry is acknowledged as a whole when each of its messages is settled and none failed; until then by ack
-sets in which failed and unsettled messages stay wanted. Pieces may be settled in any order, because outputs on several
+sets in which failed and unsettled messages remain. Pieces may be settled in any order, because outputs on several
 partitions are stored in any order.
 """
 
@@ -28,9 +28,9 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 
 
 def position_of(entry: ReceivedEntry) -> Position:
-    """Return what names an entry among all inputs of an instance, as long as the entry is there.
+    """Return a key that is unique among all inputs of an instance during the life of an entry.
 
-    All entries of a non-persistent topic are at 0:0; there each is named by itself.
+    All entries of a non-persistent topic are at 0:0; each of them gets its own key.
     """
     ledger_id, entry_id = entry.position
     if not ledger_id and entry.topic.startswith("non-persistent:"):
@@ -39,14 +39,14 @@ def position_of(entry: ReceivedEntry) -> Position:
 
 
 class HeldEntries:
-    """Entries in work, by position.
+    """Entries in progress, by position.
 
     Attributes:
         room: set while more may be taken.
     """
 
     def __init__(self, messages_max: int = HELD_MESSAGES_MAX) -> None:
-        """Hold nothing yet, and hardly more than ``messages_max`` at any time."""
+        """Start empty; holds hardly more than ``messages_max`` at any time."""
         self.room = asyncio.Event()
         self.room.set()
         self._sizes: dict[Position, tuple[int, int, ReceivedEntry]] = {}
@@ -58,8 +58,8 @@ class HeldEntries:
         return position in self._sizes
 
     def add(self, position: Position, entry: ReceivedEntry) -> None:
-        """Hold an entry."""
-        # Remembered, as an entry gives its bytes away when it is opened.
+        """Add an entry."""
+        # Remembered, because opening an entry releases its bytes.
         messages, size = entry.permits, entry.body_bytes
         self._sizes[position] = (messages, size, entry)
         self._messages += messages
@@ -68,14 +68,14 @@ class HeldEntries:
             self.room.clear()
 
     def set_aside(self, entry: ReceivedEntry) -> None:
-        """Hold an entry on that waits for something else, without counting it."""
+        """Keep an entry that waits for something else, without counting it."""
         position = position_of(entry)
         if position in self._sizes:
             self._leave(*self._sizes[position][:2])
             self._sizes[position] = (0, 0, entry)
 
     def shrink(self, entry: ReceivedEntry, messages: int, size: int) -> None:
-        """Hold an entry on of which only some messages, of so many bytes, are still here."""
+        """Keep an entry of which only some messages, with so many bytes, remain."""
         position = position_of(entry)
         if position in self._sizes:
             before, size_before, _ = self._sizes[position]
@@ -83,7 +83,7 @@ class HeldEntries:
             self._leave(before - messages, size_before - size)
 
     def remove(self, entry: ReceivedEntry) -> None:
-        """Let go of an entry, unless that was done and another one has its position."""
+        """Remove an entry, unless it was removed and another one has its position."""
         position = position_of(entry)
         found = self._sizes.get(position)
         if found is not None and found[2] is entry:
@@ -91,7 +91,7 @@ class HeldEntries:
             self._leave(*found[:2])
 
     def let_go(self, topic: str) -> list[ReceivedEntry]:
-        """Let go of all entries of a topic or partition, and return them."""
+        """Remove and return all entries of a topic or partition."""
         gone = [entry for position, (_, _, entry) in self._sizes.items() if position[0] == topic]
         for entry in gone:
             self.remove(entry)
@@ -109,7 +109,7 @@ class Reason(NamedTuple):
 
     Attributes:
         exception: in one line.
-        traceback: of it, without frames of ours.
+        traceback: without Magnetar's own frames.
     """
 
     exception: str
@@ -118,11 +118,11 @@ class Reason(NamedTuple):
 
 @dataclass(slots=True)
 class Acknowledgements:
-    """What to tell the broker.
+    """Acknowledgements for the broker.
 
     Attributes:
-        whole: entries that are done.
-        partial: entries of which the ack set's messages are still wanted.
+        whole: finished entries.
+        partial: entries with the ack sets of their unfinished messages.
     """
 
     whole: list[ReceivedEntry] = field(default_factory=list)
@@ -148,20 +148,20 @@ class Unit:
         self.failed_entries: list[ReceivedEntry] = []
         self.made: list[bytes] | None = None
         self.reasons: dict[int, Reason] = {}
-        self._settled = 0  # positions
+        self._settled = 0  # number of settled positions
         self._starts: list[int] = []
         self._indexes: list[Sequence[int]] = []  # of each entry, the indexes that have positions
-        self._open: list[set[int]] = []  # of each entry, the indexes not settled yet or failed; filled when needed
+        self._open: list[set[int]] = []  # of each entry, unsettled or failed indexes; filled on demand
 
     def __len__(self) -> int:
         return len(self.messages)
 
     def add(self, entry: ReceivedEntry, indexes: Sequence[int] | None = None) -> None:
-        """Lay an entry behind the others.
+        """Append an entry.
 
         Args:
-            entry: what arrived.
-            indexes: the messages that are wanted, at least one, ascending; None for all.
+            entry: the entry.
+            indexes: wanted messages, at least one, ascending; None for all.
         """
         self.entries.append(entry)
         self._starts.append(len(self.messages))
@@ -189,12 +189,12 @@ class Unit:
     def cut_if(
         self, position: int, is_void: Callable[[ReceivedEntry], bool], forget: Callable[[ReceivedEntry], bool]
     ) -> Unit | None:
-        """End the unit at a position if that is in a void entry, and return what is to be done of the entries behind.
+        """End the unit at a position if that is in a void entry, and return a unit of the remaining entries.
 
         Args:
             position: the next one; all before are done.
-            is_void: tells entries that are not to be processed any more.
-            forget: the same, for entries of which nothing was done; they are not asked for again.
+            is_void: returns whether an entry must not be processed any more.
+            forget: the same, for entries not started; they are not requested again.
         """
         number = bisect_right(self._starts, position) - 1
         if not is_void(self.entries[number]):
@@ -212,7 +212,7 @@ class Unit:
         return rest
 
     def failed_parts(self) -> Iterator[tuple[ReceivedEntry, set[int]]]:
-        """Yield each entry with the indexes of its messages that failed (once all positions are settled)."""
+        """Yield each entry with the indexes of its failed messages (once all positions are settled)."""
         return zip(self.entries, self._open or [set()] * len(self.entries), strict=True)
 
     @property
@@ -221,16 +221,16 @@ class Unit:
         return self._settled == len(self.messages)
 
     def settle(self, begin: int, end: int, failed: Collection[int] = ()) -> Acknowledgements:
-        """Note that the positions from ``begin`` to ``end`` are done, and return what to acknowledge.
+        """Record that the positions from ``begin`` to ``end`` are done, and return the acknowledgements.
 
         Args:
             begin: first position of the piece.
-            end: position behind its last.
-            failed: positions of messages that must come again.
+            end: position after its last.
+            failed: positions of messages to be redelivered.
         """
         self._settled += end - begin
         if not failed and begin == 0 and end == len(self.messages):
-            return Acknowledgements(whole=self.entries)  # the usual case: one piece, all well
+            return Acknowledgements(whole=self.entries)  # the usual case: one piece without failures
         if not self._open:
             self._open = [set(indexes) for indexes in self._indexes]
         acks = Acknowledgements()

@@ -1,4 +1,4 @@
-"""Registry of a function's metrics: one of each name and labels, and how they travel to the worker."""
+"""Registry of a function's metrics: one per name and labels, and their transfer to the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..wire.functions_pb2 import MetricsData
 from .metric_values import CounterValue, GaugeValue, HistogramValue
 
 SERIES_MAX = 1000
-"""Names and labels of one instance: each is a line, or a dozen, of every scrape."""
+"""Maximum series (name and labels) per instance: each is one or a dozen lines of every scrape."""
 BUCKETS_MAX = 50
 TEXT_BYTES_MAX = 256
 RESERVED_LABELS = frozenset(("tenant", "namespace", "name", "instance_id", "cluster", "fqfn", "le", "quantile"))
@@ -36,11 +36,11 @@ class _Family:
     """All metrics of one name.
 
     Attributes:
-        kind: their class.
-        help: what they are.
+        kind: metric class.
+        help: description.
         label_names: sorted.
-        bounds: of histograms.
-        series: by labels.
+        bounds: bounds of histograms.
+        series: metrics by labels.
     """
 
     kind: type[_Metric]
@@ -51,7 +51,7 @@ class _Family:
 
 
 class UserMetrics:
-    """Metrics of one instance; may be used from any thread."""
+    """Metrics of one instance; thread-safe."""
 
     def __init__(self, refuse: Callable[[str], None]) -> None:
         """Create an empty set.
@@ -66,7 +66,7 @@ class UserMetrics:
         self._lock = threading.Lock()
 
     def offer(self, context: MetricsContext) -> None:
-        """Put the methods of these metrics into a context: themselves, as a call costs as much as what it does."""
+        """Set the metric methods of a context: the methods themselves, because a call costs as much as its work."""
         vars(context).update(counter=self.counter, gauge=self.gauge, histogram=self.histogram)
 
     def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> CounterValue:
@@ -100,7 +100,7 @@ class UserMetrics:
         given = tuple(sorted(labels.items())) if labels else ()
         family = self._families.get(name)
         if family is not None and (family.kind, family.bounds) == (kind, bounds) and given in family.series:
-            return family.series[given]  # type: ignore[return-value]  # of the family's kind
+            return family.series[given]  # type: ignore[return-value]  # matches the family's kind
         check_metric(name, given, description)
         label_names = tuple(label for label, _ in given)
         with self._lock:
@@ -121,7 +121,7 @@ class UserMetrics:
                 self._count += 1
                 self._families[name] = family
                 family.series[given] = metric
-        return metric  # type: ignore[return-value]  # of the family's kind
+        return metric  # type: ignore[return-value]  # matches the family's kind
 
     def _tell_refused(self, name: str) -> None:
         if not self._has_refused:
@@ -148,7 +148,7 @@ class UserMetrics:
 
 
 def flat(records: Iterable[MetricsData.UserMetric]) -> dict[str, float]:
-    """Return what statistics show: ``name{label="value"}`` and its number, of a histogram sum and count."""
+    """Return the values for statistics: ``name{label="value"}`` and its number; for histograms, sum and count."""
     values: dict[str, float] = {}
     for one in records:
         pairs = ",".join(f'{name}="{value}"' for name, value in sorted(one.labels.items()))
@@ -167,7 +167,7 @@ def _described(kind: type[_Metric], label_names: tuple[str, ...], bounds: tuple[
 
 
 def check_metric(name: str, labels: _Labels, description: str) -> None:
-    """Refuse what Prometheus does not take."""
+    """Reject names and labels that are not valid in Prometheus."""
     check_text("metric name", name, TEXT_BYTES_MAX)
     if not _NAME.match(name):
         raise InvalidConfig(f"metric name {name!a} must be of letters, digits and _, and begin with no digit")

@@ -37,9 +37,7 @@ from .work import Result, position_in
 if TYPE_CHECKING:
     from .effectively_once import EffectivelyOnce
 
-HELD_MESSAGES_MAX = (
-    100_000  # of an instance; more than elsewhere, because they stay until they are committed and published
-)
+HELD_MESSAGES_MAX = 100_000  # of an instance; more than elsewhere: they stay until they are committed and published
 LOOK_S = 0.2  # interval of checking the connection
 
 

@@ -57,9 +57,7 @@ class LogTopic:
         if is_full or len(self._waiting) >= WAITING_LINES_MAX:
             self._dropped += 1
             return
-        self._waiting_characters += len(
-            text
-        )  # may be slightly off if two threads write at once; it is 0 when everything is sent
+        self._waiting_characters += len(text)  # not exact with concurrent writers; it is 0 when everything is sent
         self._waiting.append((level, text))
         if not self._is_woken:
             self._is_woken = True

@@ -1,7 +1,7 @@
-"""What an instance has of the state store under every guarantee: a session, two connections, and a thread that writes.
+"""An instance's access to the state store under all guarantees: a session, two connections, and a writing thread.
 
-The function's thread uses the session, the event loop everything else. There are two connections, so that stopping ends
-a read at once while what was changed still gets its time to be stored.
+The function's thread uses the session, the event loop everything else. There are two connections, so that a stop ends a
+read at once while changes still get time to be stored.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ...state.limits import WRITER_BYTES
 from .retries import Retries
 from .session import StateSession
 
-END_S = 2.0  # for the thread that writes, when its connection is closed already
+END_S = 2.0  # for the writing thread, when its connection is already closed
 
 _Item = TypeVar("_Item")
 
 
 class WritingThread(ABC, Generic[_Item]):
-    """Brings what is put into its queue to the store; the thread is begun by the first item."""
+    """Sends queued items to the store; the first item starts the thread."""
 
     def __init__(self, name: str, retries: Retries) -> None:
         """Prepare.
 
         Args:
-            name: of the thread.
-            retries: makes the calls; used by this thread alone.
+            name: thread name.
+            retries: makes the calls; used only by this thread.
         """
         self._name = name
         self._retries = retries
@@ -50,7 +50,7 @@ class WritingThread(ABC, Generic[_Item]):
         """Take items until None comes."""
 
     def close(self, timeout_s: float) -> None:
-        """Give up what is not stored yet, and wait for the thread's end."""
+        """Give up unstored items, and wait for the end of the thread."""
         self._retries.stop()
         if self._thread is not None:
             self._queue.put(None)
@@ -61,13 +61,13 @@ class StateBinding:
     """One instance's state.
 
     Attributes:
-        session: what the function's context talks to.
+        session: used by the function's context.
     """
 
     _writer: WritingThread[Any]
 
     def __init__(self, store: StoreAddress, table: str, report: Callable[[str, str], None]) -> None:
-        """Prepare; connections and thread are made when they are first needed.
+        """Prepare; connections and thread are created on first use.
 
         Args:
             store: address of the state store.
@@ -87,11 +87,11 @@ class StateBinding:
         return self._writes.trouble() or self._reads.trouble()
 
     def stop_function(self) -> None:
-        """Let the function wait for nothing any more; what it changed is still stored."""
+        """End the function's waits; its changes are still stored."""
         self.session.stop()
         self._reads.stop()
 
     def close(self) -> None:
-        """Give up what is not stored; waits for the thread that writes, so not for an event loop."""
+        """Give up unstored changes; waits for the writing thread, so do not call it on an event loop."""
         self.stop_function()
         self._writer.close(END_S)

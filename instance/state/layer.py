@@ -1,4 +1,4 @@
-"""Layer: changes of state that are not stored yet, and merging several."""
+"""Layer: unstored state changes, and merging of several layers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...state.values import COUNTER_MAX, COUNTER_MIN, Change, Delete, Increment,
 
 @dataclass(slots=True)
 class Layer:
-    """What a piece of work changed.
+    """The changes of a piece of work.
 
     Attributes:
-        number: counts the layers of a session, from 1 on.
-        values: what was written, None for deleted.
-        increments: of counters; where a key is in `values` too, they came afterwards.
-        size: how many bytes it holds, about.
+        number: number of the layer in its session, from 1.
+        values: written values, None for deleted.
+        increments: counter increments; if a key is in `values` too, they came later.
+        size: approximate bytes.
     """
 
     number: int
@@ -26,12 +26,12 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        """How many changes it has, about."""
+        """Approximate number of changes."""
         return len(self.values) + len(self.increments)
 
 
 def merge(layers: Sequence[Layer]) -> Layer:
-    """Return one layer that does what several do one after the other; its number is the last one's."""
+    """Return one layer with the effect of several successive ones; it has the last one's number."""
     if len(layers) == 1:
         return layers[0]
     values: dict[str, bytes | None] = {}
@@ -46,13 +46,13 @@ def merge(layers: Sequence[Layer]) -> Layer:
 
 
 def changes_of(layer: Layer) -> list[Change]:
-    """Return a layer as changes, in an order that gives the same."""
+    """Return a layer as a list of changes with the same effect."""
     changes: list[Change] = [
         Delete(key.encode()) if data is None else Put(key.encode(), data) for key, data in layer.values.items()
     ]
     for key, amount in layer.increments.items():
         encoded = key.encode()
-        while amount > COUNTER_MAX or amount < COUNTER_MIN:  # summed up over calls that each fitted
+        while amount > COUNTER_MAX or amount < COUNTER_MIN:  # a sum of calls, each of which was in range
             part = COUNTER_MAX if amount > 0 else COUNTER_MIN
             changes.append(Increment(encoded, part))
             amount -= part

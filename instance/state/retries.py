@@ -1,4 +1,4 @@
-"""Calls of the state store that are repeated until it answers: nothing is given up while the instance runs."""
+"""Calls to the state store that are retried until it answers: nothing is given up while the instance runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..stopping import InstanceStopping
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-READ_TIMEOUT_S = 2.0  # of one try
-SILENCE_S = 1.0  # after which a call without an answer is called trouble
+READ_TIMEOUT_S = 2.0  # per try
+SILENCE_S = 1.0  # time without an answer after which the status reports it
 
 _Answer = TypeVar("_Answer")
 
 
 class Retries:
-    """One thread's calls of the table of a function; `stop`, `trouble` may be called from any thread.
+    """One thread's calls for a function's table; `stop` and `trouble` may be called from any thread.
 
     Attributes:
-        url: of the state store, as it may be shown.
+        url: URL of the state store, without secrets.
     """
 
     def __init__(
@@ -56,28 +56,28 @@ class Retries:
         self._report = report
         self._clock = clock
         self._stopping = threading.Event()
-        self._since_s: float | None = None  # the call at hand was begun
+        self._since_s: float | None = None  # start of the current call
         self._error = ""  # of its last try
 
     def look(self, writer: bytes, keys: Sequence[bytes]) -> Reading:
-        """Return what is under keys, waiting for the store as long as it takes.
+        """Return the values of keys, waiting for the store as long as needed.
 
         Args:
-            writer: by whose changes the generation stays the same, see `TableClient.look`.
-            keys: what is asked for.
+            writer: writer whose changes do not change the generation, see `TableClient.look`.
+            keys: keys to read.
 
         Raises:
-            InstanceStopping: the instance is being stopped.
+            InstanceStopping: the instance is stopping.
             StateStoreFailed: the store cannot read its database.
-            StateRefused: a key is not taken.
+            StateRefused: a key is invalid.
         """
         return self.call(lambda client: client.look(self.table, keys, writer, READ_TIMEOUT_S))
 
     def call(self, action: Callable[[TableClient], _Answer]) -> _Answer:
-        """Return what ``action`` returns, repeating it while the store is away.
+        """Return the result of ``action``, retrying while the store is unavailable.
 
         Raises:
-            InstanceStopping: the instance is being stopped.
+            InstanceStopping: the instance is stopping.
         """
 
         def attempt() -> _Answer:
@@ -117,7 +117,7 @@ class Retries:
         self._error = error
 
     def trouble(self) -> str:
-        """Return what the thread waits for, in one line; empty if all is well."""
+        """Return what the thread waits for, in one line; empty if nothing."""
         since_s, error = self._since_s, self._error
         if since_s is None:
             return ""
@@ -132,7 +132,7 @@ class Retries:
         )
 
     def stop(self) -> None:
-        """End the call at hand and all later ones."""
+        """End the current call and reject later ones."""
         with self._opening:
             self._stopping.set()
         if self._client is not None:

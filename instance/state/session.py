@@ -62,13 +62,13 @@ READ_AHEAD_KEYS_MAX = 10_000
 READ_AHEAD_BYTES_MAX = 1024 * 1024
 READ_AHEAD_FACTOR = 4
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""Of what units before have read, with what it costs in memory beside the bytes; a unit reads as much beside it."""
-KEPT_ROW_BYTES = 250  # of memory for a key, beside its characters and its value
-LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes are larger
+"""Maximum cached bytes from earlier units, including memory overhead; the current unit may read as much again."""
+KEPT_ROW_BYTES = 250  # memory per key, beside its characters and its value
+LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes exceed this
 LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
-ROW_BYTES = 64  # what a change costs beside its value, for the bounds only
-_SURELY_SHORT = 1024  # characters of a key; four bytes each fit
+ROW_BYTES = 64  # overhead of a change beside its value, for the limits only
+_SURELY_SHORT = 1024  # key length in characters that surely fits, at four bytes each
 NO_THREAD = 0
 _ABSENT = object()
 _last_of_three = itemgetter(2)
@@ -78,40 +78,40 @@ T = TypeVar("T")
 
 
 class StateSession:
-    """The state of one instance as its function sees it.
+    """The state of one instance as seen by its function.
 
     Attributes:
-        before_wait: called on the function's thread before it waits until what was taken is stored.
+        before_wait: called on the function's thread before it waits for taken changes to be stored.
     """
 
     def __init__(self, read: Callable[[Sequence[bytes]], Reading]) -> None:
-        """Begin without changes.
+        """Create a session without changes.
 
         Args:
-            read: asks the store, see `TableClient.look`, by the writer that stores the layers; called on the function's
-                thread, may block, raises what the function shall see.
+            read: queries the store as the writer of the layers, see `TableClient.look`; called on the function's
+                thread, may block, and raises errors for the function.
         """
         self.before_wait: Callable[[], None] | None = None
         self._read = read
         self._values: dict[str, bytes | None] = {}
         self._increments: dict[str, int] = {}
         self._written_bytes = 0
-        self._written_before = 0  # when the call at hand wrote first
-        self._values_before: dict[str, Any] = {}  # of the keys that the call at hand has changed
+        self._written_before = 0  # before the current call's first write
+        self._values_before: dict[str, Any] = {}  # of the keys changed by the current call
         self._increments_before: dict[str, int | None] = {}
-        self._known: dict[str, Content] = {}  # of the store and the layers, without the fresh changes; in this unit
-        self._known_bytes = 0  # that were read in this unit
-        self._passing: set[str] = set()  # known keys that were found in layers
-        self._is_current = False  # the store was asked in this unit, and `_known` has what was kept
-        self._kept: dict[str, Content] = {}  # what was known in former units; only while this one has not asked
-        self._kept_at = 0  # the generation of what is kept; 0: nothing is
-        self._is_shared = False  # others had changed the table when the store was asked last
-        self._is_doubtful = False  # a layer was not stored, and what is kept may hold of it
+        self._known: dict[str, Content] = {}  # of the store and the layers, without new changes; in this unit
+        self._known_bytes = 0  # bytes read in this unit
+        self._passing: set[str] = set()  # known keys found in layers
+        self._is_current = False  # the store was queried in this unit, and `_known` includes the cache
+        self._kept: dict[str, Content] = {}  # cache of earlier units; only until this unit has queried the store
+        self._kept_at = 0  # generation of the cache; 0 if it is empty
+        self._is_shared = False  # other clients had changed the table at the last query
+        self._is_doubtful = False  # a layer was not stored, so the cache may be wrong
         self._asked: dict[str, None] = {}  # in this unit
-        self._asked_before = 0  # so many keys in the last unit that asked
-        self._recent: dict[str, int] = {}  # keys of the last units with what they take in memory, newest last
+        self._asked_before = 0  # number of keys in the last unit that asked
+        self._recent: dict[str, int] = {}  # keys of the last units with their memory size, newest last
         self._recent_bytes = 0
-        self._is_ahead_due = False  # the next question asks for recent keys, too
+        self._is_ahead_due = False  # the next query includes recent keys
         self._suspects: dict[str, None] = {}
         self._layers: dict[int, Layer] = {}
         self._layer_count = 0
@@ -119,34 +119,34 @@ class StateSession:
         self._is_stopping = False
         self._thread = get_ident()
 
-    # -- whose calls are taken -------------------------------------------------------------------------------------
+    # -- accepted callers ------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take calls of this thread, and of no other, until `end`."""
+        """Accept calls of this thread, and of no other, until `end`."""
         self._thread = get_ident()
 
     def end(self) -> None:
-        """Take no calls until `begin`."""
+        """Reject calls until `begin`."""
         self._thread = NO_THREAD
 
     def _refuse(self, method: str) -> NoReturn:
         raise InvalidConfig(outside_of_call(method, "what it reads and writes belongs to the message at hand"))
 
-    # -- undoing what a failed call has changed ------------------------------------------------------------------
+    # -- undoing a failed call's changes --------------------------------------------------------------------------
 
     def of_each_call(self, argument: T) -> Iterator[T]:
-        """Return an argument of calls in a row, again and again; whenever it is asked for, another call begins."""
+        """Yield the argument for successive calls; each iteration starts another call."""
         self.begin_call()
         forgotten = (starmap(noted.clear, repeat(())) for noted in (self._values_before, self._increments_before))
         return map(_last_of_three, zip(*forgotten, repeat(argument)))
 
     def begin_call(self) -> None:
-        """Take all changes from now on as those of one call."""
+        """Attribute all changes from now on to one call."""
         self._values_before.clear()
         self._increments_before.clear()
 
     def undo(self) -> None:
-        """Drop what the call at hand has changed and what was not taken of it."""
+        """Drop the current call's changes that were not taken yet."""
         if self._values_before:
             self._written_bytes = self._written_before
         for key, data in self._values_before.items():
@@ -162,7 +162,7 @@ class StateSession:
         self.begin_call()
 
     def _note(self, key: str) -> None:
-        """Note what was there under a key before the call at hand writes it for the first time."""
+        """Record the value of a key before the current call's first write to it."""
         if not self._values_before:
             self._written_before = self._written_bytes
         if key not in self._values_before:
@@ -170,11 +170,11 @@ class StateSession:
         if key not in self._increments_before:
             self._increments_before[key] = self._increments.get(key)
 
-    # -- what the context's methods are ---------------------------------------------------------------------------
+    # -- methods of the context ------------------------------------------------------------------------------------
 
     def incr_counter(self, key: str, amount: int) -> None:
         """Add to a counter."""
-        # No exception for a key that is new: a word count meets many of them in each batch.
+        # No exception for a new key, because a word count has many of them in each batch.
         if get_ident() != self._thread:
             self._refuse("incr_counter")
         if type(amount) is not int or not COUNTER_MIN <= amount <= COUNTER_MAX:
@@ -188,7 +188,7 @@ class StateSession:
             self._begin_counting(key, amount)
 
     def _begin_counting(self, key: str, amount: int) -> None:
-        """Take the first increment of a key since the last `take` or write."""
+        """Handle the first increment of a key since the last `take` or write."""
         _check_key(key)
         if key in self._values:
             _sum(key, self._values[key], amount)  # rejects values that are not numbers
@@ -227,7 +227,7 @@ class StateSession:
         return counter_bytes(content) if isinstance(content, int) else content
 
     def delete_state(self, key: str) -> None:
-        """Delete a value or counter, if it is there."""
+        """Delete a value or counter if it exists."""
         if get_ident() != self._thread:
             self._refuse("delete_state")
         _check_key(key)
@@ -252,7 +252,7 @@ class StateSession:
         return content if increment is None else _sum(key, content, increment)
 
     def _load(self, key: str) -> None:
-        """Make known what is under a key when all layers are stored."""
+        """Load the value of a key as of when all layers are stored."""
         base: Content = None
         is_written = is_counted = False
         for layer in list(self._layers.values()):
@@ -267,7 +267,7 @@ class StateSession:
             self._passing.add(key)
             return
         if self._is_doubtful and not self._is_current:
-            self._is_doubtful = False  # first: what fails from now on is the next unit's doubt
+            self._is_doubtful = False  # first, because a failure from now on concerns the next unit
             self._drop_kept()
         if self._kept and not self._is_shared:
             self._ask([] if key in self._kept or is_counted else [key])
@@ -278,7 +278,7 @@ class StateSession:
         self._ask([key, *self._keys_ahead(key)])
 
     def _ask(self, names: Sequence[str]) -> None:
-        """Read keys that no layer changes, and learn whether what was kept holds."""
+        """Read keys that no layer changes, and check whether the cache is valid."""
         contents, generation = self._read([name.encode() for name in names])
         if not self._is_current:
             self._is_current = True
@@ -303,7 +303,7 @@ class StateSession:
 
     def _believe_kept(self) -> None:
         kept, self._kept = self._kept, {}
-        for key in self._known:  # what was found in layers before the store was asked
+        for key in self._known:  # found in layers before the store was queried
             if key in kept:
                 self._passing.discard(key)
             else:
@@ -315,7 +315,7 @@ class StateSession:
         self._kept_at = 0
 
     def _keys_ahead(self, key: str) -> list[str]:
-        """Return the keys that a question for ``key`` asks for as well, for the first one of a unit that needs any."""
+        """Return further keys to include in the query for ``key``, if it is the unit's first one."""
         if not self._is_ahead_due:
             return []
         self._is_ahead_due = False
@@ -335,10 +335,10 @@ class StateSession:
         return names
 
     def _wait_for_layers(self) -> None:
-        """Wait until the store has everything that was taken.
+        """Wait until all taken changes are stored.
 
         Raises:
-            InstanceStopping: the instance is being stopped.
+            InstanceStopping: the instance is stopping.
         """
         if self.before_wait is not None:
             self.before_wait()
@@ -348,11 +348,11 @@ class StateSession:
                     raise InstanceStopping
                 self._forgotten.wait()
 
-    # -- the way to the store -------------------------------------------------------------------------------------
+    # -- storing --------------------------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
-        """Whether the fresh changes are so many or so large that they should be taken now."""
+        """Whether the new changes are so many or so large that they should be taken now."""
         return (
             self._written_bytes > LAYER_BYTES_MAX
             or len(self._increments) > LAYER_KEYS_MAX
@@ -384,7 +384,7 @@ class StateSession:
         return layer
 
     def _absorb(self, contents: dict[str, Content]) -> None:
-        """Have contents, known or kept, follow the fresh changes of their keys."""
+        """Apply the new changes to known or cached contents."""
         for key in self._values.keys() & contents.keys():
             contents[key] = data = self._values[key]
             self._known_bytes += len(data or b"")
@@ -396,7 +396,7 @@ class StateSession:
             try:
                 contents[key] = _sum(key, contents[key], self._increments[key])
             except StateRefused:
-                del contents[key]  # what the store will refuse; it was incremented before it was read
+                del contents[key]  # the store will reject it; it was incremented before it was read
                 self._passing.discard(key)
 
     def _end_unit(self) -> None:
@@ -425,7 +425,7 @@ class StateSession:
             self._kept.pop(oldest, None)
 
     def _size_up(self, key: str, content: Content) -> None:
-        """Count what a recent key takes in memory."""
+        """Count the memory size of a recent key."""
         size = _memory(key, content)
         self._recent_bytes += size - self._recent[key]
         self._recent[key] = size
@@ -433,26 +433,26 @@ class StateSession:
     def forget(self, layer: Layer, *, is_stored: bool = True) -> None:
         """Drop a layer that is stored, or that never will be (from any thread)."""
         if not is_stored:
-            self._is_doubtful = True  # before anybody can find it gone
+            self._is_doubtful = True  # set before its removal becomes visible
         with self._forgotten:
             self._layers.pop(layer.number, None)
             self._forgotten.notify_all()
 
     def suspect(self, key: bytes) -> None:
-        """Look at a key from now on before it is incremented (from any thread)."""
+        """Read a key from now on before incrementing it (from any thread)."""
         self._suspects[key.decode(errors="replace")] = None
         if len(self._suspects) > SUSPECTS_MAX:
             self._suspects.pop(next(iter(self._suspects)))
 
     def stop(self) -> None:
-        """Let no read wait for the store any more (from any thread)."""
+        """End all waits of reads (from any thread)."""
         with self._forgotten:
             self._is_stopping = True
             self._forgotten.notify_all()
 
 
 def outside_of_call(method: str, why: str) -> str:
-    """Return the refusal of a method of the context, called where no message is at hand."""
+    """Return the error of a context method called without a current message."""
     return (
         f"context.{method} was called on thread {threading.current_thread().name!r}, which is not inside a call of the"
         f" function: {why}; call it where the function is called, on its own thread, before it returns"
@@ -460,12 +460,12 @@ def outside_of_call(method: str, why: str) -> str:
 
 
 def _memory(key: str, content: Content) -> int:
-    """Return how many bytes of memory a key and its content take, about."""
+    """Return the approximate memory size of a key and its content."""
     return KEPT_ROW_BYTES + len(key) + (len(content) if isinstance(content, bytes) else 0)
 
 
 def _sum(key: str, content: Content, amount: int) -> int:
-    """Return the number under a key with an amount added."""
+    """Return the number of a key after adding an amount."""
     number = counter_number(content) if isinstance(content, bytes) else content or 0
     if number is None:
         assert isinstance(content, bytes)

@@ -1,8 +1,8 @@
-"""StateLink and StateWriter: an instance's layers on their way to the state store.
+"""StateLink and StateWriter: send an instance's layers to the state store.
 
-Design: one call is under way at a time; layers that come meanwhile are merged into the next, so that an instance makes
-as many commits as the store's disk gives it and no more. A call has the number `sequence` of this writer, and is
-repeated with it until it is answered: the store makes it once, also when an answer was lost.
+Design: one call is in flight at a time; layers arriving meanwhile are merged into the next, so that an instance makes
+only as many commits as the store's disk allows. A call has a `sequence` number of this writer, and is retried with it
+until it is answered: the store executes it once, even if an answer was lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .binding import StateBinding, WritingThread
 from .layer import Layer, changes_of, merge
 from .retries import Retries
 
-CALL_ROWS_MAX = 10_000  # the state store serves others between two calls
+CALL_ROWS_MAX = 10_000  # the state store serves other clients between two calls
 CALL_BYTES_MAX = 4 * 1024 * 1024
-ROWS_MAX = 100_000  # of changes that are not stored yet
+ROWS_MAX = 100_000  # unstored changes
 BYTES_MAX = 64 * 1024 * 1024
 
 Done = Callable[[BaseException | None], None]
 
 
 class StateWriter(WritingThread[tuple[Layer, Done]]):
-    """Stores layers in their order."""
+    """Stores layers in order."""
 
     def __init__(self, name: str, retries: Retries, writer: bytes) -> None:
         """Prepare; see `WritingThread`, and `TableClient.apply` for ``writer``."""
@@ -36,11 +36,11 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
         self._sequence = 0
 
     def store(self, layer: Layer, done: Done) -> None:
-        """Take a layer.
+        """Queue a layer.
 
         Args:
-            layer: what to store.
-            done: called on the writer's thread, with None once it is stored, else with why it never will be.
+            layer: layer to store.
+            done: called on the writer's thread, with None once it is stored, or with the error if it never will be.
         """
         self._put((layer, done))
 
@@ -69,7 +69,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
     def _store(self, batch: Sequence[tuple[Layer, Done]]) -> None:
         error = self._try([layer for layer, _ in batch])
         if isinstance(error, StateRefused) and len(batch) > 1:
-            # One of them is at fault; the others are stored.
+            # One of them caused it; the others are stored.
             for layer, done in batch:
                 done(self._try([layer]))
             return
@@ -77,13 +77,13 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
             done(error)
 
     def _try(self, layers: Sequence[Layer]) -> BaseException | None:
-        """Store layers, and return why not, or None."""
+        """Store layers, and return the error, or None."""
         try:
             changes = changes_of(merge(layers))
             sizes = [len(change.data) if isinstance(change, Put) else 0 for change in changes]
             for part in runs_within(sizes, CALL_ROWS_MAX, CALL_BYTES_MAX):
                 self._apply(changes[part])
-        except (Exception, InstanceStopping) as error:  # noqa: BLE001  whatever it is, the instance must hear of it
+        except (Exception, InstanceStopping) as error:  # noqa: BLE001  any error must be reported to the instance
             return error
         return None
 
@@ -94,7 +94,7 @@ class StateWriter(WritingThread[tuple[Layer, Done]]):
 
 
 class StateLink(StateBinding):
-    """One instance's state under the other guarantees than effectively once."""
+    """One instance's state under all guarantees except effectively once."""
 
     _writer: StateWriter
 
@@ -105,14 +105,14 @@ class StateLink(StateBinding):
         self._gate = Gate(ROWS_MAX, BYTES_MAX)
 
     def take(self, *, ends_unit: bool) -> tuple[Layer | None, bool]:
-        """Return the fresh changes, waiting while too many are under way; with False if the instance is stopping."""
+        """Return the new changes, waiting while too many are in flight; with False if the instance is stopping."""
         layer = self.session.take(ends_unit=ends_unit)
         if layer is None or self._gate.enter(layer.rows, layer.size):
             return layer, True
         return None, False
 
     def store(self, layer: Layer, done: Callable[[BaseException | None], None]) -> None:
-        """Bring a layer to the store; ``done`` is called on a thread of ours, with the error if it failed for good."""
+        """Send a layer to the store; ``done`` is called on our thread, with the error if it failed permanently."""
 
         def finish(error: BaseException | None) -> None:
             self.session.forget(layer, is_stored=error is None)
@@ -124,6 +124,6 @@ class StateLink(StateBinding):
         self._writer.store(layer, finish)
 
     def stop_function(self) -> None:
-        """Let the function wait for nothing any more; what it changed is still stored."""
+        """End the function's waits; its changes are still stored."""
         super().stop_function()
         self._gate.close()

@@ -1,1 +1,1 @@
-"""Spans of the calls of a function, by OpenTelemetry; the only package that imports it, and only where it is wanted."""
+"""Spans of function calls through OpenTelemetry; the only package that imports it, and only if tracing is enabled."""

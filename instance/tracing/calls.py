@@ -1,4 +1,4 @@
-"""What calls a function of each kind, with a span for each call; the span is the current one while user code runs."""
+"""Callers for each kind of function with a span per call; the span is current while user code runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .spans import CallSpan, Tracing
 
 
 class _Following(BatchCall):
-    """Knows the messages of the run at hand: those of a unit from a position on."""
+    """Knows the messages of the current run: those of a unit from a position on."""
 
     _unit = Unit()
     _base = 0
@@ -29,7 +29,7 @@ class _Following(BatchCall):
 
 
 class TracedCall(_Following):
-    """A plain function, with a span for each message."""
+    """A plain function with a span per message."""
 
     is_watched = True
 
@@ -55,17 +55,17 @@ class TracedCall(_Following):
         return span
 
     def run(self, messages: Sequence[bytes], source: SerDe) -> Results:
-        """See `BatchCall.run`; the spans end when it is known which calls have failed."""
+        """Run the messages, and end the spans when it is known which calls have failed; see `BatchCall.run`."""
         spans = self._spans = {}
         try:
             results = super().run(messages, source)
             for failure in results.failures:
-                span = spans.get(failure.position) or self._begin(failure.position)  # it could not be decoded
+                span = spans.get(failure.position) or self._begin(failure.position)  # could not be decoded
                 span.failed((failure.error,))
             return results
         except BaseException as error:
             if spans:
-                spans[max(spans)].failed((error,))  # the call that has ended the instance
+                spans[max(spans)].failed((error,))  # the call that ended the instance
             raise
         finally:
             for span in spans.values():
@@ -73,7 +73,7 @@ class TracedCall(_Following):
 
 
 class TracedBatchFunctionCall(_Following, BatchFunctionCall):
-    """A batch function, with a span for each list."""
+    """A batch function with a span per list."""
 
     def __init__(
         self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe, messages_max: int
@@ -103,7 +103,7 @@ class TracedRunningCall(RunningCall):
     __slots__ = ("_span",)
 
     def __init__(self, running: RunningCall, span: CallSpan) -> None:
-        """Go on with a call that has begun."""
+        """Continue a call that has begun."""
         self._call, self._iterator = running._call, running._iterator
         self.error, self.is_over = running.error, running.is_over
         self._span: CallSpan | None = span
@@ -141,7 +141,7 @@ class TracedRunningCall(RunningCall):
 
 
 class TracedGeneratorCall(_Following, GeneratorCall):
-    """A generator function, with a span for each message."""
+    """A generator function with a span per message."""
 
     def __init__(self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
         """Prepare; see `GeneratorCall`."""
@@ -164,7 +164,7 @@ class TracedGeneratorCall(_Following, GeneratorCall):
 
 
 class TracedAsyncCall(AsyncCall):
-    """An async function, or an async generator function, with a span for each message."""
+    """An async function, or an async generator function, with a span per message."""
 
     def __init__(self, tracing: Tracing, function: Callable[..., Any], context: Context | None, output: SerDe) -> None:
         """Prepare; see `AsyncCall`."""
@@ -172,7 +172,7 @@ class TracedAsyncCall(AsyncCall):
         self._tracing = tracing
 
     async def process(self, call: OneCall, made: Callable[[OneCall], Any]) -> None:
-        """See `AsyncCall.process`; each call is a task, so the span is current in this one and those it starts."""
+        """Process a call; each call is a task, so the span is current in this one and those it starts."""
         span = self._tracing.begin(call.unit, call.position)
         token = span.enter()
         try:
@@ -188,10 +188,10 @@ class TracedAsyncCall(AsyncCall):
 
 
 class InstanceTracing(Tracing):
-    """Makes spans, and what calls functions with them; see `opening.OpenTracing`."""
+    """Creates spans, and callers of functions that use them; see `opening.OpenTracing`."""
 
     def call_of(self, loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
-        """Return what calls a function with spans; as `kind_calls.call_of`."""
+        """Return a caller of a function that creates spans; as `kind_calls.call_of`."""
         if loaded.kind is Kind.BATCH:
             return TracedBatchFunctionCall(self, loaded.call, context, output, loaded.batch_size)
         if loaded.kind.is_async:

@@ -1,9 +1,9 @@
-"""The queue of spans of a process, and the thread that sends them to the endpoint.
+"""The span queue of a process, and the thread that sends spans to the endpoint.
 
-Design: a call leaves its span in a bounded queue and goes on; what does not fit is counted. A thread sends what has
-gathered, with OpenTelemetry's own exporter, which retries for as long as its timeout says. What is lost is logged at
-once, and then once a minute. Rejected: the SDK's batch processor, which drops without a count, and whose flush may
-wait for every retry of an endpoint that is not there.
+Design: a call puts its span into a bounded queue and continues; spans that do not fit are counted. A thread sends the
+queued spans with OpenTelemetry's own exporter, which retries within its timeout. Lost spans are logged at once, and
+then once a minute. Rejected: the SDK's batch processor, which drops spans without counting them, and whose flush may
+wait for every retry of an unavailable endpoint.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 class SpanQueue(SpanProcessor):
-    """Takes spans that have ended, from any thread, and has them sent by a thread of its own.
+    """Takes ended spans from any thread, and sends them on its own thread.
 
     Attributes:
-        lost: spans that did not reach the endpoint.
+        lost: number of spans that did not reach the endpoint.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class SpanQueue(SpanProcessor):
         delay_s: float = DELAY_MS / 1000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
             exporter: sends spans.
-            spans_max: that wait at most.
-            batch_max: that are sent at once.
+            spans_max: maximum queued spans.
+            batch_max: maximum spans per request.
             delay_s: how long spans wait for others.
             clock: seconds.
         """
@@ -67,7 +67,7 @@ class SpanQueue(SpanProcessor):
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[ReadableSpan] = deque()
-        self._taken = 0  # into the queue, of all time
+        self._taken = 0  # queued since the start
         self._done = 0  # of these, sent or lost
         self._is_hurried = False
         self._is_closing = False
@@ -78,7 +78,7 @@ class SpanQueue(SpanProcessor):
         self._thread.start()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing: only spans that have ended are sent."""
+        """Do nothing: only ended spans are sent."""
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span, or count it as lost if the queue is full; never waits for the endpoint."""
@@ -94,7 +94,7 @@ class SpanQueue(SpanProcessor):
                 self._changed.notify_all()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Send what has been taken so far; return whether that was done in time."""
+        """Send the spans queued so far; return whether that succeeded in time."""
         with self._changed:
             goal = self._taken
             self._is_hurried = True
@@ -102,13 +102,13 @@ class SpanQueue(SpanProcessor):
             return self._changed.wait_for(lambda: self._done >= goal, timeout_millis / 1000)
 
     def shutdown(self) -> None:
-        """Send what is left for `CLOSE_S`, then give up and count the rest, and end the thread."""
+        """Send the rest for `CLOSE_S`, then give up and count the rest as lost, and end the thread."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join(CLOSE_S)
-        self._exporter.shutdown()  # ends its waiting for another try
-        self._thread.join(_GIVE_UP_S)  # so that what it was sending is counted
+        self._exporter.shutdown()  # ends its waits for retries
+        self._thread.join(_GIVE_UP_S)  # so that the spans being sent are counted
         with self._changed:
             left = len(self._waiting)
             self._waiting.clear()
@@ -132,7 +132,7 @@ class SpanQueue(SpanProcessor):
             exporter_log.removeFilter(self._note)
 
     def _next(self) -> list[ReadableSpan] | None:
-        """Return what is to be sent now, None at the end."""
+        """Return the spans to send now, None at the end."""
         with self._changed:
             self._changed.wait_for(self._is_due, self._delay_s)
             count = min(len(self._waiting), self._batch_max)
@@ -147,7 +147,7 @@ class SpanQueue(SpanProcessor):
     def _send(self, batch: list[ReadableSpan]) -> None:
         try:
             is_sent = self._exporter.export(batch) is SpanExportResult.SUCCESS
-        except Exception as error:  # noqa: BLE001  whatever it is, the spans behind these are sent all the same
+        except Exception as error:  # noqa: BLE001  on any error, later spans are still sent
             is_sent, self._reason = False, f"{type(error).__name__}: {error}"
         with self._changed:
             self._done += len(batch)
@@ -156,7 +156,7 @@ class SpanQueue(SpanProcessor):
             self._changed.notify_all()
 
     def _note(self, record: logging.LogRecord) -> bool:
-        """Keep what the exporter logs on this thread as the reason: it would say it for each batch."""
+        """Keep the exporter's log record as the reason, because it logs one for each batch."""
         if record.thread != self._thread.ident:
             return True
         self._reason = record.getMessage()
@@ -168,7 +168,7 @@ class SpanQueue(SpanProcessor):
         self._reason = reason
 
     def _say(self, *, is_last: bool = False) -> None:
-        """Log what was lost, once in a while."""
+        """Log lost spans periodically."""
         with self._changed:
             now_s = self._clock()
             if not self._untold or (now_s - self._said_s < SAID_EVERY_S and not is_last):
@@ -189,7 +189,7 @@ def acquire() -> SpanQueue:
     Raises:
         Exception: a setting in the environment is invalid.
     """
-    global _shared, _users  # one for each process
+    global _shared, _users  # one per process
     with _lock:
         if _shared is None:
             _shared = SpanQueue(

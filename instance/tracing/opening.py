@@ -1,4 +1,4 @@
-"""Begins the tracing of an instance, if the worker's environment asks for it; imports OpenTelemetry only then."""
+"""Starts tracing an instance if the worker's environment enables it; imports OpenTelemetry only then."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .settings import wish_of
 
 
 class OpenTracing(Protocol):
-    """What an instance needs of its spans."""
+    """An instance's interface to its spans."""
 
     def call_of(self, loaded: LoadedFunction, context: Context | None, output: SerDe) -> BatchCall:
-        """Return what calls a function with spans; as `kind_calls.call_of`."""
+        """Return a caller of a function that creates spans; as `kind_calls.call_of`."""
 
     def carry(self, options: MessageOptions) -> None:
-        """Give a message that is being published the context of what publishes it, if that is in a span."""
+        """Add the context of the current span, if any, to a message being published."""
 
     def close(self) -> None:
-        """Have sent what there is; it may wait for a limited time, so not on an event loop."""
+        """Send remaining spans; may wait for a limited time, so do not call it on an event loop."""
 
 
 def open_tracing(
     spec: InstanceSpec, hide: Callable[[str], str], report: Callable[[str, str], None], *, is_alone: bool
 ) -> OpenTracing | None:
-    """Return what makes the spans of an instance; None if they are not asked for, or cannot be made, which is logged.
+    """Start tracing an instance; returns None if it is not enabled, or failed, which is logged.
 
     Args:
-        spec: of the instance.
-        hide: takes secrets out of texts.
+        spec: the instance.
+        hide: removes secrets from texts.
         report: writes a line with its level to the log.
         is_alone: see `Tracing`.
     """
@@ -53,7 +53,7 @@ def open_tracing(
             "WARNING",
             f"{wish.variable} is set, but calls are not traced: {error}; install magnetar[otel] where the worker runs",
         )
-    except Exception as error:  # noqa: BLE001  whatever is wrong with tracing, the function runs
+    except Exception as error:  # noqa: BLE001  on any tracing error, the function still runs
         report("WARNING", f"{wish.variable} is set, but calls are not traced: {type(error).__name__}: {error}")
     else:
         report("INFO", f"calls are traced, and spans sent to the endpoint of {wish.variable}")
@@ -62,7 +62,7 @@ def open_tracing(
 
 
 def tell_untraced(report: Callable[[str, str], None]) -> None:
-    """Log that a source or sink is not traced, if the environment asks for traces."""
+    """Log that sources and sinks are not traced, if the environment enables tracing."""
     wish = wish_of(os.environ)
     if wish.variable:
         report("INFO", f"{wish.variable} is set, but sources and sinks are not traced; functions are")

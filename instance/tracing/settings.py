@@ -11,11 +11,11 @@ _PROTOCOL = "http/protobuf"
 
 
 class Wish(NamedTuple):
-    """What the environment says.
+    """The tracing settings in the environment.
 
     Attributes:
-        variable: that names the endpoint; empty if calls are not to be traced.
-        refusal: why they are not although an endpoint is named; empty if nothing is wrong.
+        variable: variable that names the endpoint; empty if tracing is not enabled.
+        refusal: why calls are not traced despite an endpoint; empty if they are.
     """
 
     variable: str
@@ -23,7 +23,7 @@ class Wish(NamedTuple):
 
 
 def wish_of(environment: Mapping[str, str]) -> Wish:
-    """Return whether the environment asks for traces."""
+    """Read the tracing settings of the environment."""
     named = [variable for variable in ENDPOINTS if environment.get(variable)]
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if not named or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or exporter == "none":

@@ -1,4 +1,4 @@
-"""Spans of calls: begun with the context that a message brings, and passed on with what the function sends."""
+"""Spans of calls: children of the context in a message, and propagated to the messages that the function sends."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from ..unit import Unit
 from . import export
 
 _SCOPE = "magnetar"
-_ERRORS_MAX = 10  # that one span tells of
+_ERRORS_MAX = 10  # maximum errors per span
 
 
 class CallSpan:
     """The span of one call.
 
     Attributes:
-        context: the one that the message brought, with this span.
+        context: context of the message, with this span.
     """
 
     __slots__ = ("_end_ns", "_hide", "_span", "context")
 
     def __init__(self, span: Span, brought: Context, hide: Callable[[str], str]) -> None:
-        """Take a span that has begun.
+        """Wrap a span that has begun.
 
         Args:
-            span: of the call.
-            brought: the context that the message brought.
-            hide: takes secrets out of texts.
+            span: span of the call.
+            brought: context of the message.
+            hide: removes secrets from texts.
         """
         self.context = trace.set_span_in_context(span, brought)
         self._span = span
@@ -56,7 +56,7 @@ class CallSpan:
         return otel_context.attach(self.context)
 
     def leave(self, token: Token[Context]) -> None:
-        """Take it away again; this is when the call has ended."""
+        """Restore the previous context; the call ends now."""
         otel_context.detach(token)
         self._end_ns = time.time_ns()
 
@@ -66,7 +66,7 @@ class CallSpan:
             return
         told = list({id(error): error for error in errors}.values())
         for error in told[:_ERRORS_MAX]:
-            # Not `record_exception`: that would show frames of ours, and secrets.
+            # Not `record_exception`, which would include our own frames, and secrets.
             text = self._hide(format_error(error))
             attributes = {
                 "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
@@ -79,7 +79,7 @@ class CallSpan:
             self._span.set_status(Status(StatusCode.ERROR, self._hide(_text_of(told[0]))))
 
     def end(self) -> None:
-        """Have it sent; its time is that of the call."""
+        """Send the span, with the duration of the call."""
         self._span.end(self._end_ns)
 
 
@@ -91,19 +91,19 @@ def _text_of(error: BaseException) -> str:
 
 
 class Tracing:
-    """Makes the spans of one instance."""
+    """Creates the spans of one instance."""
 
     def __init__(self, spec: InstanceSpec, hide: Callable[[str], str], *, is_alone: bool) -> None:
-        """Begin.
+        """Start tracing.
 
         Args:
-            spec: of the instance.
-            hide: takes secrets out of texts.
-            is_alone: the instance has this process for itself, so that spans which the function makes itself are sent
-                with those of its calls, unless it has set up OpenTelemetry already.
+            spec: the instance.
+            hide: removes secrets from texts.
+            is_alone: whether the instance has its own process, so that spans created by the function itself are sent
+                with those of its calls, unless it has already configured OpenTelemetry.
 
         Raises:
-            Exception: a setting of the environment is wrong.
+            Exception: a setting in the environment is invalid.
         """
         self._hide = hide
         resource = Resource.create()
@@ -127,13 +127,13 @@ class Tracing:
         }
 
     def close(self) -> None:
-        """Let go of the queue; it may wait for `export.CLOSE_S`, so not on an event loop."""
+        """Release the queue; may wait for `export.CLOSE_S`, so do not call it on an event loop."""
         export.release()
 
     # -- input ----------------------------------------------------------------------------------------------------
 
     def begin(self, unit: Unit, position: int) -> CallSpan:
-        """Begin the span of a call on the message at a position, and put its context into that of the output."""
+        """Start the span of a call with the message at a position, and propagate its context to the output."""
         entry, index = unit.locate(position)
         context = self._context_of(entry, index)
         span = self._span(entry, context, {"messaging.message.id": _id_text(entry, index)})
@@ -141,10 +141,10 @@ class Tracing:
         return span
 
     def begin_many(self, unit: Unit, positions: list[int]) -> CallSpan:
-        """Begin the span of a call on several messages; the contexts that those bring are its links.
+        """Start the span of a call with several messages, whose contexts become its links.
 
-        It belongs to a trace of its own, unless it is for one message, or no linked context is sampled: then it is
-        that message's, or not sampled either.
+        It is the root of a new trace, unless there is only one message, or no linked context is sampled: then it
+        belongs to that message's trace, or is not sampled either.
         """
         places = [unit.locate(position) for position in positions]
         contexts = [self._context_of(*place) for place in places]
@@ -183,7 +183,7 @@ class Tracing:
     # -- output ---------------------------------------------------------------------------------------------------
 
     def _mark(self, unit: Unit, positions: Iterable[int], span: CallSpan) -> None:
-        """Put the context of a span into the attributes of the outputs of messages."""
+        """Add the context of a span to the attributes of the outputs of messages."""
         made = unit.made
         if made is None:
             return
@@ -195,7 +195,7 @@ class Tracing:
             made[position] = self._without(made[position]) + attributes
 
     def _without(self, attributes: bytes) -> bytes:
-        """Return the attributes of an output without a context that was there before."""
+        """Return the attributes of an output without an earlier context."""
         if not any(field in attributes for field in self._in_bytes):
             return attributes
         metadata = SingleMessageMetadata.FromString(attributes)
@@ -205,7 +205,7 @@ class Tracing:
         return encode_attributes(metadata)
 
     def carry(self, options: MessageOptions) -> None:
-        """Give a message that is being published the context of what publishes it, if that is in a span."""
+        """Add the context of the current span, if any, to a message being published."""
         if not trace.get_current_span().get_span_context().is_valid:
             return
         carrier: dict[str, str] = {}
@@ -215,7 +215,7 @@ class Tracing:
 
 
 def _id_text(entry: ReceivedEntry, index: int) -> str:
-    """Return a message id as Pulsar's clients show it: ledger, entry, partition, and the index in a batch."""
+    """Return a message id in the form of Pulsar's clients: ledger, entry, partition, and batch index."""
     at = message_id_of(entry, index)
     text = f"{at.ledger_id}:{at.entry_id}:{at.partition}"
     return f"{text}:{at.batch_index}" if at.batch_index >= 0 else text

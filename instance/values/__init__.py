@@ -1,1 +1,1 @@
-"""What messages are to a function: types by annotation, SerDe or schema, and the schemas of its topics."""
+"""Conversion of messages for a function: types by annotation, SerDe or schema, and the schemas of its topics."""

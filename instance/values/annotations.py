@@ -1,7 +1,7 @@
-"""What a function's annotations say of the value that it takes and of the one that it returns.
+"""Reads a function's annotations of its parameter and its return value.
 
-Design: only these two annotations are evaluated, each alone. A module may import what it names for others (the class of
-its context, say) for type checkers only; that must not keep a function from running.
+Design: only these two annotations are evaluated, each separately. A module may import names in other annotations (such
+as the class of its context) for type checkers only; that must not prevent a function from running.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...api.batches import MARK
 from ..loading.kinds import layers
 
 NOTHING: Any = inspect.Parameter.empty
-"""In the place of an annotation that is not there."""
+"""Stands for a missing annotation."""
 
 
 class Annotations(NamedTuple):
@@ -36,7 +36,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(function: Callable[..., Any]) -> Annotations:
-    """Return the annotations of a function, or of what a decorator has wrapped."""
+    """Return the annotations of a function, or of the function wrapped by a decorator."""
     every = list(layers(function))
     inner = every[-1]
     try:
@@ -58,7 +58,7 @@ def annotations_of(function: Callable[..., Any]) -> Annotations:
 
 
 def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> Any:
-    """Return what an annotation means; those inside of it may be texts, too."""
+    """Evaluate an annotation; nested ones may be strings, too."""
     if annotation is NOTHING:
         return NOTHING
     holder = SimpleNamespace(__annotations__={"it": annotation})
@@ -70,6 +70,6 @@ def _resolved(annotation: Any, names: dict[str, Any], unresolved: list[str]) -> 
 
 
 def _item(annotation: Any) -> Any:
-    """Return what a list, an iterator or a generator has inside."""
+    """Return the item type of a list, an iterator or a generator."""
     arguments = get_args(annotation)
     return arguments[0] if arguments else NOTHING

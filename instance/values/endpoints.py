@@ -1,6 +1,6 @@
-"""Opens inputs and outputs with their schemas, so that the broker checks them; and asks it for those of writers.
+"""Opens inputs and outputs with their schemas, so that the broker checks them, and fetches writers' schemas.
 
-An instance whose config names schemas has these endpoints in the place of the client itself.
+An instance whose config names schemas uses these endpoints instead of the client itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def has_schemas(details: FunctionDetails) -> bool:
 
 
 class SchemaEndpoints:
-    """A client's topics, with the schemas that a function has for them; see `ports.Endpoints`."""
+    """A client's topics with a function's schemas; see `ports.Endpoints`."""
 
     def __init__(self, client: AsyncClient) -> None:
         """Prepare, on the client's event loop."""
@@ -48,11 +48,11 @@ class SchemaEndpoints:
     # -- ports.Endpoints ------------------------------------------------------------------------------------------
 
     async def partitions(self, topic: str) -> Sequence[str]:
-        """Return the full names of a topic's partitions; its own if it has none. Cancellation: safe."""
+        """Return the full names of a topic's partitions, or its own if it is not partitioned. Cancellation: safe."""
         return await self._client.partitions(topic)
 
     async def subscribe(self, topic: Any, subscription: str, config: ConsumerConfig) -> Any:
-        """Open an input; its schema is checked by the broker. Cancellation: safe."""
+        """Open an input; the broker checks its schema. Cancellation: safe."""
         name = topic if isinstance(topic, str) else getattr(topic, "pattern", "")
         found = self._inputs.get(_base(name))
         if found is None:
@@ -74,22 +74,22 @@ class SchemaEndpoints:
     # -- beside ---------------------------------------------------------------------------------------------------
 
     async def register_output(self, topic: str) -> None:
-        """Give the output topic its schema, if the function has one for it. Cancellation: safe.
+        """Register the function's schema for the output topic, if any. Cancellation: safe.
 
         Raises:
-            MagnetarError: the topic has another one, and the broker refuses this.
+            MagnetarError: the topic has another one, and the broker rejects this.
         """
         if self._output is None or _base(topic) != self._output_topic:
             return
         schema = await self._bound(topic, self._output)
         try:
             self._registered = await self._client.register_schema(topic, schema)
-        except TopicNotFound:  # it is created by its first producer
+        except TopicNotFound:  # its first producer will create it
             await (await self._client.create_producer(topic, schema=schema)).close()
             self._registered = await self._client.register_schema(topic, schema)
 
     def output_version(self) -> bytes:
-        """Return what the broker calls the schema of the output now; empty if it has none (from any thread)."""
+        """Return the broker's version of the current output schema; empty if it has none (from any thread)."""
         return getattr(self._producer, "schema_version", b"") or self._registered
 
     async def _bound(self, topic: str, output: TopicSchema) -> Schema[Any]:
@@ -118,7 +118,7 @@ class SchemaEndpoints:
         """Return the schema that messages were written with (from the function's thread; may wait for the broker).
 
         Raises:
-            InstanceStopping: the instance is being stopped.
+            InstanceStopping: the instance is stopping.
         """
         if not version and not schema.needs_newest:
             return None

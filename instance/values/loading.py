@@ -1,7 +1,7 @@
-"""What each input of a function is decoded by, and its outputs are encoded by: config first, then annotations.
+"""Selects the decoder of each input of a function, and the encoder of its outputs: config first, then annotations.
 
-An explicit SerDe or schema decides; an annotation that contradicts it is an error that names both. Without either the
-annotation decides, and without one a message is what `IdentitySerDe` makes of it.
+An explicit SerDe or schema decides; a contradicting annotation is an error that names both. Otherwise the annotation
+decides, and without one messages are decoded by `IdentitySerDe`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLASSES: dict[str, Any] = {
     **dict.fromkeys((f"java.lang.{name}" for name in ("Byte", "Short", "Integer", "Long")), int),
     **dict.fromkeys(("java.lang.Float", "java.lang.Double"), float),
 }
-"""Names of classes that are in no package: Python's own, and Java's for the same."""
+"""Class names that are in no package: Python's own, and Java's equivalents."""
 _REMEDY = (
     "there are str, bytes, int, float, bool, dict, list, dataclasses, models of pydantic and msgspec, messages of"
     " Protocol Buffers and Records of pulsar.schema; or set a SerDe or a schemaType"
@@ -44,13 +44,13 @@ _REMEDY = (
 
 @dataclass(slots=True)
 class Values:
-    """How messages become values, and values messages.
+    """Conversion between messages and values.
 
     Attributes:
-        inputs: what decodes each input topic, by its name in the config.
-        output: what encodes what is returned.
-        input_schemas: of the topics that have one.
-        output_schema: of the output; None without one.
+        inputs: decoder of each input topic, by its name in the config.
+        output: encoder of return values.
+        input_schemas: schemas of the topics that have one.
+        output_schema: schema of the output, or None.
     """
 
     inputs: dict[str, SerDe] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Values:
 
 
 class Topics(Protocol):
-    """The topics of a function, as `SchemaEndpoints` opens them: not before their schemas are known."""
+    """The topics of a function, as opened by `SchemaEndpoints`: only after their schemas are known."""
 
     def use(self, inputs: dict[str, TopicSchema], output_topic: str, output: TopicSchema | None) -> None:
         """Open topics with these schemas from now on."""
@@ -72,17 +72,17 @@ class Topics(Protocol):
 def load_values(
     details: FunctionDetails, home: Home, function: Callable[..., Any], endpoints: Topics | None = None
 ) -> Values:
-    """Return what a function's messages are converted by (on the function's thread).
+    """Return the converters of a function's messages (on the function's thread).
 
     Args:
         details: its record.
         home: finds classes of its package.
-        function: it.
-        endpoints: open its topics with their schemas; None if the config names no schema.
+        function: the function.
+        endpoints: opens its topics with their schemas; None if the config names no schema.
 
     Raises:
-        FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation asks for
-            what no message can be.
+        FunctionLoadError: a class is missing, settings and annotations contradict each other, or an annotation has a
+            type that no message can have.
     """
     values = Values()
     found = annotations_of(function)
@@ -102,7 +102,7 @@ def load_values(
     for topic, given in details.source.inputSpecs.items():
         where = f"inputSpecs[{topic}]"
         if given.schemaType:
-            from .topic_schemas import topic_schema  # with it come all schemas of the client
+            from .topic_schemas import topic_schema  # imports all schemas of the client
 
             schema = values.input_schemas[topic] = topic_schema(
                 f"{where}.schemaType", given.schemaType, given.schemaProperties, taken, home, is_input=True
@@ -130,7 +130,7 @@ def load_values(
 
 
 def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) -> Wanted:
-    """Return what is wanted where a setting may name the class, too."""
+    """Return the expected type if a setting may name the class, too."""
     if not class_name:
         return annotated
     found = _CLASSES.get(class_name)
@@ -151,7 +151,7 @@ def _with_class(annotated: Wanted, class_name: str, setting: str, home: Home) ->
 
 
 def _named(setting: str, class_name: str, side: Wanted, home: Home) -> SerDe:
-    """Return a SerDe of the config."""
+    """Return a SerDe named in the config."""
     serde = load_serde(home, class_name)
     forms = PLAIN_FORMS if type(serde) is IdentitySerDe else JSON_FORMS if type(serde) is JsonSerDe else None
     if forms is not None and side.form not in forms:
@@ -187,12 +187,12 @@ def _of_output_schema(found: TopicSchema, returned: Wanted) -> SerDe:
 
 
 def _is_plain_json(found: TopicSchema) -> bool:
-    """Return whether values are dicts as JSON, which need no definition to be converted."""
+    """Return whether values are JSON dicts, which can be converted without a definition."""
     return found.topics_kind == pb.Schema.Json
 
 
 def _of_input(taken: Wanted) -> SerDe:
-    """Return what gives a function what its annotation asks for."""
+    """Return the SerDe for an input with this annotation."""
     match taken.form:
         case Form.ANY:
             return IdentitySerDe()
@@ -208,7 +208,7 @@ def _of_input(taken: Wanted) -> SerDe:
 
 
 def _of_output(returned: Wanted) -> SerDe:
-    """Return what takes what a function's annotation says that it returns."""
+    """Return the SerDe for outputs with this annotation."""
     return IdentitySerDe() if returned.form in PLAIN_FORMS else _of_both(returned)
 
 

@@ -1,4 +1,4 @@
-"""Models of pydantic and Structs of msgspec as a JSON schema, whose definition is that of a dataclass like them."""
+"""Models of pydantic and Structs of msgspec as a JSON schema with the definition of an equivalent dataclass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelJsonSchema(Schema[Any]):
         """Derive the definition.
 
         Raises:
-            FunctionLoadError: a field is of a type that the package writes in another way than a JSON schema says.
+            FunctionLoadError: the package writes a field's type differently from what a JSON schema says.
         """
         self._serde: SerDe = ModelSerDe(given) if given.form is Form.MODEL else StructSerDe(given)
         try:
@@ -36,16 +36,16 @@ class ModelJsonSchema(Schema[Any]):
         return f"schema JSON of {self._name}"
 
     def encode(self, value: Any) -> bytes:
-        """Return a model as bytes; raises as `ModelSerDe.serialize`."""
+        """Encode a model; raises as `ModelSerDe.serialize`."""
         return self._serde.serialize(value)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the model of bytes; raises as `ModelSerDe.deserialize`."""
+        """Decode a model; raises as `ModelSerDe.deserialize`."""
         return self._serde.deserialize(data)
 
 
 def _dataclass_of(kind: Any, known: dict[Any, Any]) -> type:
-    """Return a dataclass with the name and the fields of a model, and of those inside it."""
+    """Return a dataclass with the name and the fields of a model, and of nested models."""
     if kind in known:
         raise InvalidConfig(f"{kind.__name__} contains itself; take a dataclass")
     known[kind] = None
@@ -61,7 +61,7 @@ def _dataclass_of(kind: Any, known: dict[Any, Any]) -> type:
 
 
 def _fields(kind: Any) -> list[tuple[str, str, Any]]:
-    """Return of each field its name in JSON, its attribute, and a dataclass's field with its default."""
+    """Return for each field its JSON name, its attribute, and a dataclass field with its default."""
     found = []
     if hasattr(kind, "__struct_fields__"):
         count = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
@@ -82,7 +82,7 @@ def _fields(kind: Any) -> list[tuple[str, str, Any]]:
 def _field(default: Any) -> Any:
     if default is dataclasses.MISSING or default is None or isinstance(default, _SAME_IN_JSON):
         return dataclasses.field(default=default)
-    return dataclasses.field()  # what has no simple default is required, to a reader of the schema
+    return dataclasses.field()  # a field without a simple default is required for readers of the schema
 
 
 def _type(hint: Any, path: str, known: dict[Any, Any]) -> Any:
@@ -91,7 +91,7 @@ def _type(hint: Any, path: str, known: dict[Any, Any]) -> Any:
         return _type(arguments[0], path, known)
     if origin in (Union, types.UnionType):
         made = tuple(one if one is type(None) else _type(one, path, known) for one in arguments)
-        return Union[made]  # noqa: UP007  of a tuple
+        return Union[made]  # noqa: UP007   of a tuple
     if origin in (list, dict):
         return origin[tuple(_type(one, path, known) for one in arguments)]
     if hint in _SAME_IN_JSON:

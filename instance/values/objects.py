@@ -1,4 +1,4 @@
-"""SerDes of objects: what a schema of the client encodes, and models of pydantic and msgspec as JSON."""
+"""SerDes of objects: values of a client schema, and models of pydantic and msgspec as JSON."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ ERROR_CHARACTERS_MAX = 300
 
 
 class SchemaSerDe(SerDe):
-    """Values as a schema has them."""
+    """Values of a schema."""
 
     def __init__(self, schema: Schema[Any], wanted: Wanted) -> None:
-        """Convert by a schema; ``wanted`` says what the function returns."""
+        """Convert by a schema; ``wanted`` is the function's return type."""
         self.schema = schema
         self._encode = schema.encode
         self._wanted = wanted
-        self.deserialize = schema.decode  # type: ignore[method-assign, assignment]  # a call less for each message
+        self.deserialize = schema.decode  # saves a call per message
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return the bytes of a value.
+        """Encode a value.
 
         Raises:
-            TypeError: it is of another class than is wanted; names both.
-            SchemaSerializationError: the schema refuses it; names the field.
+            TypeError: the value has another class than expected; names both.
+            SchemaSerializationError: the schema rejects it; names the field.
         """
         check_returned(input, self._wanted)
         return self._encode(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the value of bytes; raises as `Schema.decode`."""
+        """Decode a value; raises as `Schema.decode`."""
         return self.schema.decode(input_bytes)
 
 
@@ -42,7 +42,7 @@ class ModelSerDe(SerDe):
     """Models of pydantic as JSON."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """Give and take objects of the model that is wanted."""
+        """Convert objects of the expected model."""
         self._wanted = wanted
         self._read = getattr(wanted.kind, "model_validate_json", None) or wanted.kind.parse_raw
 
@@ -57,7 +57,7 @@ class ModelSerDe(SerDe):
         return text.encode()
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the model of JSON; ValueError if it does not fit."""
+        """Decode a model; ValueError if the JSON does not match."""
         try:
             return self._read(input_bytes)
         except Exception as error:  # noqa: BLE001  whatever the model's own validators raise
@@ -69,10 +69,10 @@ class StructSerDe(SerDe):
     """Structs of msgspec as JSON."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """Give and take objects of the Struct that is wanted.
+        """Convert objects of the expected Struct.
 
         Raises:
-            FunctionLoadError: msgspec has no JSON form of it.
+            FunctionLoadError: msgspec has no JSON form for it.
         """
         self._wanted = wanted
         json: Any = importlib.import_module("msgspec.json")
@@ -92,7 +92,7 @@ class StructSerDe(SerDe):
         return data
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the Struct of JSON; ValueError if it does not fit."""
+        """Decode a Struct; ValueError if the JSON does not match."""
         try:
             return self._read(input_bytes)
         except Exception as error:  # noqa: BLE001  whatever the Struct's own code raises
@@ -101,17 +101,17 @@ class StructSerDe(SerDe):
 
 
 def check_returned(value: object, wanted: Wanted) -> None:
-    """Refuse what a function returned and that is not of the class that is wanted.
+    """Reject a return value that is not of the expected class.
 
     Raises:
-        TypeError: it is not; names both.
+        TypeError: with both classes.
     """
     if wanted.kind is not None and wanted.form is not Form.ANY and not isinstance(value, wanted.kind):
         raise TypeError(f"{wanted}, and the function returned {type(value).__name__}; change one of the two")
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return an error's text on one line."""
     try:
         text = " ".join(str(error).split()) or type(error).__name__
     except Exception:  # noqa: BLE001  an error of user code

@@ -1,4 +1,4 @@
-"""Schemas of the official client, and others of its interface, as schemas of ours."""
+"""Wraps schemas of the official client, and others with its interface, as our schemas."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _METHODS = ("encode", "decode", "schema_info")
 
 
 class OfficialSchema(Schema[Any]):
-    """A schema of ``pulsar.schema``, or of a class of the user's that derives from it."""
+    """A schema of ``pulsar.schema``, or of a user class derived from it."""
 
     def __init__(self, theirs: Any) -> None:
-        """Take what it tells brokers over.
+        """Take over the schema information that it sends to brokers.
 
         Raises:
-            FunctionLoadError: it does not tell.
+            FunctionLoadError: it has none.
         """
         try:
             said = theirs.schema_info()
@@ -34,7 +34,7 @@ class OfficialSchema(Schema[Any]):
         return f"schema {type(self._theirs).__name__}"
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as bytes; as `Schema.encode`."""
+        """Encode a value; as `Schema.encode`."""
         try:
             data = self._theirs.encode(value)
         except Exception as error:
@@ -44,7 +44,7 @@ class OfficialSchema(Schema[Any]):
         return data
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the value of bytes; as `Schema.decode`."""
+        """Decode a value; as `Schema.decode`."""
         try:
             return self._theirs.decode(data)
         except Exception as error:
@@ -57,13 +57,13 @@ class RecordAvroSchema(OfficialSchema):
     needs_writer = True
 
     def __init__(self, theirs: Any, kind: Any) -> None:
-        """Write by the official client's ``AvroSchema``, and read what fits its definition; ``kind`` is the class."""
+        """Write by the official client's ``AvroSchema``, and read values of class ``kind`` by its definition."""
         super().__init__(theirs)
         self._kind = kind
         self._reader: AvroSchema[Any] = AvroSchema(self.info.definition.decode())
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the record of bytes; as `Schema.decode`."""
+        """Decode a record; as `Schema.decode`."""
         plain = self._reader.decode(data, writer)
         try:
             return self._kind(**plain)

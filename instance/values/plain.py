@@ -1,7 +1,7 @@
-"""SerDes that annotations of str, bytes, int, float, bool, dict and list ask for.
+"""SerDes for annotations of str, bytes, int, float, bool, dict and list.
 
-They differ from `IdentitySerDe`, which guesses, in what they give a function: what it asks for, or an error. What it
-returns they take as `IdentitySerDe` does, so that a function with annotations writes what it wrote without them.
+Unlike `IdentitySerDe`, which guesses, they pass a function the annotated type, or raise an error. Return values are
+encoded as by `IdentitySerDe`, so that annotations do not change what a function writes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _IDENTITY = IdentitySerDe()
 
 class _PlainSerDe(BatchSerDe):
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return what `IdentitySerDe` makes of a value."""
+        """Encode a value like `IdentitySerDe`."""
         return _IDENTITY.serialize(input)
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return what `IdentitySerDe` makes of values."""
+        """Encode values like `IdentitySerDe`."""
         return _IDENTITY.serialize_all(values)
 
 
 class TextSerDe(_PlainSerDe):
-    """Gives text, also where it looks like a number."""
+    """Decodes text, even if it looks like a number."""
 
     def deserialize(self, input_bytes: bytes) -> str:
         """Return the text.
 
         Raises:
-            ValueError: the bytes are no UTF-8.
+            ValueError: the bytes are not valid UTF-8.
         """
         try:
             return input_bytes.decode()
@@ -47,14 +47,14 @@ class TextSerDe(_PlainSerDe):
 
 
 class TextSchemaSerDe(TextSerDe):
-    """Text as a schema has it: nothing but text goes out, either."""
+    """Text with a schema: only text can be sent, too."""
 
     def __init__(self, schema: Schema[Any]) -> None:
-        """Refuse what the schema refuses."""
+        """Reject values that the schema rejects."""
         self._schema = schema
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return the bytes of text; as `Schema.encode`."""
+        """Encode text; as `Schema.encode`."""
         return self._schema.encode(input)
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
@@ -63,7 +63,7 @@ class TextSchemaSerDe(TextSerDe):
 
 
 class OctetsSerDe(_PlainSerDe):
-    """Gives bytes as they are."""
+    """Passes bytes through."""
 
     def deserialize(self, input_bytes: bytes) -> bytes:
         """Return the bytes."""
@@ -75,10 +75,10 @@ class OctetsSerDe(_PlainSerDe):
 
 
 class NumberSerDe(_PlainSerDe):
-    """Gives int or float, of text."""
+    """Decodes int or float from text."""
 
     def __init__(self, kind: type[int] | type[float]) -> None:
-        """Give numbers of a kind."""
+        """Decode numbers of a kind."""
         self._kind = kind
 
     def deserialize(self, input_bytes: bytes) -> float:
@@ -103,7 +103,7 @@ _TRUTHS = {b"true": True, b"false": False}
 
 
 class TruthSerDe(BatchSerDe):
-    """True and False, as JSON writes them."""
+    """True and False in JSON form."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
         """Return ``true`` or ``false``."""
@@ -114,10 +114,10 @@ class TruthSerDe(BatchSerDe):
         )
 
     def deserialize(self, input_bytes: bytes) -> bool:
-        """Return what the message says.
+        """Return the boolean.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the message is neither ``true`` nor ``false``.
         """
         found = _TRUTHS.get(input_bytes)
         if found is None:
@@ -127,19 +127,19 @@ class TruthSerDe(BatchSerDe):
         return found
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Leave it to `serialize`."""
+        """Leave encoding to `serialize`."""
         return None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return what the messages say."""
+        """Return the booleans."""
         return _all_or_none(_TRUTHS.__getitem__, messages)
 
 
 class CheckedJsonSerDe(BatchSerDe):
-    """JSON whose outermost value is of one kind."""
+    """JSON whose outermost value has a fixed type."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """Give and take what is wanted: dict or list."""
+        """Convert values of the expected type: dict or list."""
         self._wanted = wanted
         self._json = JsonSerDe()
         self._given: frozenset[type] = frozenset({dict if wanted.form is Form.OBJECT else list})
@@ -148,31 +148,31 @@ class CheckedJsonSerDe(BatchSerDe):
             self._given |= {type(None)}
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return a value as JSON; raises as `JsonSerDe.serialize`, or TypeError if it is of another kind."""
+        """Return a value as JSON; raises as `JsonSerDe.serialize`, or TypeError for another type."""
         if not isinstance(input, self._taken):
             raise TypeError(f"{self._wanted}, and the function returned {type(input).__name__}; change one of the two")
         return self._json.serialize(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return what JSON says; raises as `JsonSerDe.deserialize`, or ValueError if it is of another kind."""
+        """Return the decoded JSON; raises as `JsonSerDe.deserialize`, or ValueError for another type."""
         value = self._json.deserialize(input_bytes)
         if type(value) not in self._given:
             raise ValueError(f"{self._wanted}, and the message is JSON of {type(value).__name__}")
         return value
 
     def serialize_all(self, values: Sequence[Any]) -> list[bytes | None] | None:
-        """Return values as JSON, None for None; or None if one has to be refused."""
+        """Return values as JSON, None for None; or None if one is invalid."""
         kinds = set(map(type, values)) - {type(None)}
         return self._json.serialize_all(values) if all(issubclass(kind, self._taken) for kind in kinds) else None
 
     def deserialize_all(self, messages: Sequence[bytes]) -> list[Any] | None:
-        """Return what messages say, or None if one has to be refused."""
+        """Return the decoded messages, or None if one is invalid."""
         values = self._json.deserialize_all(messages)
         return None if values is None or not self._given.issuperset(map(type, values)) else values
 
 
 def _all_or_none(convert: Any, messages: Sequence[bytes]) -> list[Any] | None:
-    """Return messages converted, or None if one cannot be."""
+    """Return converted messages, or None if one cannot be converted."""
     try:
         return list(map(convert, messages))
     except (ValueError, KeyError):

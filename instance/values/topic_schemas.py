@@ -1,7 +1,7 @@
-"""The schema that a function has for a topic: what `schemaType` says, with the class that the function wants.
+"""The schema of a function for a topic: given by `schemaType`, with the class that the function expects.
 
-Records without a class are dicts by the topic's own schema: what comes in is read by the one that it was written with,
-and what goes out is written by the newest.
+Records without a class are dicts by the topic's own schema: inputs are read by the schema they were written with, and
+outputs are written by the newest.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TopicAvroSchema(AutoConsumeSchema):
         return "schema AVRO of the topic"
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return the value of bytes; as `Schema.decode`."""
+        """Decode a value; as `Schema.decode`."""
         if writer is None:
             raise SchemaSerializationError(f"{self}: the message names no version of a schema, and the topic has none")
         if writer.kind != pb.Schema.Avro:
@@ -76,11 +76,11 @@ class BoundSchema(Schema[Any]):
     """Dicts for the newest schema of the output topic, which is known when the topic is opened.
 
     Attributes:
-        kind: its type, JSON or AVRO.
+        kind: schema type, JSON or AVRO.
     """
 
     def __init__(self, kind: int) -> None:
-        """Prepare; `bind` it before use."""
+        """Prepare; call `bind` before use."""
         self.kind = kind
         self.info = SchemaInfo(BytesSchema.info.kind)
         self._avro: AvroSchema[Any] | None = None
@@ -92,14 +92,14 @@ class BoundSchema(Schema[Any]):
         """Write by a schema from now on.
 
         Raises:
-            InvalidConfig: it is damaged, or what Avro needs is not installed.
+            InvalidConfig: it is damaged, or a library for Avro is not installed.
         """
         if self.kind == pb.Schema.Avro:
             self._avro = AvroSchema(newest.definition.decode())
         self.info = newest
 
     def encode(self, value: Any) -> bytes:
-        """Return a dict as bytes; as `Schema.encode`."""
+        """Encode a dict; as `Schema.encode`."""
         if self._avro is None:
             raise SchemaSerializationError(f"{self} is not known yet")
         if not isinstance(value, dict):
@@ -107,25 +107,25 @@ class BoundSchema(Schema[Any]):
         return self._avro.encode(value)
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Refuse: it is for writing."""
+        """Reject: this schema is for writing only."""
         self.refuse(data, "written only")
 
 
 def topic_schema(
     setting: str, type_name: str, properties: Mapping[str, str], wanted: Wanted, home: Home, *, is_input: bool
 ) -> TopicSchema:
-    """Return the schema that a setting gives a topic.
+    """Return the schema that a setting assigns to a topic.
 
     Args:
-        setting: its name, for errors, such as ``inputSpecs[orders].schemaType``.
-        type_name: what it says: a type, in any case, or a class.
-        properties: of the schema.
-        wanted: what the function wants there.
+        setting: name for errors, such as ``inputSpecs[orders].schemaType``.
+        type_name: value of the setting: a type, in any case, or a class.
+        properties: schema properties.
+        wanted: type that the function expects.
         home: finds a class.
         is_input: whether the topic is read.
 
     Raises:
-        FunctionLoadError: the type is unknown or not supported, contradicts what the function wants, or needs a class.
+        FunctionLoadError: the type is unknown or not supported, contradicts the function's type, or needs a class.
     """
     shown = f"{setting} {type_name}"
     name = type_name.upper()
@@ -206,13 +206,13 @@ def record_json_schema(wanted: Wanted) -> Schema[Any]:
     """Return the official client's JSON schema of a Record.
 
     Raises:
-        FunctionLoadError: it refuses the class.
+        FunctionLoadError: it rejects the class.
     """
     return OfficialSchema(_official("JsonSchema", wanted))
 
 
 def _official(name: str, wanted: Wanted) -> Any:
-    """Return an object of a schema class of the official client, which a Record came with."""
+    """Return an instance of a schema class from the official client that the Record belongs to."""
     try:
         return getattr(importlib.import_module("pulsar.schema"), name)(wanted.kind)
     except Exception as error:
@@ -220,10 +220,10 @@ def _official(name: str, wanted: Wanted) -> Any:
 
 
 def _custom(shown: str, type_name: str, properties: Mapping[str, str], wanted: Wanted, home: Home) -> Schema[Any]:
-    """Return an object of a schema class of the package.
+    """Return an instance of a schema class of the package.
 
-    As with Pulsar it is made without arguments, with the class that the function wants, or with that and the
-    properties, whichever its constructor takes.
+    As in Pulsar it is created without arguments, with the function's class, or with that and the properties, whichever
+    its constructor accepts.
     """
     module_name, _, attribute = type_name.rpartition(".")
     if not module_name:

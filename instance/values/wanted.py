@@ -1,6 +1,6 @@
-"""What an annotation or a class name asks for, in the few forms that messages can be given in.
+"""The type expected by an annotation or a class name, in the few forms that messages can have.
 
-Classes of optional packages are known by their names: nothing is imported here that the function has not.
+Classes of optional packages are recognised by name: nothing is imported that the function has not imported.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Form(Enum):
 
 
 PLAIN_FORMS = frozenset({Form.ANY, Form.TEXT, Form.OCTETS, Form.WHOLE, Form.REAL})
-"""What comes without a SerDe and goes out without one."""
+"""Forms that need no SerDe."""
 JSON_FORMS = frozenset({Form.OBJECT, Form.ARRAY, Form.JSON, Form.TRUTH, Form.TEXT, Form.WHOLE, Form.REAL, Form.ANY})
-"""What JSON has by itself."""
+"""Forms that JSON has by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ _BASES = (
     ("pulsar", "Record", Form.RECORD),
     ("google", "Message", Form.MESSAGE),
 )
-"""Package and name of the base class of each form that another package makes."""
+"""Package and name of the base class of each form created by another package."""
 _COMES_PLAIN = (str, bytes, int, float, complex)
 
 
 def wanted(annotation: Any, where: str) -> Wanted:
-    """Return what an annotation asks for; `Form.OTHER` if no message can be made it, or the other way round."""
+    """Return the type expected by an annotation; `Form.OTHER` if messages cannot be converted to or from it."""
     takes_none = False
     while True:
         origin = get_origin(annotation)
@@ -141,7 +141,7 @@ def _form(annotation: Any) -> Form:
         return form if is_json else Form.ANY if _comes_plain(origin) else Form.OTHER
     try:
         known = _FORMS.get(annotation)
-    except TypeError:  # it has no hash
+    except TypeError:  # not hashable
         return Form.OTHER
     if known is not None:
         return known
@@ -163,7 +163,7 @@ def _form_of_class(kind: type) -> Form:
 
 
 def _comes_plain(kind: Any) -> bool:
-    """Return whether what `IdentitySerDe` gives may be of a kind: an abstract class, a protocol."""
+    """Return whether a value from `IdentitySerDe` may be of a kind: an abstract class, a protocol."""
     try:
         return any(issubclass(one, kind) for one in _COMES_PLAIN)
     except TypeError:
@@ -171,7 +171,7 @@ def _comes_plain(kind: Any) -> bool:
 
 
 def _is_json(annotation: Any) -> bool:
-    """Return whether JSON has such values inside of a dict or list, by itself."""
+    """Return whether JSON can hold such values inside a dict or list by itself."""
     if get_origin(annotation) in (Union, types.UnionType):
         return all(map(_is_json, get_args(annotation)))
     if annotation is type(None) or isinstance(annotation, TypeVar) or get_origin(annotation) is Literal:

@@ -1,8 +1,8 @@
 """Decoding with the schema that each message was written with.
 
-The function's thread works on the messages of a unit, which may be of several versions of the topic's schema. It says
-where it is before each step; which version a message has is then known without a look at each, as it is a property of
-the entry.
+The function's thread works on the messages of a unit, which may have several versions of the topic's schema. It reports
+its position before each step; the version of a message is then known without checking each one, because it is a
+property of the entry.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .objects import SchemaSerDe
 from .wanted import Wanted
 
 Found = SchemaInfo | MagnetarError | None
-"""A writer's schema; why it is not to be had; or None where a message has none, or none is needed."""
+"""A writer's schema; the error if it is not available; or None if a message has none, or none is needed."""
 Find = Callable[[str, bytes], Found]
-"""Returns the schema of a topic in a version, waiting for the broker if it is not known."""
+"""Returns a topic's schema version, waiting for the broker if it is unknown."""
 
 
 class Entry(Protocol):
-    """What is looked at in an entry."""
+    """The part of an entry that is used here."""
 
     @property
     def topic(self) -> str:
@@ -37,21 +37,21 @@ class Entry(Protocol):
 
 
 class Unit(Protocol):
-    """The messages at hand."""
+    """The current messages."""
 
     @property
     def entries(self) -> Sequence[Any]:
-        """Where they came from."""
+        """Their entries."""
 
     def locate(self, position: int) -> tuple[Any, int]:
         """Return the entry and index of a position."""
 
 
 class WriterSerDe(SerDe):
-    """Values of a schema that is read by that of the writer."""
+    """Values decoded with the writer's schema."""
 
     def __init__(self, schema: Schema[Any], wanted: Wanted, find: Find) -> None:
-        """Read by a schema; ``find`` finds those of writers."""
+        """Read by a schema; ``find`` finds writers' schemas."""
         self.schema = schema
         self._plain = SchemaSerDe(schema, wanted)
         self._find = find
@@ -60,10 +60,10 @@ class WriterSerDe(SerDe):
         self._writers: Iterator[Found] = repeat(None)
 
     def follow(self, unit: Unit, position: int) -> None:
-        """Decode the messages of a unit from a position on, one after the other.
+        """Prepare for decoding a unit's messages from a position on, one after the other.
 
         Raises:
-            InstanceStopping: a writer's schema is not known, and the instance is being stopped.
+            InstanceStopping: a writer's schema is unknown, and the instance is stopping.
         """
         if unit is not self._unit:
             keys = {_key(entry) for entry in unit.entries}
@@ -75,15 +75,15 @@ class WriterSerDe(SerDe):
             self._writers = (self._found[_key(unit.locate(at)[0])] for at in count(position))
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002
-        """Return the bytes of a value; as `SchemaSerDe.serialize`."""
+        """Encode a value; as `SchemaSerDe.serialize`."""
         return self._plain.serialize(input)
 
     def deserialize(self, input_bytes: bytes) -> Any:
-        """Return the value of the next message; raises as `Schema.decode`."""
+        """Decode the next message; raises as `Schema.decode`."""
         return self._decode(next(self._writers), input_bytes)
 
     def decode_of(self, key: tuple[str, bytes], input_bytes: bytes) -> Any:
-        """Return the value of a message of a topic, written with a version of its schema; as `deserialize`."""
+        """Decode a message of a topic, written with a version of its schema; as `deserialize`."""
         return self._decode(self._find(*key), input_bytes)
 
     def _decode(self, writer: Found, input_bytes: bytes) -> Any:
@@ -97,11 +97,11 @@ def _key(entry: Entry) -> tuple[str, bytes]:
 
 
 def decoder_of(serde: SerDe, entry: Entry) -> Callable[[bytes], Any]:
-    """Return what decodes messages of an entry at any time, whichever messages come next."""
+    """Return a decoder for messages of an entry that is independent of the current messages."""
     return partial(serde.decode_of, _key(entry)) if isinstance(serde, WriterSerDe) else serde.deserialize
 
 
 def follow(serde: SerDe, unit: Unit, position: int) -> None:
-    """Tell a SerDe which messages come next, if it wants to know."""
+    """Inform a SerDe which messages come next, if it uses that."""
     if isinstance(serde, WriterSerDe):
         serde.follow(unit, position)
