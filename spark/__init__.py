@@ -1,7 +1,7 @@
-"""Topics as Spark data: the data source ``magnetar``, and how a session is started.
+"""Topics as Spark data: the data source ``magnetar``, and Spark sessions.
 
-Names are imported at their first use. What plans and reads (`source.options`, `source.ranges`, `source.survey`,
-`source.range_reader`) needs neither pyspark nor pyarrow; `MagnetarSource` needs both, `open_session` pyspark and a
+Names are imported on first use. Planning and reading (`source.options`, `source.ranges`, `source.survey`,
+`source.range_reader`) needs neither pyspark nor pyarrow; `MagnetarSource` needs both, `open_session` needs pyspark and
 Java.
 """
 

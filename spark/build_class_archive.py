@@ -1,6 +1,6 @@
 """Builds the archive of the classes that Spark's JVM loads: `python -m magnetar.spark.build_class_archive`.
 
-It takes half a minute or so. A worker's host of Spark functions has it built when its JVM had to start without.
+It takes about half a minute. A worker's host of Spark functions runs it if its JVM had to start without the archive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .session_config import SessionConfig
 DUMP_TIMEOUT_S = 120.0
 BACKGROUND = "background"
 PROGRAM = (sys.executable, "-P", "-m", "magnetar.spark.build_class_archive", BACKGROUND)
-"""Builds the archive at the lowest priority, as long as the thread lives that started it."""
+"""Builds the archive at the lowest priority, and ends with the thread that started it."""
 _NICENESS = 19
 _PR_SET_PDEATHSIG = 1
 
@@ -73,9 +73,9 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
         _train(session)
         session.stop(DUMP_TIMEOUT_S)
     except BaseException as error:
-        told = first_line(error)  # the JVM has to live to tell
-        for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also of a JVM that has only just begun
-            abandon(left)  # asked to end, it would write the archive first
+        told = first_line(error)  # the JVM must be alive for that
+        for left in scratch.glob(f"{SCRATCH_PREFIX}*"):  # also of a JVM that has just started
+            abandon(left)  # a JVM asked to end would write the archive first
         if session is not None:
             session.stop()
         if isinstance(error, (Py4JError, PySparkException)):
@@ -84,7 +84,7 @@ def _run_training(path: Path, scratch: Path, environment: Mapping[str, str]) -> 
 
 
 def _train(session: Session) -> None:
-    """Have the JVM load what functions of messages, reads and writes of topics need; without any topic."""
+    """Make the JVM load the classes for message functions, reads and writes of topics, without using a topic."""
     from pyspark import AccumulatorParam
 
     from .training_source import TrainingSource
@@ -114,14 +114,14 @@ def _train(session: Session) -> None:
 
 
 def _end_with_parent() -> None:
-    """Have the kernel end this process, and it its JVM, when the thread that started it ends."""
+    """Make the kernel end this process, and with it its JVM, when the thread that started it ends."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _end(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # a second one would break off what ends the JVM
+    signal.signal(number, signal.SIG_IGN)  # a second one would interrupt ending the JVM
     sys.exit(1)
 
 

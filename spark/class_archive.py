@@ -26,7 +26,7 @@ import google_crc32c
 from .java import Java, module_options
 
 ARCHIVES_KEPT = 3
-"""Of other Javas and jars; each takes some 150 MB."""
+"""For other Java versions and jars; each takes about 150 MB."""
 _LOCK, _UNFINISHED = "building.lock", "unfinished-"
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{8})\.jsa")
 _PIECE_BYTES = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def archive_directory(environment: Mapping[str, str]) -> Path | None:
-    """Return where archives are kept, below ``XDG_CACHE_HOME`` or the home directory; None if there is neither."""
+    """Return the directory of archives, below ``XDG_CACHE_HOME`` or the home directory; None without either."""
     for name, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
         base = environment.get(name)
         if base and os.path.isabs(base):
@@ -44,11 +44,11 @@ def archive_directory(environment: Mapping[str, str]) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The archive for one Java and one set of jars, whether or not it is there.
+    """The archive for one Java and one set of jars, which may not exist.
 
     Attributes:
-        directory: of all archives.
-        key: begins its name.
+        directory: directory of all archives.
+        key: prefix of its file name.
     """
 
     directory: Path
@@ -56,10 +56,10 @@ class ClassArchive:
 
     @staticmethod
     def of(directory: Path, java: Java, jars: Path) -> ClassArchive:
-        """Return the archive for a Java and Spark's folder of jars.
+        """Return the archive for a Java and Spark's directory of jars.
 
         Raises:
-            OSError: one of both cannot be read.
+            OSError: one of them cannot be read.
         """
         parts = [str(java.home.resolve()), str(jars), *module_options(java, jars)]
         for path in (java.home / "release", java.home / "lib" / "modules", *sorted(jars.iterdir())):
@@ -87,7 +87,7 @@ class ClassArchive:
         except OSError as error:
             _log.warning("the archive of classes cannot be read, and Spark starts slower without: %s", error)
             return []
-        # Silent: what the JVM cannot use, it leaves alone.
+        # Quiet: the JVM ignores an archive that it cannot use.
         return [] if path is None else [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", "-Xlog:cds*=off"]
 
     def discard(self) -> None:

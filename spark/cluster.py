@@ -1,9 +1,9 @@
-"""Where a driver's executors come from: cores to plan for, and why it has none.
+"""A driver's executors: cores to plan for, and why there are none.
 
-Design: Spark itself only waits when a cluster gives it no executors, and for ever when the master that knew it is gone.
-So while a driver has none, its master is asked, as the master's own web page does it, by Spark's messages: who else is
-there, and is this driver still known? Everything that may block happens on one thread of this module; the others read
-what it found last. Of YARN and Kubernetes it is only said who is to be asked.
+Design: Spark itself only waits when a cluster provides no executors, and forever if the master that knew the driver is
+gone. So while a driver has none, its master is queried, as by the master's web page, through Spark's messages: which
+other drivers exist, and is this one still known? Everything that may block happens on one thread of this module; the
+others read its last result. For YARN and Kubernetes it only says where to look.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 LOOKS_PER_QUESTION = 3
-"""While there are no executors, the master is asked at every third look."""
+"""Without executors, the master is queried at every third check."""
 ASK_TIMEOUT_S = 5
 YARN = "yarn"
 KUBERNETES = "k8s://"
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Where YARN's configuration is; Spark takes it from these alone."""
+"""Directories of YARN's configuration; Spark reads it only from these."""
 NAMES_SHOWN = 3
 _log = logging.getLogger(__name__)
 
@@ -74,10 +74,10 @@ def masters_of(master: str) -> list[tuple[str, int]]:
 
 
 def ask_master(context: SparkContext) -> ClusterView | None:
-    """Return what the leading master of a standalone cluster tells; None if none answers. Blocking.
+    """Query the leading master of a standalone cluster; returns None if none answers. Blocking.
 
     Raises:
-        Py4JError: the driver's own JVM is gone.
+        Py4JError: the driver's own JVM has ended.
     """
     for host, port in masters_of(context.master):
         view = _ask(context, host, port)
@@ -105,7 +105,7 @@ def _ask(context: SparkContext, host: str, port: int) -> ClusterView | None:
         _log.info("the Spark master %s:%d does not answer: %s", host, port, error.java_exception)
         return None
     if state.status().toString() != "ALIVE":
-        return None  # it stands by, for another one
+        return None  # a standby master
     return ClusterView(
         workers=tuple((worker.cores(), worker.memory()) for worker in state.workers()),
         applications=tuple((one.id(), one.desc().name()) for one in state.activeApps()),
@@ -113,9 +113,9 @@ def _ask(context: SparkContext, host: str, port: int) -> ClusterView | None:
 
 
 def _peers(context: SparkContext, jvm: Any) -> Any:
-    """Return the driver's way to speak with Spark's processes.
+    """Return the driver's interface for messages to Spark's processes.
 
-    Py4J would have to load all classes that the methods of SparkEnv name, and not all of them are installed.
+    Py4J would have to load all classes named by methods of SparkEnv, and not all of them are installed.
     """
     find_class = jvm.java.lang.Class.forName
     kind = jvm.java.lang.invoke.MethodType.methodType(find_class("org.apache.spark.rpc.RpcEnv"))
@@ -127,7 +127,7 @@ def _peers(context: SparkContext, jvm: Any) -> Any:
 
 
 def cores_of(context: SparkContext) -> int:
-    """Return how many tasks can run at a time, once the cluster gives all that this driver may have. Blocking."""
+    """Return how many tasks can run at a time once the cluster has provided all executors of this driver. Blocking."""
     here = int(context.defaultParallelism)
     if not is_cluster(context.master):
         return here
@@ -144,8 +144,8 @@ def why_none(view: ClusterView | None, own_id: str, executor_mb: int) -> str:
     """Return in one line why a driver has no executors.
 
     Args:
-        view: of the cluster; None: no master answers.
-        own_id: of this application.
+        view: view of the cluster; None if no master answers.
+        own_id: id of this application.
         executor_mb: memory of an executor.
     """
     if view is None:
@@ -198,12 +198,12 @@ class ClusterWatch:
     """
 
     def __init__(self, context: SparkContext, is_lost: Callable[[], None]) -> None:
-        """Begin.
+        """Start.
 
         Args:
-            context: of the driver.
-            is_lost: called once when the driver cannot get executors any more: it was given up, or its master does not
-                know it.
+            context: context of the driver.
+            is_lost: called once when the driver cannot get executors any more, because it was removed or its master
+                does not know it.
         """
         self._context = context
         self._is_lost = is_lost
@@ -214,14 +214,14 @@ class ClusterWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching, without waiting for an answer of the master."""
+        """Stop watching, without waiting for an answer from the master."""
         self._is_over.set()
 
     def _watch(self) -> None:
         while not self._is_over.wait(LOOK_S):
             try:
                 is_lost = self._look()
-            except Exception as error:  # noqa: BLE001  of py4j, in several kinds: the JVM has ended
+            except Exception as error:  # noqa: BLE001  one of several py4j errors: the JVM has ended
                 _log.info("the JVM of Spark is not looked after any more: %s", error)
                 return
             if is_lost and not self._is_over.is_set():

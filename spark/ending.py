@@ -1,4 +1,4 @@
-"""Tells where a read of topics ended, as the next one takes it for its beginning."""
+"""Returns where a read of topics ended, as the start of the next one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = (FORMAT, PULSAR_FORMAT)
 KEEPS_PLANS_FROM = (4, 1)
-"""The first version of Spark that plans a read of a Python source once."""
+"""First Spark version that plans a read of a Python source only once."""
 _RELATION = "DataSourceV2ScanRelation"
 
 
@@ -69,7 +69,7 @@ def _of_query(query: Any) -> Iterator[dict[str, Any]]:
 
 
 def _offset(text: str) -> Any:
-    """Return an offset of a query's progress; before PySpark 4.2 it is written as Python writes a dict."""
+    """Parse an offset from a query's progress; before PySpark 4.2 it is written as a Python dict."""
     try:
         return json.loads(text)
     except ValueError:
@@ -96,6 +96,6 @@ def _of_frame(frame: Any) -> Iterator[dict[str, Any]]:
         if leaf.getClass().getSimpleName() != _RELATION or leaf.relation().table().name() not in FORMATS:
             continue
         for partition in leaf.scan().toBatch().planInputPartitions():
-            part = pickle.loads(bytes(partition.pickedPartition()))  # noqa: S301  our own worker has made it
+            part = pickle.loads(bytes(partition.pickedPartition()))  # noqa: S301  created by our own worker
             if isinstance(part, ReadEnd) and part.ends is not None:
                 yield json.loads(part.ends)

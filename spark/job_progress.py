@@ -1,6 +1,6 @@
-"""Shows how far the jobs of a session are: one line on a terminal, or below the cell of a notebook.
+"""Shows the progress of a session's jobs: one line on a terminal, or below a notebook cell.
 
-Spark's own bar is written by the JVM, and so is in the log file of a session, or nowhere in a notebook.
+Spark's own bar is written by the JVM, and so ends up in a session's log file, or nowhere in a notebook.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import IO, Any, Literal, Protocol
 Wanted = Literal["auto"] | bool
 POLL_S = 0.2
 DELAY_S = 0.5
-"""Jobs that are done before show nothing."""
+"""Jobs that finish within this time show nothing."""
 LINE_PERIOD_S = 5.0
-"""Least interval between lines where a line cannot be written over."""
+"""Minimum interval between lines that cannot be overwritten."""
 _STOP_TIMEOUT_S = 2.0
 _BAR_WIDTH = 24
 _EMPTY_POLLS = 2
-"""Between two stages nothing runs for a moment."""
+"""Between two stages there may be no running one for a moment."""
 
 
 class StageInfo(Protocol):
-    """What Spark tells of a stage; a ``SparkStageInfo`` is one."""
+    """Spark's information about a stage, such as a ``SparkStageInfo``."""
 
     numTasks: int
     numActiveTasks: int
@@ -37,33 +37,33 @@ class StageInfo(Protocol):
 
 
 class Tracker(Protocol):
-    """What tells of stages; a ``StatusTracker`` is one."""
+    """Provides stages, such as a ``StatusTracker``."""
 
     def getActiveStageIds(self) -> list[int]:
-        """Return which stages run."""
+        """Return the ids of running stages."""
 
     def getStageInfo(self, stage: int) -> StageInfo | None:
-        """Return what is known of one."""
+        """Return information about a stage."""
 
 
 class Place(Protocol):
     """Where a line is shown."""
 
     def show(self, line: str) -> None:
-        """Show a line instead of the last one."""
+        """Replace the last line."""
 
     def end(self, line: str) -> None:
         """Erase the last line, or replace it by a permanent ``line``; the next `show` starts a new one."""
 
 
 class TerminalLine:
-    """A line that is written over, and erased at the end."""
+    """A line that is overwritten, and erased at the end."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
     def show(self, line: str) -> None:
-        """Write it, and go back to its beginning: what the program prints next begins there."""
+        """Write the line and return the cursor to its start, so that the program's next output overwrites it."""
         width = shutil.get_terminal_size().columns - 1
         self._write(f"\r\x1b[K{line[:width]}\r")
 
@@ -77,7 +77,7 @@ class TerminalLine:
 
 
 class PlainLines:
-    """Lines of a file or a pipe, some seconds apart."""
+    """Lines in a file or a pipe, some seconds apart."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
@@ -105,7 +105,7 @@ class NotebookLine:
         self._handle: Any = None
 
     def show(self, line: str) -> None:
-        """Put it below the cell, or in the place of the last one."""
+        """Show or replace the line below the cell."""
         data = {"text/plain": line}
         if self._handle is None:
             self._handle = self._display(data, raw=True, display_id=True)
@@ -126,7 +126,7 @@ def in_notebook() -> bool:
 
 
 def place_for(wanted: Wanted, file: IO[str] | None = None) -> Place | None:
-    """Return where progress is shown; None: nowhere.
+    """Return where to show progress, or None.
 
     Args:
         wanted: True, False, or ``auto``: only in a notebook and on a terminal.
@@ -156,10 +156,10 @@ def line_of(stages: dict[int, StageInfo], elapsed_s: float) -> str:
 
 
 class JobProgress:
-    """A thread that looks at the stages that run, and shows them."""
+    """A thread that watches running stages and shows their progress."""
 
     def __init__(self, tracker: Tracker, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
-        """Show what ``tracker`` tells at ``place``, from `start` on."""
+        """Prepare to show stages of ``tracker`` at ``place``; `start` begins."""
         self._tracker = tracker
         self._place = place
         self._clock = clock
@@ -170,18 +170,18 @@ class JobProgress:
         self._thread = threading.Thread(target=self._run, name="magnetar-spark-progress", daemon=True)
 
     def start(self) -> JobProgress:
-        """Begin to look; return itself."""
+        """Start watching; returns itself."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """End the thread; what is shown ends with it."""
+        """Stop the thread and remove the line."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_TIMEOUT_S)
 
     def look(self) -> None:
-        """Look once, and show what has changed.
+        """Check once, and show changes.
 
         Raises:
             Py4JError, OSError: the JVM does not answer.
@@ -213,7 +213,7 @@ class JobProgress:
     def _run(self) -> None:
         from py4j.protocol import Py4JError
 
-        # A JVM that died, or a stream that was closed, ends the showing alone: the program learns it by itself.
+        # A dead JVM or a closed stream only ends the progress display: the program will notice by itself.
         with contextlib.suppress(Py4JError, OSError, ValueError):
             while not self._stopped.wait(POLL_S):
                 self.look()

@@ -1,12 +1,12 @@
-"""Decide whether a streaming query makes the same rows in the same tasks and order whenever a batch is run again.
+"""Decides whether a streaming query produces the same rows in the same tasks and order whenever a batch is repeated.
 
-The answer comes from the analysed plan as JSON (Catalyst's ``toJSON``), and only from lists of what is known to be
-repeatable: an operator or expression that is not listed makes the plan unrepeatable. Listed operators handle each row
+The decision is based on the analysed plan as JSON (Catalyst's ``toJSON``), and on lists of what is known to be
+repeatable: an operator or expression that is not listed makes the plan unrepeatable. Listed operators process each row
 by itself, in the task that reads it, so Spark plans no exchange for them. Spark's own mark for determinism is not
-enough: ``aes_encrypt`` has it, and draws a random initialisation vector.
+enough: ``aes_encrypt`` has it, but uses a random initialisation vector.
 
-What a scalar Python, pandas, Scala or Java UDF does is unknown, so Spark's own contract holds here as well: it is
-deterministic unless marked with ``asNondeterministic``.
+The behaviour of a scalar Python, pandas, Scala or Java UDF is unknown, so Spark's own contract applies here as well: it
+is deterministic unless marked with ``asNondeterministic``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SOURCE = "StreamingRelationV2"
-"""The leaf of a stream's plan; the only leaf that a repeatable plan has, once."""
+"""The leaf of a stream's plan; a repeatable plan has no other leaf, and only one."""
 OPERATORS = frozenset(("Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", SOURCE))
-"""Logical operators that map the rows of a task in their order."""
+"""Logical operators that map the rows of a task in order."""
 UDFS = frozenset(("PythonUDF", "ScalaUDF"))
 _EXPRESSIONS = {
     "names, values and types": (
@@ -75,17 +75,17 @@ _EXPRESSIONS = {
     "functions of users": "PythonUDF ScalaUDF",
 }
 EXPRESSIONS = frozenset(name for names in _EXPRESSIONS.values() for name in names.split())
-"""Expressions that follow from their arguments alone; functions of users by their mark."""
+"""Expressions that depend on their arguments alone; user functions by their mark."""
 _NOW = ("now", "today", "tomorrow", "yesterday")
-"""Words that Spark casts to the time of day."""
+"""Words that Spark casts to the current time."""
 
 
 def why_unrepeatable(plan: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> str:
-    """Return in a few words why batches of a plan may differ when they are run again; empty if they cannot.
+    """Return in a few words why repeated batches of a plan may differ; empty if they cannot.
 
     Args:
-        plan: operators, as ``toJSON`` of an analysed plan lists them.
-        sources: names of streaming sources whose batches are cut into the same tasks each time.
+        plan: operators as listed by ``toJSON`` of an analysed plan.
+        sources: names of streaming sources whose batches are split into the same tasks each time.
     """
     for operator in plan:
         name = _simple_name(operator)
@@ -122,7 +122,7 @@ def _udf_name(expression: Mapping[str, Any]) -> str:
 
 
 def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes nested anywhere in the fields of an operator, but for the operator itself."""
+    """Yield the nodes nested anywhere in the fields of an operator, except the operator itself."""
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in children:
         if isinstance(child, Mapping) and "class" in child:

@@ -1,10 +1,10 @@
-"""Starts a Spark session: the JVM by ourselves, so that every Java works, with settings for short jobs over topics.
+"""Starts a Spark session with its own JVM, so that every Java works, and with settings for short jobs over topics.
 
-PySpark keeps its gateway in class attributes: there is one session per process, and `open_session` refuses a second.
+PySpark keeps its gateway in class attributes: there is one session per process, and `open_session` rejects a second.
 
 Design: PySpark's own way is a shell script that starts a JVM that prints the command of the JVM. Starting the last one
-directly saves a second or two, needs no shell, and lets `java` leave out what the Java lacks. The JVM ends with the
-pipe that is its standard input, so it never outlives this process, however that ends.
+directly saves a second or two, needs no shell, and allows omitting options that the Java does not support. The JVM ends
+with the pipe that is its standard input, so it never outlives this process, however that ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Session", "SessionConfig", "check_ready", "open_session"]
 
 FREE_BYTES_MIN = 64 * 1024 * 1024
-"""Less than this is soon full of what tasks exchange."""
+"""Less than this would soon be full of data exchanged by tasks."""
 MASTER_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
@@ -52,7 +52,7 @@ _OPENING = threading.Lock()
 
 
 class Jvm(NamedTuple):
-    """A JVM with its gateway, and the folder of its files."""
+    """A JVM with its gateway, and the directory of its files."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -62,13 +62,13 @@ class Jvm(NamedTuple):
 
 
 class Session:
-    """A running session; made by `open_session`.
+    """A running session, created by `open_session`.
 
     Attributes:
         context: for jobs without SQL.
-        java: which Java runs it.
-        has_archive: the JVM started from the archive of classes.
-        scratch: the folder of its files, which is removed with it.
+        java: Java that runs it.
+        has_archive: whether the JVM started from the class archive.
+        scratch: directory of its files, removed with it.
     """
 
     def __init__(self, context: SparkContext, java: Java, jvm: Jvm):
@@ -88,12 +88,12 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """The session for SQL, with the data source ``magnetar``, alias ``pulsar``; made when it is first asked for.
+        """The session for SQL, with the data source ``magnetar``, alias ``pulsar``; created on first access.
 
-        It takes the JVM seconds to load what SQL needs, and functions of messages never ask.
+        The JVM takes seconds to load the classes for SQL, which message functions never need.
 
         Raises:
-            SparkFailed: the JVM cannot make it.
+            SparkFailed: the JVM cannot create it.
         """
         from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
@@ -121,23 +121,23 @@ class Session:
         return self._process.pid
 
     def waits_for(self) -> str:
-        """Return in one line why a cluster gives no executors; empty if it does, or all runs here."""
+        """Return in one line why a cluster provides no executors; empty if it does, or if everything runs here."""
         return "" if self._cluster is None else self._cluster.reason
 
     def warm_up(self, *, with_sql: bool) -> None:
-        """Have Spark do what its first job waits for: start its Python workers, and with ``with_sql`` `spark`.
+        """Make Spark do what its first job would wait for: start its Python workers, and with ``with_sql`` `spark`.
 
         Raises:
-            Py4JError, SparkFailed: the JVM cannot.
+            Py4JError, SparkFailed: the JVM failed.
         """
-        if not is_cluster(self.context.master):  # executors are not taken before they are needed
+        if not is_cluster(self.context.master):  # executors are only requested when they are needed
             cores = self.context.defaultParallelism
             self.context.parallelize(range(cores), cores).foreachPartition(lambda _: None)
         if with_sql:
-            self.spark  # noqa: B018  made here
+            self.spark  # noqa: B018  created here
 
     def show_progress(self, wanted: Literal["auto"] | bool) -> None:
-        """Begin to show how far jobs are, as `SessionConfig.progress` says."""
+        """Start showing the progress of jobs, as `SessionConfig.progress` says."""
         from .job_progress import JobProgress, place_for
 
         place = place_for(wanted)
@@ -145,7 +145,7 @@ class Session:
             self._progress = JobProgress(self.context.statusTracker(), place).start()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the session and its JVM; within ``timeout_s`` in any case."""
+        """End the session and its JVM, within ``timeout_s`` in any case."""
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
@@ -154,7 +154,7 @@ class Session:
         if self._progress is not None:
             self._progress.close()
         try:
-            # A JVM that died already cannot be asked; what it left is removed all the same.
+            # A dead JVM cannot be asked, but its files are still removed.
             with contextlib.suppress(Py4JError, OSError):
                 (self._spark or self.context).stop()
             gateway = SparkContext._gateway
@@ -198,7 +198,7 @@ def open_session(
         session = _open(config, java, environment)
     if with_sql:
         try:
-            session.spark  # noqa: B018  made here
+            session.spark  # noqa: B018  created here
         except BaseException:
             session.stop(0)
             raise
@@ -208,19 +208,19 @@ def open_session(
 
 
 def need_spark() -> None:
-    """Raise InvalidConfig unless Spark and what reads and writes need are installed."""
+    """Raise InvalidConfig unless Spark and the libraries for reading and writing are installed."""
     need("pyspark", *READS_AND_WRITES)
 
 
 def spark_jars() -> Path:
-    """Return the folder of the installed Spark's jars."""
+    """Return the installed Spark's directory of jars."""
     import pyspark
 
     return Path(pyspark.__file__).parent / "jars"
 
 
 def need_configuration(master: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the directories of Hadoop's configuration that an environment names; YARN needs one.
+    """Return the directories of Hadoop's configuration in an environment; YARN needs one.
 
     Raises:
         InvalidConfig: YARN has none.
@@ -272,7 +272,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
         context.setLogLevel("ERROR")
         return Session(context, java, jvm)
     except BaseException as error:
-        told = first_line(error)  # the JVM has to live to tell
+        told = first_line(error)  # the JVM must be alive for that
         SparkContext._gateway = SparkContext._jvm = None
         SparkContext._active_spark_context = None
         end_jvm(jvm.process, 0)
@@ -283,7 +283,7 @@ def _open(config: SessionConfig, java: Java, environment: dict[str, str]) -> Ses
 
 
 def start_from_archive(config: SessionConfig, java: Java, environment: dict[str, str]) -> Jvm:
-    """Start the JVM, from the archive of classes if there is one; without it should the JVM not start so."""
+    """Start the JVM, from the class archive if there is one; without it if that fails."""
     archive, options = None, []
     directory = archive_directory(environment) if config.class_archive else None
     if directory is not None:
@@ -303,7 +303,7 @@ def start_from_archive(config: SessionConfig, java: Java, environment: dict[str,
 
 @contextlib.contextmanager
 def _environ(**values: str) -> Iterator[None]:
-    """Set environment variables of this process for a moment: PySpark reads some settings nowhere else."""
+    """Set environment variables of this process temporarily, because PySpark reads some settings only from there."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -317,20 +317,20 @@ def _environ(**values: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of the JVM says, without its stack."""
+    """Return the text of a JVM error, without its stack."""
     cause: Any = getattr(error, "java_exception", None)
     lines = str(error if cause is None else cause.toString()).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def keep_text(error: BaseException) -> None:
-    """Have an error of the JVM keep its text: it asks the JVM for it each time, and is shown behind the JVM's end."""
+    """Make a JVM error keep its text: it asks the JVM for it each time, but may be shown after the JVM's end."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 
     if not isinstance(error, (Py4JJavaError, CapturedException)):
         return
-    with contextlib.suppress(Py4JError, OSError, AssertionError):  # the JVM is gone already
+    with contextlib.suppress(Py4JError, OSError, AssertionError):  # the JVM has already ended
         text, kind = str(error), type(error)
         names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": lambda _: text}
         error.__class__ = type(kind.__name__, (kind,), names)
@@ -339,14 +339,14 @@ def keep_text(error: BaseException) -> None:
 def start_jvm(
     config: SessionConfig, java: Java, environment: dict[str, str], scratch: Path, options: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Start the JVM of a driver; return its process, and the port and the secret of its Py4J gateway.
+    """Start the JVM of a driver; return its process, and the port and secret of its Py4J gateway.
 
     Args:
-        config: how.
-        java: which.
-        environment: of the JVM.
+        config: session configuration.
+        java: Java to run.
+        environment: environment of the JVM.
         scratch: for its files.
-        options: more options of the JVM.
+        options: additional JVM options.
 
     Raises:
         SparkFailed: it ended, or was not ready in time.
@@ -363,13 +363,13 @@ def start_jvm(
         "-cp",
         ":".join([f"{home / 'conf'}", f"{home / 'jars'}/*", *need_configuration(config.master, environment)]),
         "org.apache.spark.deploy.SparkSubmit",
-        # What these want prepared, the setting alone would not.
+        # These need preparation that the setting alone does not trigger.
         *(("--master", spark_master(config.master)) if is_managed(config.master) else ()),
-        # The driver's classes come from here; the setting alone would give them to executors only.
+        # The driver's classes come from here; the setting alone would only apply to executors.
         *(("--jars", config.settings["spark.jars"]) if config.settings.get("spark.jars") else ()),
         "pyspark-shell",
     ]
-    # Without it Spark looks up the machine's name, and does not start where that has no address.
+    # Without it Spark looks up the machine's name, and does not start if that has no address.
     environment.setdefault("SPARK_LOCAL_IP", config.driver_host)
     environment |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
     environment["SPARK_HOME"] = str(home if is_cluster(config.master) else _home_without_zip(home, scratch))
@@ -380,7 +380,7 @@ def start_jvm(
         )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
-        # Spark renames the finished file to its name: once there, it is complete.
+        # Spark renames the finished file to this name: if it exists, it is complete.
         while not answer.exists():
             if process.poll() is not None:
                 raise SparkFailed(
@@ -400,10 +400,10 @@ def start_jvm(
 
 
 def _home_without_zip(home: Path, scratch: Path) -> Path:
-    """Return a folder that is Spark's home but for the zip of PySpark's sources.
+    """Return a directory that is Spark's home without the zip of PySpark's sources.
 
-    Spark puts that before all else on the path of its Python workers. What is imported from it is compiled each time,
-    for half a second in each of four processes; the installed package is the same, and is compiled.
+    Spark puts that zip first on the path of its Python workers. Modules imported from it are compiled each time, for
+    half a second in each of four processes; the installed package is the same, and is compiled.
     """
     linked = scratch / "home"
     linked.mkdir()
@@ -414,18 +414,18 @@ def _home_without_zip(home: Path, scratch: Path) -> Path:
 
 
 def make_scratch(directory: Path) -> Path:
-    """Return a new folder for one driver, and remove those of drivers that are gone."""
+    """Return a new directory for one driver, and remove those of dead drivers."""
     directory.mkdir(parents=True, exist_ok=True)
     sweep(directory)
     scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-", dir=directory))
-    # The JVM's own temporary files: a killed one leaves them. Not below the scratch, whose name may be too long for the
-    # Unix sockets that Spark makes there; the link is how they are found again.
+    # For the JVM's own temporary files, which a killed JVM leaves behind. Not below the scratch directory, whose path
+    # may be too long for Spark's Unix sockets; they are found again through the link.
     (scratch / _TEMPORARY).symlink_to(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX))
     return scratch
 
 
 def remove_scratch(scratch: Path) -> None:
-    """Remove the folder of a driver, and the temporary files of its JVM."""
+    """Remove the directory of a driver, and the temporary files of its JVM."""
     with contextlib.suppress(OSError):
         temporary = (scratch / _TEMPORARY).readlink()
         if temporary.name.startswith(_TEMPORARY_PREFIX):
@@ -434,7 +434,7 @@ def remove_scratch(scratch: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """End and remove what drivers that are gone left in the directory of their sessions."""
+    """End the JVMs and remove the files of dead drivers in the directory of their sessions."""
     for left in directory.glob(f"{SCRATCH_PREFIX}*"):
         pid = left.name[len(SCRATCH_PREFIX) :].partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
@@ -442,15 +442,15 @@ def sweep(directory: Path) -> None:
 
 
 def abandon(scratch: Path) -> None:
-    """Kill the JVM of a folder, should there be one, and remove the folder.
+    """Kill the JVM of a directory, if there is one, and remove the directory.
 
-    A JVM that starts says in the folder how to reach it. Where that is gone it neither goes on nor reads its standard
-    input, and would stay for ever.
+    A starting JVM writes to the directory how to reach it. Without the directory it neither continues nor reads its
+    standard input, and would stay forever.
     """
     with contextlib.suppress(OSError):
         option = os.fsencode(_temporary_option(scratch))
         for command in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it ended just now, or is not ours
+            with contextlib.suppress(OSError):  # it has just ended, or is not ours
                 if option in command.read_bytes().split(b"\0"):
                     os.killpg(int(command.parent.name), signal.SIGKILL)
     remove_scratch(scratch)
@@ -461,9 +461,9 @@ def _temporary_option(scratch: Path) -> str:
 
 
 def end_jvm(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Close the JVM's standard input, which ends it; kill it when it has not ended then, with 0 at once.
+    """Close the JVM's standard input, which ends it; kill it if it has not ended by then, with 0 at once.
 
-    One that does not start is killed: the end of one that is to write an archive of classes takes many seconds.
+    A JVM that does not start is killed: one that is to write a class archive takes many seconds to end.
     """
     assert process.stdin is not None
     with contextlib.suppress(OSError):

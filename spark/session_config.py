@@ -1,4 +1,4 @@
-"""How a Spark session is started: its settings, and what of them cannot be set."""
+"""Settings of a Spark session, and Spark settings that cannot be set."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from .spark_version import installed_spark, version_settings
 from .task_killer import WORKER_MODULE
 
 TASK_ATTEMPTS = 4
-"""How often a task is tried in local mode; Spark's own default there is once."""
+"""Tries per task in local mode; Spark's own default there is one."""
 
 _OWN_BAR = "spark.ui.showConsoleProgress"
 SETTINGS = {
-    # A short job does not wait behind a long one.
+    # A short job must not wait for a long one.
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.module": WORKER_MODULE,
     "spark.python.daemon.module": "pyspark_magnetar.daemon",
-    # Two attempts of one task at a time would fight for one producer name.
+    # Two concurrent attempts of a task would compete for one producer name.
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
-    _OWN_BAR: "false",  # `job_progress` has one that notebooks show too
-    # Spark's own, and the options of the source that may hold a secret themselves.
+    _OWN_BAR: "false",  # `job_progress` has one that also works in notebooks
+    # Spark's own, and options of the source that may contain secrets.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|auth[.]?params|private[.]key",
 }
-"""What differs from Spark's defaults, and why; beside it `version_settings`."""
+"""Differences from Spark's defaults, and why; see also `version_settings`."""
 CLUSTER_SETTINGS = {
     # A driver takes all cores of a standalone cluster, and keeps them while it waits for work: another one would wait
-    # for ever. So executors are given back when there is nothing to do.
+    # forever. So idle executors are released.
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "20s",
-    # What a DataFrame function left behind is not needed after its run; without a limit it holds executors for ever.
+    # Cached data of a DataFrame function is not needed after its run; without a limit it holds executors forever.
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
     "spark.dynamicAllocation.shuffleTracking.timeout": "60s",
 }
-"""What differs beside where executors are processes of their own."""
+"""Further differences if executors are separate processes."""
 NO_CONNECT = (
     "functions need a driver of their own, which cancels their tasks and looks into their plans; set sparkMaster to the"
     " master of that cluster (docs/how-to/spark-cluster.md)"
 )
-"""Why ``sparkRemote`` is refused, and what to do."""
+"""Why ``sparkRemote`` is rejected, and what to do."""
 _TOO_LATE = "the JVM of the driver is started before settings are read; remove it"
 _NOT_SETTINGS = {
     "spark.master": "the master is given beside the settings",
@@ -59,7 +59,7 @@ _NOT_SETTINGS = {
     "spark.remote": "a session of Spark Connect has no driver here; give a master",
     "spark.jars.packages": "nothing fetches packages here; put jars there and name them in spark.jars",
 }
-"""What would have no effect, with the way that has."""
+"""Settings without effect, and what to use instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +67,18 @@ class SessionConfig:
     """How a session is started.
 
     Attributes:
-        directory: for everything that Spark writes beside results; what dead drivers left there is removed.
+        directory: for all Spark files except results; files of dead drivers there are removed.
         master: ``local``, ``local[N]``, ``local[*]``, ``spark://host:port``, ``yarn`` or ``k8s://https://host:port``.
-        app_name: shown by Spark.
-        heap: of the driver's JVM, as ``-Xmx`` takes it.
-        driver_host: where executors of a cluster reach this process.
-        python: the interpreter of the executors, unless settings name one as ``spark.pyspark.python``; it must have
-            magnetar and the extra ``spark``.
-        settings: of Spark; they win over ours.
-        log_file: what the JVM says; None leaves it on standard error.
-        class_archive: start the JVM from the archive of classes if there is one (see `class_archive`).
-        jvm_options: more options of the JVM.
-        progress: show on standard error how far jobs are: True, False, or ``auto``, which is in notebooks and where
+        app_name: application name in Spark.
+        heap: heap size of the driver's JVM, as for ``-Xmx``.
+        driver_host: address where executors of a cluster reach this process.
+        python: the executors' interpreter, unless set as ``spark.pyspark.python``; it must have magnetar and the extra
+            ``spark``.
+        settings: Spark settings; they override ours.
+        log_file: log of the JVM; None for standard error.
+        class_archive: start the JVM from the class archive if there is one (see `class_archive`).
+        jvm_options: additional JVM options.
+        progress: show the progress of jobs on standard error: True, False, or ``auto``, which means in notebooks and if
             standard error is a terminal.
     """
 
@@ -109,7 +109,7 @@ class SessionConfig:
                 raise InvalidConfig(f"{name} cannot be set so; {remedy}")
 
     def has_own_bar(self) -> bool:
-        """Whether the settings have Spark draw its own bar, where the JVM writes its errors."""
+        """Whether the settings make Spark draw its own bar on the JVM's standard error."""
         return self.settings.get(_OWN_BAR, "false").lower() == "true"
 
 
@@ -129,7 +129,7 @@ def spark_master(master: str) -> str:
     if master == YARN:
         return master
     kubernetes = re.fullmatch(r"k8s://(https?://)?([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./-]*)?", master)
-    if kubernetes:  # Spark takes one without a scheme from its own scripts only
+    if kubernetes:  # only Spark's own scripts accept one without a scheme
         return master if kubernetes[1] else f"{KUBERNETES}https://{master.removeprefix(KUBERNETES)}"
     if master.startswith("sc://"):
         raise InvalidConfig(f"Spark master {master!r} is a server of Spark Connect: {NO_CONNECT}")
@@ -140,7 +140,7 @@ def spark_master(master: str) -> str:
 
 
 def spark_settings(config: SessionConfig, scratch: Path) -> dict[str, str]:
-    """Return all settings of a session whose temporary files lie in ``scratch``; those of the user win."""
+    """Return all settings of a session with temporary files in ``scratch``; the user's settings take precedence."""
     return {
         **SETTINGS,
         **version_settings(installed_spark()),

@@ -1,7 +1,7 @@
-"""How much a function has not processed yet: the backlog of its subscriptions, as the broker counts it.
+"""The backlog of a function's subscriptions, as counted by the broker.
 
-That is in entries: a batch counts once, however many messages it holds. A status shows `Backlog`, which asks now and
-then, and never shows what is older than the end of a run.
+It is counted in entries: a batch counts once, however many messages it has. A status shows `Backlog`, which queries the
+broker periodically, and never shows a value from before the end of a run.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..source.connection import ask
 
 UNKNOWN = -1
 KEPT_S = 1.0
-"""How old an answer may be."""
+"""Maximum age of an answer."""
 STATUS_WAIT_S = 0.5
-"""How long a status waits for the broker; then it shows what was known last."""
+"""How long a status waits for the broker; then it shows the last known value."""
 _log = logging.getLogger(__name__)
 
 
 def backlog_entries(spec: InstanceSpec) -> int:
-    """Return the number of entries that a function's subscriptions have not acknowledged. Blocking.
+    """Return the number of unacknowledged entries of a function's subscriptions. Blocking.
 
-    It is `UNKNOWN` where the broker has no REST interface that can be reached, or answers something else.
+    It is `UNKNOWN` if the broker's REST interface is not reachable, or returns something else.
     """
     subscription = subscription_of(spec)
     total = 0
@@ -47,10 +47,10 @@ def backlog_entries(spec: InstanceSpec) -> int:
 
 
 class Backlog:
-    """The backlog of one function; for one event loop, which asks the broker in a thread."""
+    """The backlog of one function; for one event loop, which queries the broker in a thread."""
 
     def __init__(self, spec: InstanceSpec) -> None:
-        """Prepare; nothing is asked yet."""
+        """Prepare; nothing is requested yet."""
         self._spec = spec
         self._known = UNKNOWN
         self._asked_s: float | None = None
@@ -66,14 +66,14 @@ class Backlog:
         if self._asking is None and is_old:
             self._asking = self._tasks.start(self._ask(), "question")
         if self._asking is not None:
-            await asyncio.wait((self._asking,), timeout=STATUS_WAIT_S)  # `close` may cancel the question, not who waits
+            await asyncio.wait((self._asking,), timeout=STATUS_WAIT_S)  # `close` may cancel it, but not the caller
         return self._known
 
     def run_ended(self, left: int) -> None:
-        """Set what a run has left: answers to questions from before its end are not shown any more.
+        """Set the backlog left by a run; answers to earlier requests are not shown any more.
 
         Args:
-            left: entries, `UNKNOWN` if the run could not tell.
+            left: entries, `UNKNOWN` if the run did not know.
         """
         self._known, self._asked_s = left, None
         self._ends_seen += 1
@@ -91,9 +91,9 @@ class Backlog:
             answer = await asyncio.to_thread(backlog_entries, self._spec)
             if ends_seen == self._ends_seen:
                 return answer
-            # A run has ended meanwhile: the answer may be of before.
+            # A run has ended meanwhile: the answer may be stale.
 
     def close(self) -> None:
-        """Cancel the question to the broker."""
+        """Cancel the request to the broker."""
         if self._asking is not None:
             self._asking.cancel()

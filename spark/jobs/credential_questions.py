@@ -1,8 +1,8 @@
-"""Reads the questions of tasks that ask their driver for credentials, with limits for those that have not proved a key.
+"""Reads tasks' requests for their driver's credentials, with limits for clients that have not proved to have the key.
 
-Anyone who reaches the port can connect. So no thread waits for a connection before it has sent a complete question that
-is signed with the key: one thread reads from all of them, each has a deadline, and when there are too many the one that
-has been silent for longest is closed. A task sends its question at once, so silent connections cannot keep it out.
+Any client that reaches the port can connect. So no thread waits for a connection before it has sent a complete request
+signed with the key: one thread reads from all of them, each has a deadline, and when there are too many the one that
+has been silent for longest is closed. A task sends its request at once, so silent connections cannot keep it out.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable
 
 ASK_S = 5.0
-"""How long a connection may take to send its question."""
+"""How long a connection may take to send its request."""
 ASKING_MAX = 256
-"""Connections that have not sent their question yet."""
+"""Maximum connections that have not sent their request yet."""
 BACKLOG = 512
 _REST_S = 0.1
 _log = logging.getLogger(__name__)
 
 
 class _Asking:
-    """A connection that has not sent all of its question."""
+    """A connection with an incomplete request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -37,23 +37,23 @@ class Questions:
     """A listening socket and the thread that reads from its connections.
 
     Attributes:
-        port: where it listens.
+        port: its port.
     """
 
     def __init__(self, host: str, question_bytes: int, take: Callable[[socket.socket, bytes], None]) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Args:
             host: address of this machine.
-            question_bytes: how long a question is.
-            take: called in the thread with a blocking connection, which it then owns, and its question; must not block.
+            question_bytes: length of a request.
+            take: called on the thread with a blocking connection, which it then owns, and its request; must not block.
         """
         self._question_bytes = question_bytes
         self._take = take
         self._listener = socket.create_server((host, 0), backlog=BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._asking: dict[socket.socket, _Asking] = {}  # oldest first, which is also the order of their deadlines
+        self._asking: dict[socket.socket, _Asking] = {}  # oldest first, which is also the order of deadlines
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._woken, self._wakes = socket.socketpair()
@@ -63,7 +63,7 @@ class Questions:
         self._thread.start()
 
     def close(self) -> None:
-        """Close the socket and all connections that have not asked yet."""
+        """Close the socket and all connections with incomplete requests."""
         self._closed.set()
         self._wakes.close()
         self._thread.join()
@@ -87,9 +87,9 @@ class Questions:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except BlockingIOError:  # it is gone again
+        except BlockingIOError:  # already closed again
             return
-        except OSError as error:  # for example, no file descriptor is left for the moment
+        except OSError as error:  # for example, no file descriptors are left at the moment
             _log.warning("cannot accept connections of tasks that ask for credentials: %s", error)
             self._closed.wait(_REST_S)
             return

@@ -1,10 +1,10 @@
-"""A run of a DataFrame function: called once with the backlog, its result written to the output topic exactly once.
+"""A run of a DataFrame function: called once with the backlog; its result is written to the output topic exactly once.
 
-Design: what is read is what the plan says. What is written carries the plan's number and run in the producers' names,
-and row numbers as sequence ids (`writer`), so a plan that is run again writes nothing twice if it makes the same rows
-in the same order in the same partitions. Spark does that by itself as long as rows are not shuffled. A shuffle
-guarantees neither order nor partition; so after one, rows are repartitioned by their content, into as many partitions
-as the plan says, and sorted there by all columns.
+Design: the plan determines what is read. Producer names contain the plan's number and run, and row numbers are the
+sequence ids (`writer`), so a repeated plan writes nothing twice if it produces the same rows in the same order in the
+same partitions. Spark does so by itself unless rows are shuffled. A shuffle guarantees neither order nor partition; so
+after one, rows are repartitioned by their content, into the number of partitions in the plan, and sorted there by all
+columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Call = tuple[Callable[..., Any], bool]
 """A function, and whether it takes a context."""
 _PARTITION = "dataframe"
 _GATHERS = re.compile("Exchange|Limit|TakeOrdered|Coalesce|Aggregate|Window")
-"""What puts rows of several partitions together, or needs them all in one, by its name in Spark's plans."""
+"""Operators in Spark's plans that combine rows of several partitions, or need all rows in one."""
 
 
 class DataFrameRun:
@@ -57,11 +57,11 @@ class DataFrameRun:
         """Prepare.
 
         Args:
-            spec: of the function.
-            spark: the session of the host.
-            plan: to follow.
-            work: the function, or the statement that it is.
-            logger: of the function.
+            spec: the function.
+            spark: session of the host.
+            plan: plan to execute.
+            work: the function, or its SQL statement.
+            logger: logger of the function.
         """
         self.rows = 0
         self.libraries = ""
@@ -72,11 +72,11 @@ class DataFrameRun:
         self._logger = logger
 
     def run(self) -> None:
-        """Call the function and write what it returns.
+        """Call the function and write its result.
 
         Raises:
-            InvalidConfig: it returned what cannot be written.
-            Exception: whatever the function or its jobs raise.
+            InvalidConfig: the result cannot be written.
+            Exception: raised by the function or its jobs.
         """
         with announced(self._spark, self.libraries):
             self._run()
@@ -85,7 +85,7 @@ class DataFrameRun:
         activate(self._spark)
         for source in (MagnetarSource, PlannedSource):
             register(self._spark, source)
-        # How many tasks a shuffle has must not follow from what this run meets.
+        # The number of shuffle tasks must not depend on the data of this run.
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.partitions", str(self._plan.shuffles))
         inputs = RunInputs(self._spark, self._spec, self._plan.tasks)
@@ -127,7 +127,7 @@ class DataFrameRun:
             .options(**as_options(self._spec.security, self._spec.service_url, self._spec.admin_url))
             .option("topic", output)
             .option("compression", compression_of(self._spec))
-            # Numbers of plans come again where the state store was lost or restored, ids of runs do not.
+            # Plan numbers are reused if the state store was lost or restored, run ids are not.
             .option("producer.name.prefix", f"{producer_name(self._spec, _PARTITION)}/{number}/{run_id}")
             .option("topic.partitions", self._plan.outputs)
             .save()
@@ -135,10 +135,10 @@ class DataFrameRun:
 
 
 def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
-    """Return a frame whose rows lie in the same partitions in the same order each time that it is made.
+    """Return a frame whose rows are in the same partitions and order each time it is computed.
 
-    What was only read and mapped does so by itself. All else is spread by content: a shuffle hands rows over as they
-    come, and the bounds of a sort are sampled at random.
+    Rows that were only read and mapped are so already. All others are distributed by content: a shuffle delivers rows
+    in any order, and the bounds of a sort are random samples.
     """
     if _is_as_read(frame):
         return frame
@@ -147,7 +147,7 @@ def repeatable(frame: DataFrame, partitions: int) -> DataFrame:
 
 
 def _is_as_read(frame: DataFrame) -> bool:
-    """Return whether each partition of a frame comes from partitions of the backlog alone."""
+    """Return whether each partition of a frame comes from partitions of the backlog only."""
     plan = frame._jdf.queryExecution().executedPlan()
     if _GATHERS.search(plan.toString()):
         return False
@@ -156,7 +156,7 @@ def _is_as_read(frame: DataFrame) -> bool:
 
 
 def _content(field: Any) -> Any:
-    """Return what a column is spread and sorted by."""
+    """Return the expression by which a column is distributed and sorted."""
     column = col(f"`{field.name.replace('`', '``')}`")
-    # Maps can be neither compared nor hashed, wherever they are.
+    # Maps, at any depth, can be neither compared nor hashed.
     return to_json(column) if "map<" in field.dataType.simpleString() else column

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 ANSWER_S = 30.0
-"""How long a driver may take: it may have to ask a server itself."""
+"""Time limit of a driver, which may have to query a server itself."""
 _CONNECT_S = 5.0
 _THREADS = 8
 _WAITING_MAX = 512
-"""More tasks than this at a time are not answered; they are tried again."""
+"""Maximum concurrent tasks; requests of others are dropped, and retried."""
 _HALF_BYTES = 32
 _RANDOM_BYTES = 16
 _QUESTION_BYTES = _RANDOM_BYTES + hashlib.sha256().digest_size
@@ -54,35 +54,35 @@ _log = logging.getLogger(__name__)
 
 
 class _Key(NamedTuple):
-    """What driver and tasks share, in two halves: for who asks, and for what is answered."""
+    """The key shared by driver and tasks, in two halves: for requests, and for answers."""
 
     asking: bytes
     sealing: bytes
 
     @classmethod
     def of(cls, text: str) -> _Key:
-        """Return the key that is written so. Raises ValueError."""
+        """Parse a key. Raises ValueError."""
         both = bytes.fromhex(text)
         if len(both) != 2 * _HALF_BYTES:
             raise ValueError("no key")
         return cls(both[:_HALF_BYTES], both[_HALF_BYTES:])
 
     def question(self, random: bytes) -> bytes:
-        """Return what who has the key asks with."""
+        """Return the request of a task that has the key."""
         return random + hmac.digest(self.asking, random, "sha256")
 
     def cipher(self) -> AESGCM:
-        """Return what seals and opens answers."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # for clusters only
+        """Return the cipher for answers."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only needed for clusters
 
         return AESGCM(self.sealing)
 
 
 class CredentialsServer:
-    """The driver's side, of one function.
+    """The driver's side, for one function.
 
     Attributes:
-        security: that tasks are given.
+        security: security settings for tasks.
     """
 
     def __init__(self, host: str, credentials: ClientCredentials) -> None:
@@ -102,7 +102,7 @@ class CredentialsServer:
         )
 
     def _take(self, connection: socket.socket, question: bytes) -> None:
-        """Have a thread answer a question, if it is signed with the key and there is room for it."""
+        """Answer a request on a thread, if it is signed with the key and there is capacity."""
         random = question[:_RANDOM_BYTES]
         if not hmac.compare_digest(question, self._key.question(random)) or not self._waiting.acquire(blocking=False):
             connection.close()
@@ -113,7 +113,7 @@ class CredentialsServer:
             connection.close()
 
     def _answer(self, connection: socket.socket, random: bytes, deadline: float) -> None:
-        """Send the answer, unless the task no longer waits for it or the driver ends; close the connection."""
+        """Send the answer, unless the task has stopped waiting or the driver is ending; close the connection."""
         try:
             with contextlib.suppress(OSError), connection:
                 if time.monotonic() < deadline and not self._is_closed:
@@ -136,11 +136,11 @@ class CredentialsServer:
         """Stop answering."""
         self._questions.close()
         self._is_closed = True
-        self._answering.shutdown(wait=False)  # not cancelled: each of those who wait still has to be closed
+        self._answering.shutdown(wait=False)  # not cancelled, because each connection must still be closed
 
 
 class DriverAuthentication(Authentication):
-    """The tasks' side: shows what the driver has to show now."""
+    """The tasks' side: presents the driver's current credentials."""
 
     def __init__(self, params: str) -> None:
         """Prepare; nothing is requested yet.
@@ -159,11 +159,11 @@ class DriverAuthentication(Authentication):
             raise InvalidConfig("this plugin is for tasks of Spark functions, whose driver gives its params") from None
 
     def data(self) -> bytes:
-        """Return what the driver would show to a broker; see `Authentication.data`."""
+        """Return the driver's credentials for a broker; see `Authentication.data`."""
         return b64decode(self._ask()["data"])
 
     def headers(self) -> dict[str, str]:
-        """Return what the driver would show to a REST interface; see `Authentication.headers`."""
+        """Return the driver's credentials for a REST interface; see `Authentication.headers`."""
         return dict(self._ask()["headers"])
 
     def _ask(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class DriverAuthentication(Authentication):
 
 
 def _received(connection: socket.socket, bytes_max: int, timeout_s: float) -> bytes:
-    """Return what comes until the other side ends or ``bytes_max`` are there. Raises TimeoutError, OSError."""
+    """Read until the other side closes or ``bytes_max`` have arrived. Raises TimeoutError, OSError."""
     deadline = time.monotonic() + timeout_s
     received = b""
     while len(received) < bytes_max:

@@ -1,7 +1,7 @@
 """The contexts of Spark functions: of a message function in a task, of a DataFrame function in the driver.
 
-What cannot be done exactly once from a task is refused, with the alternative: state and publishing belong to instances
-that keep running, while a task may be tried again anywhere.
+Operations that cannot be done exactly once from a task are rejected, with an alternative: state and publishing belong
+to instances that keep running, while a task may be retried anywhere.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def _refuse(what: str, remedy: str) -> NoReturn:
 
 
 class NothingOutside:
-    """Refuses publishing and acknowledging from a task."""
+    """Rejects publishing and acknowledging from a task."""
 
     def publish(self, request: PublishRequest) -> None:
-        """Refuse."""
+        """Reject."""
         _refuse(f"publishing to {request.topic}", "return the output, or use runtimeEnv process")
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """Refuse."""
+        """Reject."""
         _refuse("acknowledging a message", "the run acknowledges its input when its outputs are stored")
 
 
@@ -59,7 +59,7 @@ class DataFrameContext(RecordedContext):
     def __init__(
         self, spec: InstanceSpec, spark: SparkSession, logger: logging.Logger, run: tuple[str, int], inputs: RunInputs
     ) -> None:
-        """Prepare for one run, of an id and a number."""
+        """Prepare for one run, with its id and number."""
         super().__init__(spec, logger)
         self.spark = spark
         self._inputs = inputs

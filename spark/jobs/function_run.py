@@ -1,6 +1,6 @@
-"""A function whose runs are Spark jobs: loaded in the driver, run over its backlog when it is triggered.
+"""A function whose runs are Spark jobs: loaded in the driver, run over its backlog when triggered.
 
-One run is a `PlannedRun`; this is what stays between runs: the code, the subscriptions, and the way to stop.
+One run is a `PlannedRun`; this holds what stays between runs: the code, the subscriptions, and cancellation.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ OpenSession = Callable[[], Session]
 
 
 class SparkFunction:
-    """One function in the process of the driver.
+    """One function in the driver's process.
 
     Attributes:
-        spec: of it.
-        work: the function in this process and whether it takes a context, or the statement that it is.
-        is_dataframe: it takes a DataFrame, or is a statement; else it takes each message.
-        libraries: where its requirements are installed, None if it has none.
-        owner: names this driver in plans.
+        spec: spec of the function.
+        work: the function in this process and whether it takes a context, or its SQL statement.
+        is_dataframe: whether it takes a DataFrame or is a statement; otherwise it takes single messages.
+        libraries: directory of its installed requirements, or None.
+        owner: name of this driver in plans.
         open_session: returns the session, starting it if needed.
-        logger: writes into the function's log.
-        cancelled: set once the current run is to stop.
+        logger: writes to the function's log.
+        cancelled: set when the current run must stop.
     """
 
     def __init__(self, spec: InstanceSpec, open_session: OpenSession, installer: Installer | None = None) -> None:
@@ -124,14 +124,14 @@ class SparkFunction:
 
     @property
     def is_statement(self) -> bool:
-        """Whether Spark can say what is wrong with it before a run."""
+        """Whether Spark can validate it before a run."""
         return isinstance(self.work, str)
 
     def check(self, session: Session) -> None:
-        """Have Spark analyse the statement; does nothing where there is code instead.
+        """Make Spark analyse the statement; does nothing for code.
 
         Raises:
-            InvalidConfig: it cannot be run; says why in one line.
+            InvalidConfig: it cannot be run; with the reason in one line.
         """
         if isinstance(self.work, str):
             from .statement import check_query
@@ -139,7 +139,7 @@ class SparkFunction:
             check_query(session.spark, self.spec, self.work)
 
     def close(self) -> None:
-        """Release the libraries that it shares with other functions of this process; it is not run any more."""
+        """Release libraries shared with other functions of this process; it must not be run any more."""
         LIBRARIES.release(self.spec.function_name)
         if self._credentials is not None:
             self._credentials.close()
@@ -148,11 +148,11 @@ class SparkFunction:
             self._installed.release()
 
     def spec_for_tasks(self, context: SparkContext) -> InstanceSpec:
-        """Return the spec that tasks get: on other machines they ask this driver what to show."""
+        """Return the spec for tasks: on other machines they request credentials from this driver."""
         credentials = self.spec.credentials
         if credentials.method in ("none", "tls") or runs_here(context):
             return self.spec
-        if self._credentials is None:  # one for all runs, so that what workers have loaded stays
+        if self._credentials is None:  # a single one for all runs, so that functions loaded in workers stay
             self._credentials = CredentialsServer(str(context.getConf().get("spark.driver.host")), credentials)
         return replace(self.spec, security=self._credentials.security)
 
@@ -178,7 +178,7 @@ class SparkFunction:
             raise FunctionLoadError("a Spark function needs a state store for its plans: set stateStorageServiceUrl")
 
     def subscriptions(self) -> list[Subscription]:
-        """Return the subscriptions of all inputs, each partition its own.
+        """Return the subscriptions of all inputs, one per partition.
 
         Raises:
             MagnetarError: the broker does not answer.
@@ -197,13 +197,13 @@ class SparkFunction:
     def run(self, run_id: str, report: Report, due_ms: int = 0) -> RunProgress:
         """Process the backlog and return how the run ended; blocking.
 
-        A plan that a run before did not finish is finished first, exactly as it was stored; if it was this very run's,
-        nothing else is done.
+        An unfinished plan of an earlier run is finished first, exactly as it was stored; if it belongs to this very
+        run, nothing else is done.
 
         Args:
-            run_id: names the run.
+            run_id: id of the run.
             report: called with the progress, from any thread.
-            due_ms: time of day of the trigger that it serves, 0 for none.
+            due_ms: time of the trigger that it serves, 0 for none.
         """
         self.cancelled.clear()
         run = PlannedRun(self, run_id, report, due_ms)
@@ -223,18 +223,18 @@ class SparkFunction:
             return RunRequest(tables, self.spec).find()
 
     def history(self) -> History:
-        """Return the latest runs that have ended, of this driver and those before.
+        """Return the latest ended runs, of this driver and earlier ones.
 
         Raises:
             MagnetarError: the state store does not answer.
         """
         with contextlib.closing(TableClient(*self.spec.state_store)) as tables:
             history = RunHistory(tables, self.spec).load(cron_of(self.spec.details), now_ms())
-            # A run that goes on here serves the trigger that it was begun for.
+            # An active run here serves the trigger that it was begun for.
             return replace(history, served_ms=max(history.served_ms, RunRequest(tables, self.spec).due()))
 
     def remember(self, run: EndedRun, due_ms: int) -> None:
-        """Store a run that ended with an earlier driver, which could not.
+        """Store a run that ended with an earlier driver, which could not store it.
 
         Raises:
             MagnetarError: the state store does not answer.
@@ -251,5 +251,5 @@ class SparkFunction:
             stop_jobs()
 
     def lag(self) -> int:
-        """Return how many entries wait for a run, -1 where that is not known."""
+        """Return the number of entries waiting for a run, -1 if unknown."""
         return backlog_entries(self.spec)

@@ -1,4 +1,4 @@
-"""The job of a message function: its plan's tasks as an RDD, each partition one range."""
+"""The job of a message function: its plan's tasks as an RDD with one range per partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Listing(AccumulatorParam[list[TaskResult]]):
     """Accumulator of task results, one for each task that succeeded."""
 
     def zero(self, value: list[TaskResult]) -> list[TaskResult]:
-        """Return the beginning."""
+        """Return the initial value."""
         return []
 
     def addInPlace(self, value1: list[TaskResult], value2: list[TaskResult]) -> list[TaskResult]:
@@ -51,11 +51,11 @@ class MessageJob:
     """One Spark job for the tasks of a plan.
 
     Attributes:
-        results: of the tasks that are done; grows while `run` goes on in another thread.
+        results: results of finished tasks; grows while `run` executes in another thread.
     """
 
     def __init__(self, context: SparkContext, shipment: Shipment, plan: Plan, *, is_repeated: bool) -> None:
-        """Prepare; a repeated plan is one that a job may have begun before."""
+        """Prepare; a repeated plan is one that an earlier job may have begun."""
         self.results: list[TaskResult] = []
         self._context = context
         self._plan = plan

@@ -1,12 +1,12 @@
 """One run of a Spark function, from its plan to the acknowledged input.
 
-    planning    what a run before left unfinished, then: where the subscriptions stand, what lies behind, cut into tasks
+    planning    finish an earlier run's plan, then read the subscriptions' positions and split the backlog into tasks
     running     the plan is stored; its job runs
-    committing  the outputs are stored: note it beside the plan, then move the subscriptions
+    committing  the outputs are stored: record it beside the plan, then move the subscriptions
 
-Whatever happens at any point, the next run goes on from what is stored: a plan that is not done is run again as it is,
-one that is done moves the subscriptions again, which does nothing where they stand there already. A driver whose
-function was taken over finds another version of the plan, within a second while its job runs, and stops.
+Whatever happens at any point, the next run continues from what is stored: an unfinished plan is repeated unchanged, a
+finished one moves the subscriptions again, which has no effect if they are there already. A driver whose function was
+taken over finds another version of the plan, within a second while its job runs, and stops.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 FENCE_PERIOD_S = 1.0
 NO_EXECUTORS_S = 5.0
-"""A cluster has so long to start executors before the status says what it waits for."""
+"""Time for a cluster to start executors before the status reports that it waits for them."""
 
 
 class PlannedRun:
-    """Executes one run; for one thread, but `stop_jobs`."""
+    """Executes one run; for one thread, except `stop_jobs`."""
 
     def __init__(
         self, function: SparkFunction, run_id: str, report: Callable[[RunProgress], None], due_ms: int = 0
@@ -52,10 +52,10 @@ class PlannedRun:
         """Prepare.
 
         Args:
-            function: to run.
-            run_id: names the run.
+            function: function to run.
+            run_id: id of the run.
             report: called with the progress.
-            due_ms: time of day of the trigger that it serves, 0 for none.
+            due_ms: time of the trigger that it serves, 0 for none.
         """
         self._due_ms = due_ms
         self._function = function
@@ -65,14 +65,14 @@ class PlannedRun:
         self._is_fenced = False
         self._fence_due_s = 0.0
         self._began_s = 0.0
-        self._planned = 0  # tasks of the plan at hand
-        self._before = Work()  # of the plan that was finished first
+        self._planned = 0  # tasks of the current plan
+        self._before = Work()  # of the earlier plan that was finished first
         self._tag = f"magnetar {function.spec.key}"
         self._context: SparkContext | None = None
         self._session: Session | None = None
 
     def stop_jobs(self) -> None:
-        """Cancel the jobs that run now; from any thread."""
+        """Cancel the current jobs; from any thread."""
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
 
@@ -82,9 +82,9 @@ class PlannedRun:
             request = RunRequest(tables, self._spec)
             began_ms = now_ms()
             end = self._guarded(tables, request, began_ms)
-            # In this order: a driver that dies between the two leaves a run that is known, and is begun again.
+            # In this order: a driver that dies between the two leaves a run that is recorded, and is started again.
             self._remember(tables, ended_run(end, request.started_ms or began_ms, now_ms()), request.due_ms)
-            if end.stage != "cancelled":  # the function may go on elsewhere
+            if end.stage != "cancelled":  # the function may continue elsewhere
                 request.forget()
         return end
 
@@ -106,7 +106,7 @@ class PlannedRun:
             return self._end("failed", str(error))
         except MagnetarError as error:
             return self._end("failed", f"{type(error).__name__}: {error}")
-        except Exception as error:  # noqa: BLE001  of Spark, or ours: the status is where it is looked for
+        except Exception as error:  # noqa: BLE001  from Spark, or our own: it is shown in the status
             return self._end("failed", f"{format_error(error)}")
         return self._end("done")
 
@@ -146,7 +146,7 @@ class PlannedRun:
     def _execute(
         self, store: PlanStore, plan: Plan, subscriptions: dict[str, Subscription], *, is_repeated: bool
     ) -> None:
-        """Run a stored plan, store that it is done, move the subscriptions."""
+        """Run a stored plan, store that it is done, and move the subscriptions."""
         context = self._open()
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output) and is_repeated:
@@ -168,18 +168,18 @@ class PlannedRun:
         self._count(work)
         self._tell(stage="committing", tasks_done=self._progress.tasks_total)
         # In this order: a driver that dies between the two leaves a finished plan, and the next run moves the
-        # subscriptions. The other way round entries could be acknowledged whose plan is run again.
+        # subscriptions. In the opposite order, entries could be acknowledged whose plan is run again.
         store.finish()
         self._move(store, subscriptions)
 
     def _deduplicate(self, output: str) -> bool:
-        """Switch deduplication of the output topic on; return whether it was on already."""
+        """Enable deduplication of the output topic; return whether it was enabled already."""
         return with_retries(
             lambda: switch_on(self._spec.admin_url, output, self._spec.credentials), self._check_cancelled
         )
 
     def _check_outputs(self, plan: Plan) -> None:
-        """Raise if deduplication was switched off meanwhile, as a deletion of the output topic does."""
+        """Raise if deduplication was disabled meanwhile, for example by deleting the output topic."""
         output = self._spec.details.sink.topic
         if output and not self._deduplicate(output):
             raise failed_with(
@@ -219,14 +219,14 @@ class PlannedRun:
         jobs = JobProgress(context, self._tag)
         self._judge(self._watch(context, run.run, lambda: self._look(store, jobs.look())), plan)
         work = jobs.look()
-        return replace(work, rows=run.rows or work.rows)  # it need not read all of the frame
+        return replace(work, rows=run.rows or work.rows)  # the function need not read the whole frame
 
     def _watch(self, context: SparkContext, run: Callable[[], None], look: Callable[[], bool]) -> Exception | None:
-        """Run a job to its end, and return what it raised: why the job ended decides what that means."""
+        """Run a job to its end, and return its exception: its meaning depends on why the job ended."""
         try:
             with watched(context, self._tag, look):
                 run()
-        except Exception as error:  # noqa: BLE001  of py4j, and user code raises what it likes
+        except Exception as error:  # noqa: BLE001  from py4j, or any error of user code
             return error
         return None
 
@@ -262,10 +262,10 @@ class PlannedRun:
         )
 
     def _move(self, store: PlanStore, subscriptions: dict[str, Subscription]) -> None:
-        """Acknowledge on each subscription what the finished plans have read."""
+        """Acknowledge what the finished plans have read on each subscription."""
         for topic, end in store.record.ends.items():
             subscription = subscriptions.get(topic)
-            if subscription is not None and not subscription.move(end, store.check):  # it may be no input any more
+            if subscription is not None and not subscription.move(end, store.check):  # the input may have been removed
                 self._say(f"{topic} was deleted meanwhile, after all that this run planned of it had been read")
 
     def _check_cancelled(self) -> None:
@@ -293,7 +293,7 @@ class PlannedRun:
 
 
 def _work_of(job: MessageJob) -> tuple[Work, bool]:
-    """Return what a job has done, and whether one of its tasks has failed for good."""
+    """Return the progress of a job, and whether one of its tasks has failed permanently."""
     results = list(job.results)
     work = Work(
         tasks_done=len(results),

@@ -1,4 +1,4 @@
-"""The data source that reads what a stored plan says, and nothing else."""
+"""The data source that reads exactly the ranges of a stored plan."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _RANGES = "ranges"
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a session the active one of this thread: formats are found there, whatever session a frame has."""
+    """Make a session the active one of this thread: formats are looked up there, whatever session a frame has."""
     type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def options_of(topics: Sequence[str], tasks: Sequence[Task], service_url: str) -> dict[str, str]:
-    """Return the options that read what ``tasks`` say of ``topics``, which need not have any."""
+    """Return the options for reading the ranges of ``topics`` in ``tasks``; a topic may have none."""
     ranges = [(task.wanted.topic, task.wanted.spans) for task in tasks]
     return {"service.url": service_url, "topics": ",".join(topics), _RANGES: json.dumps(ranges)}
 
 
 class PlannedSource(MagnetarSource):
-    """Reads exactly the ranges of a stored plan, however often it is asked; an option lists them.
+    """Reads exactly the ranges of a stored plan, however often it is read; an option lists them.
 
     Attributes:
-        ranges: to read.
+        ranges: ranges to read.
     """
 
     @classmethod
@@ -51,13 +51,13 @@ class PlannedSource(MagnetarSource):
         super().__init__(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads."""
+        """Return the reader."""
         return _PlannedReader(self)
 
 
 class _PlannedReader(TopicReader):
     def __init__(self, source: PlannedSource) -> None:
-        # Unlike for a `MagnetarSource`, entries that are gone are always an error.
+        # Unlike in a `MagnetarSource`, missing entries are always an error.
         super().__init__(replace(read_options(source.options), remedy=RESET_REMEDY))
         self._ranges = source.ranges
 

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class Planner:
-    """Makes plans of one function from what its brokers report."""
+    """Creates plans of one function from the state of its brokers."""
 
     def __init__(
         self, spec: InstanceSpec, store: PlanStore, say: Callable[[str], None], check: Callable[[], None]
@@ -39,9 +39,9 @@ class Planner:
         """Prepare.
 
         Args:
-            spec: of the function.
-            store: of its plans.
-            say: writes a line into the function's log.
+            spec: the function.
+            store: store of its plans.
+            say: writes a line to the function's log.
             check: raises once the run is cancelled.
         """
         self._spec = spec
@@ -90,7 +90,7 @@ class Planner:
                 )
 
     def backlogs(self, subscriptions: Mapping[str, Subscription]) -> list[TopicRange]:
-        """Return what the subscriptions have before them, topics without anything left out.
+        """Return the unread ranges of the subscriptions, without empty topics.
 
         Raises:
             MagnetarError: a broker does not answer.
@@ -110,12 +110,12 @@ class Planner:
         return wholes
 
     def plan(self, wholes: list[TopicRange], run_id: str, cores: int) -> Plan:
-        """Return the plan that cuts backlogs into tasks.
+        """Return a plan that splits backlogs into tasks.
 
         Args:
-            wholes: one for each topic, at least one.
-            run_id: of the run that it is for.
-            cores: that run tasks at the same time.
+            wholes: one range per topic, at least one.
+            run_id: id of the run.
+            cores: number of tasks that can run at a time.
 
         Raises:
             MagnetarError: a broker does not answer.
@@ -149,10 +149,10 @@ class Subscription:
     """One durable subscription on one topic; connects for each call.
 
     Attributes:
-        routes: to the broker.
-        topic: full name, of the partition where there are some.
-        name: of the subscription.
-        from_earliest: where it begins if it does not exist yet; else behind the last message.
+        routes: connects to the broker.
+        topic: full name, of a partition if there are any.
+        name: subscription name.
+        from_earliest: whether a new subscription begins at the first message, otherwise after the last one.
     """
 
     routes: Routes
@@ -221,7 +221,7 @@ class Subscription:
         makes_topic: bool,
         check: Callable[[], None] = lambda: None,
     ) -> _T:
-        """Attach the consumer and do ``work``, repeatedly while the broker is away or the subscription is in use."""
+        """Attach the consumer and run ``work``; retries while the broker is unavailable or the subscription in use."""
 
         def attempt() -> _T:
             try:
@@ -239,7 +239,7 @@ class Subscription:
                     return result
             except ConsumerBusy as error:
                 busy = ConsumerBusy(f"subscription {self.name} of {self.topic} is in use by another consumer; stop it")
-                busy.is_final = False  # it may be of a driver that is gone, whose connection the broker gives up soon
+                busy.is_final = False  # it may belong to a dead driver, whose connection the broker will drop soon
                 raise busy from error
 
         return with_retries(attempt, check)

@@ -39,17 +39,17 @@ REQUEST_KEY = b"__spark_run__"
 ATTEMPTS_MAX = 6
 """Starts of one run: a run that ends its worker each time is not retried further until it is triggered again."""
 ENTRIES_PER_TASK = 1_000
-"""Enough that the start of a task costs little beside it, and few enough that progress is seen."""
+"""Enough that the start of a task is comparatively cheap, and few enough that progress is visible."""
 TASKS_MAX = 1_000
 """Maximum number of tasks of a run, unless configured."""
 
 
 RESET_REMEDY = "functions reset-cursor lets the function begin with what there is"
-"""What the user of a function can do about planned entries that are gone."""
+"""What users of a function can do about planned entries that no longer exist."""
 
 
 class RunFenced(MagnetarError):
-    """Another driver has taken the function over."""
+    """Another driver has taken over the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Task:
     """A range of entries, and the producer of their outputs.
 
     Attributes:
-        slot: with the topic, it makes the name of the task's producer.
-        wanted: what it reads.
+        slot: determines, with the topic, the name of the task's producer.
+        wanted: range to read.
     """
 
     slot: int
@@ -97,11 +97,11 @@ class Record:
     """The value of the key: a plan, and whether it is done.
 
     Attributes:
-        incarnation: of the function; what belongs to an earlier one is void.
+        incarnation: the function's incarnation; records of an earlier one are void.
         owner: the driver that wrote it.
-        plan: the latest; None before the first of this incarnation.
+        plan: the latest plan; None before the first of this incarnation.
         is_done: whether its outputs are stored.
-        ends: what the plans that are done have reached, by topic.
+        ends: positions reached by finished plans, by topic.
     """
 
     incarnation: str
@@ -112,7 +112,7 @@ class Record:
 
     @property
     def open_plan(self) -> Plan | None:
-        """The plan that is not done."""
+        """The plan if it is not done, or None."""
         return None if self.is_done else self.plan
 
 
@@ -123,9 +123,9 @@ def make_tasks(
 
     Args:
         backlog: one range for each topic that has entries.
-        cores: that run tasks at the same time.
-        min_tasks: wanted by the user; None leaves it to us.
-        is_ordered: each topic is one task, which keeps its order.
+        cores: number of tasks that can run at a time.
+        min_tasks: minimum set by the user, or None.
+        is_ordered: make each topic one task, which keeps its order.
     """
     if not backlog:
         return ()
@@ -145,7 +145,7 @@ def make_tasks(
 
 
 def encode(record: Record) -> bytes:
-    """Return a record as the bytes of its key."""
+    """Encode a record for its key."""
     plan = record.plan
     content: dict[str, Any] = {
         "format": 1,
@@ -166,10 +166,10 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes) -> Record:
-    """Return the record that `encode` made bytes of.
+    """Decode a record encoded by `encode`.
 
     Raises:
-        ProtocolError: it did not.
+        ProtocolError: it is invalid.
     """
     try:
         content = json.loads(zlib.decompress(data))
@@ -199,27 +199,27 @@ def decode(data: bytes) -> Record:
 
 
 def _is_newer(incarnation: str, than: str) -> bool:
-    """Return whether an incarnation began with a later reset of the cursors of the same function."""
+    """Return whether an incarnation began with a later cursor reset of the same function."""
     function, _, reset = incarnation.rpartition("/")
     other, _, other_reset = than.rpartition("/")
     return function == other and reset.isdigit() and other_reset.isdigit() and int(reset) > int(other_reset)
 
 
 class PlanStore:
-    """The plan key of one function, changed by compare-and-set; blocking, for one thread (but `is_fenced`).
+    """The plan key of one function, changed by compare-and-set; blocking, for one thread (except `is_fenced`).
 
     Attributes:
-        record: what is stored, as far as it belongs to this incarnation of the function.
+        record: stored record, as far as it belongs to this incarnation of the function.
     """
 
     def __init__(self, client: TableClient, table: str, *, incarnation: str, owner: str) -> None:
-        """Prepare; `load` comes first.
+        """Prepare; call `load` first.
 
         Args:
-            client: of the state store.
-            table: of the function.
-            incarnation: of the function.
-            owner: names this driver, unlike any other.
+            client: client of the state store.
+            table: table of the function.
+            incarnation: incarnation of the function.
+            owner: unique name of this driver.
         """
         self._client = client
         self._table = table
@@ -230,7 +230,7 @@ class PlanStore:
 
     @property
     def next_number(self) -> int:
-        """Of the next plan; numbers go on over the incarnations of a function."""
+        """Number of the next plan; numbers continue over the incarnations of a function."""
         return self._last_number + 1
 
     def load(self) -> Record:
@@ -241,12 +241,12 @@ class PlanStore:
             StateStoreUnavailable, StateStoreFailed: it cannot be read or written.
         """
         if self.claim().open_plan is not None:
-            # Writing our name moves the key's version: the driver before us fails at its next compare-and-set.
+            # Writing our name changes the key's version: the previous driver fails at its next compare-and-set.
             self._put(replace(self.record, owner=self._owner))
         return self.record
 
     def claim(self) -> Record:
-        """Read the key, and void what an earlier incarnation of the function left there: its driver may still run.
+        """Read the key, and void the record of an earlier incarnation of the function, whose driver may still run.
 
         Raises: as `load`.
         """
@@ -264,12 +264,12 @@ class PlanStore:
                 f"the function's cursors were reset, and driver {found.owner} has started over: this driver ends"
             )
         else:
-            # The plan stays for its number alone: producers are named after it, and no name may come again.
+            # The plan only stays for its number: producers are named after it, and names must not be reused.
             self._put(replace(self.record, plan=found.plan))
         return self.record
 
     def begin(self, plan: Plan) -> None:
-        """Store a plan that is to run next.
+        """Store a plan to be run next.
 
         Raises:
             RunFenced: another driver stored one.
@@ -281,7 +281,7 @@ class PlanStore:
         self._last_number = plan.number
 
     def correct(self, plan: Plan) -> None:
-        """Replace the plan that is not done.
+        """Replace the unfinished plan.
 
         Raises: as `begin`.
         """
@@ -289,7 +289,7 @@ class PlanStore:
         self._put(replace(self.record, plan=plan))
 
     def finish(self) -> None:
-        """Store that the plan is done, and the position that each input reached.
+        """Store that the plan is done, and the position reached by each input.
 
         Raises: as `begin`.
         """
@@ -303,7 +303,7 @@ class PlanStore:
         try:
             return self._read()[0] != self._version
         except MagnetarError:
-            return False  # a store that is away shows when the plan is finished
+            return False  # if the store is unavailable, finishing the plan will fail
 
     def check(self) -> None:
         """Check that no other driver has changed the key.
@@ -317,7 +317,7 @@ class PlanStore:
             raise self._fenced(data)
 
     def _read(self) -> tuple[int, bytes | None]:
-        """Return version and content of the key; 0 and None if it is not there."""
+        """Return version and content of the key; 0 and None if it is missing."""
         [value] = self._client.read(self._table, [KEY])
         return (0, None) if value is None else (value.version, value.data)
 
@@ -348,8 +348,8 @@ class RunRequest:
     """The run request of one function, a key of its state table; blocking, for one thread.
 
     Attributes:
-        started_ms: time of day at which the run that was noted began first.
-        due_ms: time of day of the trigger that it serves, 0 for none.
+        started_ms: first start of the stored run.
+        due_ms: time of the trigger that it serves, 0 for none.
     """
 
     def __init__(self, client: TableClient, spec: InstanceSpec) -> None:
@@ -371,7 +371,7 @@ class RunRequest:
         return run_id if attempts < ATTEMPTS_MAX else ""
 
     def due(self) -> int:
-        """Return the time of day of the trigger that the run serves which has not ended, 0 for none.
+        """Return the trigger time of the unfinished run, 0 for none.
 
         Raises: as `find`.
         """
@@ -381,9 +381,9 @@ class RunRequest:
         """Store that a run begins.
 
         Args:
-            run_id: names the run.
-            started_ms: time of day; of a run that is begun again the first one counts.
-            due_ms: time of day of the trigger that it serves, 0 for none; as before.
+            run_id: id of the run.
+            started_ms: start time; for a restarted run the first one is kept.
+            due_ms: time of the trigger that it serves, 0 for none; kept likewise.
 
         Raises:
             MagnetarError: it cannot be stored.
@@ -400,7 +400,7 @@ class RunRequest:
         self._version = with_retries(lambda: self._client.put(self._table, REQUEST_KEY, data))
 
     def give_up(self, run_id: str) -> None:
-        """Store that a run has ended that another driver noted, if it is still the one that is stored."""
+        """Store that a run stored by another driver has ended, if it is still the stored one."""
         [value] = self._client.read(self._table, [REQUEST_KEY])
         if value is not None and value.data and json.loads(value.data)["run"] == run_id:
             self._version = value.version
@@ -412,7 +412,7 @@ class RunRequest:
             self._client.put(self._table, REQUEST_KEY, b"", self._version)
 
     def _read(self) -> tuple[str, int, int, int]:
-        """Return id, attempts, first start and due time of the run that is stored, all empty without one."""
+        """Return id, attempts, first start and due time of the stored run, all empty without one."""
         [value] = self._client.read(self._table, [REQUEST_KEY])
         if value is None or not value.data:
             return "", 0, 0, 0

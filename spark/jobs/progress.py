@@ -1,4 +1,4 @@
-"""The progress of a run: the value that the job reports and the status of its instance shows."""
+"""The progress of a run: reported by the job and shown in the status of its instance."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENDED: tuple[Stage, ...] = ("done", "failed", "cancelled")
 
 
 _NO_REASON = re.compile(r"plan \d+ is kept|SQLSTATE: \w+$")
-"""Lines at the end of an error: what is done about it, and what Spark adds to errors of Python."""
+"""Lines at the end of an error: its consequence, and what Spark appends to Python errors."""
 
 
 def reason_of(error: str) -> str:
-    """Return a run's error in one line: of a traceback its end, and what stands before it."""
+    """Return a run's error in one line: the end of a traceback, and the text before it."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     while len(lines) > 1 and _NO_REASON.match(lines[-1]):
         lines.pop()
@@ -30,7 +30,7 @@ def reason_of(error: str) -> str:
 
 
 def add_metrics(parts: Iterable[Recorded]) -> Recorded:
-    """Return what several have recorded."""
+    """Return the sums of recorded metrics."""
     found: Recorded = {}
     for part in parts:
         for name, (total, count) in part.items():

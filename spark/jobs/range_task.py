@@ -1,12 +1,12 @@
 """One task of a message function: reads a range of entries, calls the function, publishes its outputs.
 
-Design: all of it happens in one Python worker, entry by entry, without a row ever passing through the JVM. The outputs
-of an input entry are one entry (several only where they are too large), on a partition and with a sequence id that
-follow from the input's position, under a producer name that follows from the plan and the position's segment. So an
-attempt that is made again sends the same entries under the same numbers, and the broker drops those that it has.
+Design: all of it happens in one Python worker, entry by entry, without any row passing through the JVM. The outputs of
+an input entry are one entry (several only if they are too large), on a partition and with a sequence id that follow
+from the input's position, under a producer name that follows from the plan and the position's segment. So a repeated
+attempt sends the same entries under the same ids, and the broker drops duplicates.
 
-The function runs on its own thread (`user_code`); the task's event loop sends meanwhile. What fails for a reason
-that the next attempt would meet too is not raised but reported: Spark would try again four times.
+The function runs on its own thread (`user_code`); the task's event loop sends meanwhile. Errors that the next attempt
+would run into as well are not raised but reported: Spark would retry four times.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _STORE_REMEDY = (
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """An error that another attempt of the task would meet too.
+    """An error that another attempt of the task would run into as well.
 
     Attributes:
-        text: says it, with a traceback where user code raised.
-        is_user_error: the function raised.
+        text: error text, with a traceback if user code raised.
+        is_user_error: whether the function raised.
     """
 
     text: str
@@ -68,11 +68,11 @@ class TaskResult:
     """The outcome of a task.
 
     Attributes:
-        messages: read.
+        messages: number of messages read.
         outputs: messages stored by this attempt.
-        duplicates: those that were there from an earlier one.
-        failure: None if all is well.
-        metrics: sum and count of what the function recorded, by name.
+        duplicates: messages stored by an earlier attempt.
+        failure: None on success.
+        metrics: sum and count of the function's metrics, by name.
     """
 
     messages: int
@@ -83,7 +83,7 @@ class TaskResult:
 
 
 class SealedEntry(NamedTuple):
-    """An encoded output entry, and where it is published."""
+    """An encoded output entry, and its destination."""
 
     topic: str
     segment: Segment
@@ -96,7 +96,7 @@ class CannotProcess(MagnetarError):
     """The function failed on a message; the task ends there.
 
     Attributes:
-        failure: of the task.
+        failure: failure of the task.
     """
 
     def __init__(self, failure: TaskFailure) -> None:
@@ -108,16 +108,16 @@ def run_task(shipment: Shipment, task: Task, directory: Path, *, is_first: bool 
     """Execute a task and return its outcome, once all its outputs are stored.
 
     Args:
-        shipment: of the run.
-        task: of the plan.
+        shipment: shipment of the run.
+        task: task of the plan.
         directory: for the function's package, on this machine.
-        is_first: neither this plan nor this task has been tried before.
+        is_first: whether neither this plan nor this task has been tried before.
     """
     try:
         function = worker_function(shipment, directory)
-    except Exception as error:  # noqa: BLE001  user code raises what it likes
+    except Exception as error:  # noqa: BLE001  user code may raise anything
         return TaskResult(0, failure=TaskFailure(f"the function cannot be loaded: {format_error(error)}", True))
-    function.stats.take_recorded()  # of an attempt that was given up
+    function.stats.take_recorded()  # of an abandoned attempt
     running = _RunningTask(function, task, shipment.outputs, is_first=is_first)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -171,7 +171,7 @@ class _RunningTask:
                     self._publisher.check()
                 await self._publisher.finish()
         finally:
-            # The thread is the next task's too: let the function return, and close the reader there.
+            # The thread is reused by the next task: let the function return, and close the reader there.
             await asyncio.wait([upcoming])
             await loop.run_in_executor(thread, pieces.close)
 
@@ -182,7 +182,7 @@ class _RunningTask:
         )
 
     def _pieces(self) -> Generator[list[SealedEntry], None, None]:
-        """Yield output entries in small lists, as they are made; runs on the function's thread."""
+        """Yield output entries in small lists, as they are created; runs on the function's thread."""
         options = ReadOptions(
             service_url=self.function.spec.service_url, security=self.function.spec.client_security, remedy=RESET_REMEDY
         )
@@ -214,7 +214,7 @@ class _RunningTask:
         position = entry.position
         segment = segment_of(position)
         name = segment.producer_name(self._name)
-        # Partition, name and number follow from the input's position alone, so that every attempt sends the same.
+        # Partition, name and id follow from the input's position alone, so that every attempt sends the same.
         topic = self._targets[entry.position.entry_id % len(self._targets)]
         now_ms = time.time_ns() // 1_000_000
         for number, (some, some_headers) in enumerate(cut_outputs(outputs, headers)):
@@ -257,10 +257,10 @@ class _RunningTask:
 
 
 def cut_outputs(payloads: list[bytes], headers: list[bytes] | None) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-    """Cut the outputs of an input entry into entries that brokers and readers take; usually it is one.
+    """Split the outputs of an input entry into entries within the size limits; usually one.
 
     Raises:
-        MessageTooLarge: one alone is larger.
+        MessageTooLarge: a single output is larger.
     """
 
     def refusal(bytes_: int) -> str:
@@ -273,9 +273,9 @@ def cut_outputs(payloads: list[bytes], headers: list[bytes] | None) -> Iterator[
 
 
 def _received(entry: Entry, topic: TopicName) -> ReceivedEntry:
-    """Return an entry as instances know it."""
+    """Return an entry in the form used by instances."""
     metadata = entry.metadata
-    metadata.ClearField("compression")  # it is unpacked already
+    metadata.ClearField("compression")  # already decompressed
     return ReceivedEntry(
         MessageId(*entry.position, topic.partition),
         topic.text,

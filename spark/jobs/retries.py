@@ -1,4 +1,4 @@
-"""Retries of requests to a broker or a state store that is away for a moment, such as one that is restarted."""
+"""Retries of requests to a broker or a state store that is briefly unavailable, for example during a restart."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ...errors import BrokerError, ConnectionLost, OperationTimeout, StateStoreU
 from ...tasks import Backoff, Retry
 
 RETRY_DEADLINE_S = 60.0
-"""How long a server may be away, or hold the connection of a driver that is gone."""
+"""How long a server may be unavailable, or keep the connection of a dead driver."""
 PAUSE_S = 0.2
 _AWAY = (ConnectionLost, OperationTimeout, BrokerError, StateStoreUnavailable)
 _T = TypeVar("_T")
 
 
 def with_retries(request: Callable[[], _T], check: Callable[[], object] = lambda: None) -> _T:
-    """Return what a request returns, repeating it for at most `RETRY_DEADLINE_S`.
+    """Return the result of a request, retrying it for at most `RETRY_DEADLINE_S`.
 
     Args:
-        request: repeated while it raises an error of a server that is away.
-        check: called before each attempt; raises once the answer is not needed any more.
+        request: retried while it raises an error of an unavailable server.
+        check: called before each attempt; raises once the answer is no longer needed.
 
     Raises:
-        Exception: what ``request`` raised at the deadline, or an error that repeating it cannot help.
+        Exception: the error of ``request`` at the deadline, or an error that retries cannot help.
     """
 
     def attempt() -> _T:

@@ -1,9 +1,9 @@
-"""The latest runs of a Spark function that have ended, kept in the state store beside its plan.
+"""The latest ended runs of a Spark function, stored in the state store beside its plan.
 
-Design: one key of the function's table, so that they go with it, and a function of the same name that is created later
-has none. The driver writes a run here before it takes back the request for it (`plans.RunRequest`): a run is either
-under way or here, wherever a process dies. The key also says until when triggers are served (`triggers`), which the
-latest runs alone would not tell once others have taken their places.
+Design: it is one key of the function's table, so that it is deleted with it, and a later function of the same name
+starts without. The driver writes a run here before it removes the run request (`plans.RunRequest`): a run is either
+active or here, wherever a process dies. The key also records until when triggers are served (`triggers`), which the
+latest runs alone would not show once others have replaced them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KEY = b"__spark_runs__"
 KEPT = 20
-"""Runs of a function that are remembered."""
+"""Number of runs kept per function."""
 REASON_CHARACTERS = 400
 
 
@@ -34,14 +34,14 @@ class EndedRun:
     """A run that has ended.
 
     Attributes:
-        run_id: names the run.
-        number: of its plan, which is the `run_number` of DataFrame functions; 0 where there was nothing to plan.
+        run_id: id of the run.
+        number: number of its plan, the `run_number` of DataFrame functions; 0 if there was nothing to plan.
         stage: ``done``, ``failed`` or ``cancelled``.
-        started_ms: time of day.
-        ended_ms: time of day.
+        started_ms: start time.
+        ended_ms: end time.
         rows: messages read.
-        tasks_done: of all tasks.
-        tasks_total: 0 where nothing was planned.
+        tasks_done: number of finished tasks.
+        tasks_total: number of tasks; 0 if nothing was planned.
         reason: why it failed, in one line.
     """
 
@@ -61,9 +61,9 @@ class History:
     """The value of the key.
 
     Attributes:
-        runs: the latest, newest first, `KEPT` at most.
-        served_ms: time of day up to which triggers by time are served; 0 where none was ever set.
-        cron: for which that holds.
+        runs: the latest runs, newest first, at most `KEPT`.
+        served_ms: time up to which triggers by time are served; 0 if there never were any.
+        cron: cron expression to which that applies.
     """
 
     runs: tuple[EndedRun, ...] = ()
@@ -71,12 +71,12 @@ class History:
     cron: str = ""
 
     def with_run(self, run: EndedRun, due_ms: int) -> History:
-        """Return it with one more run, or with another end of one that is there; ``due_ms``: the trigger it served."""
+        """Return it with one more run, or a new end of an existing one; ``due_ms``: the trigger that it served."""
         return replace(self, runs=latest([run, *self.runs]), served_ms=max(self.served_ms, due_ms))
 
 
 def latest(runs: Iterable[EndedRun]) -> tuple[EndedRun, ...]:
-    """Return the latest of some runs, newest first; of two with one id the one that comes first."""
+    """Return the latest runs, newest first; of two with the same id the first one."""
     by_id: dict[str, EndedRun] = {}
     for run in runs:
         by_id.setdefault(run.run_id, run)
@@ -84,7 +84,7 @@ def latest(runs: Iterable[EndedRun]) -> tuple[EndedRun, ...]:
 
 
 def ended_run(progress: RunProgress, started_ms: int, ended_ms: int) -> EndedRun:
-    """Return what is kept of the last progress of a run."""
+    """Return the stored form of a run's last progress."""
     reason = reason_of(progress.error)
     return EndedRun(
         run_id=progress.run_id,
@@ -100,12 +100,12 @@ def ended_run(progress: RunProgress, started_ms: int, ended_ms: int) -> EndedRun
 
 
 def read_runs(runs: Iterable[dict[str, Any]]) -> tuple[EndedRun, ...]:
-    """Return the runs that `asdict` made these objects of."""
+    """Parse runs from objects created by `asdict`."""
     return tuple(EndedRun(**run) for run in runs)
 
 
 def read_history(data: bytes | None, metadata: FunctionMetaData) -> History:
-    """Return what the key of a function holds, an empty history where it is missing or of an earlier function.
+    """Parse the history key of a function; empty if it is missing or belongs to an earlier function.
 
     Raises:
         ProtocolError: another version wrote it.
@@ -127,7 +127,7 @@ def read_history(data: bytes | None, metadata: FunctionMetaData) -> History:
 
 
 def _life(metadata: FunctionMetaData) -> str:
-    return incarnation_of(metadata).rpartition("/")[0]  # cursors that are reset end no history
+    return incarnation_of(metadata).rpartition("/")[0]  # a cursor reset does not end the history
 
 
 class RunHistory:
@@ -140,15 +140,15 @@ class RunHistory:
         self._table = table_of(spec.metadata)
 
     def load(self, cron: str, now_ms: int) -> History:
-        """Return the history; a cron that is new to it is served up to now.
+        """Return the history; with a new cron expression, triggers count as served up to now.
 
         Raises:
-            MagnetarError: the store does not answer, or holds what another version wrote.
+            MagnetarError: the store does not answer, or another version wrote the history.
         """
         return with_retries(lambda: self._change(lambda history: _scheduled(history, cron, now_ms)))
 
     def add(self, run: EndedRun, due_ms: int) -> None:
-        """Store a run that has ended, and which time of a trigger it has served, 0 for none.
+        """Store an ended run, and the trigger time that it has served, 0 for none.
 
         Raises: as `load`.
         """

@@ -1,7 +1,7 @@
-"""The inputs of a run of a DataFrame function as DataFrames: all of them together, and each by its name.
+"""The inputs of a DataFrame function's run as DataFrames: all together, and each by its name.
 
-Each frame reads exactly the ranges of the run's plan, however often it is asked. One of a single input has tasks of
-that input alone, so a join reads nothing twice.
+Each frame reads exactly the ranges of the run's plan, however often it is used. The frame of a single input only has
+that input's tasks, so a join reads nothing twice.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _POLL_S = 0.02
 
 
 class RunInputs:
-    """What one run reads; for one thread."""
+    """The inputs of one run; for one thread."""
 
     def __init__(self, spark: SparkSession, spec: InstanceSpec, tasks: Sequence[Task]) -> None:
-        """Prepare; nothing is read.
+        """Prepare; nothing is read yet.
 
         Args:
-            spark: the session, which knows the source of plans.
-            spec: of the function.
-            tasks: of the plan; an input without any has no rows.
+            spark: session in which the source of plans is registered.
+            spec: the function.
+            tasks: tasks of the plan; an input without any has no rows.
         """
         self._spark = spark
         self._spec = spec
@@ -44,10 +44,10 @@ class RunInputs:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The short name of each input, by the topic as the config has it.
+        """The short name of each input, by topic as in the config.
 
         Raises:
-            InvalidConfig: two would have the same.
+            InvalidConfig: two inputs would have the same name.
         """
         return view_names(self._spec.details.source.inputSpecs)
 
@@ -73,7 +73,7 @@ class RunInputs:
         return self._tables[topic][0]
 
     def _topic(self, name: str) -> str:
-        topics = sorted(self._spec.details.source.inputSpecs)  # a map without an order
+        topics = sorted(self._spec.details.source.inputSpecs)  # a map without order
         try:
             wanted = parse_topic_name(name).text
         except InvalidTopicName:
@@ -93,8 +93,8 @@ class RunInputs:
         return frame.observe(seen, count(lit(1)).alias("rows")), seen
 
     def rows(self) -> int:
-        """Return the number of messages that were read, each once; 0 where no action read all of a frame."""
-        deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener hears of an action's end a little later
+        """Return the number of messages read, each counted once; 0 if no action read a whole frame."""
+        deadline_s = time.monotonic() + _OBSERVED_WITHIN_S  # the listener is called shortly after an action's end
         rows = sum(_observed(seen, deadline_s) for _, seen in self._tables.values())
         if self._whole is None:
             return rows
@@ -102,13 +102,13 @@ class RunInputs:
 
 
 def _texts(topic: str) -> tuple[str, str]:
-    """Return the names that an input may have which a task's topic belongs to: its own, or that of all partitions."""
+    """Return the possible names of the input of a task's topic: the topic's own, or the partitioned topic's."""
     parsed = parse_topic_name(topic)
     return parsed.text, parsed.base.text
 
 
 def _observed(seen: Observation, deadline_s: float) -> int:
-    observation: Any = seen._jo  # PySpark's own `get` waits for ever where no action has read all of the frame
+    observation: Any = seen._jo  # PySpark's own `get` blocks forever if no action has read the whole frame
     if observation is None:
         return 0
     future = observation.future()

@@ -39,10 +39,10 @@ class RunCancelled(Exception):
 
 
 class RunFailed(Exception):
-    """The run cannot go on.
+    """The run cannot continue.
 
     Attributes:
-        is_user_error: the function raised.
+        is_user_error: whether the function raised.
     """
 
     def __init__(self, text: str, is_user_error: bool = False) -> None:
@@ -51,7 +51,7 @@ class RunFailed(Exception):
 
 
 def failed_with(plan: Plan, text: str, is_user_error: bool = False) -> RunFailed:
-    """Return the failure of a run whose plan is kept, which the text is to say too."""
+    """Return the failure of a run whose plan is kept, and say so in the text."""
     return RunFailed(
         f"{text}\nplan {plan.number} is kept: the next run begins with it and repeats nothing that is stored; functions"
         " reset-cursor gives it up",
@@ -60,13 +60,13 @@ def failed_with(plan: Plan, text: str, is_user_error: bool = False) -> RunFailed
 
 
 def failed_job(plan: Plan, error: Exception, what: str, *, runs_user_code: bool) -> RunFailed:
-    """Return what an error out of a plan's job means.
+    """Return the failure for an error of a plan's job.
 
     Args:
-        plan: whose job it was.
-        error: of Spark, of ours, or whatever user code raises.
+        plan: plan of the job.
+        error: raised by Spark, by us, or by user code.
         what: the function's name, for its user.
-        runs_user_code: in the job itself, so that what is not ours is the function's.
+        runs_user_code: whether the job itself runs user code, so that errors other than ours are the function's.
     """
     is_ours = isinstance(error, MagnetarError)
     is_of_spark = hasattr(error, "java_exception") or type(error).__module__.startswith(("pyspark", "py4j"))
@@ -74,17 +74,17 @@ def failed_job(plan: Plan, error: Exception, what: str, *, runs_user_code: bool)
     if isinstance(error, PicklingError):
         text = f"what {what} gives to Spark cannot be pickled: {error}; make it inside of what Spark calls"
     if is_of_spark and (ours := _OWN_ERROR.search(text)):
-        return failed_with(plan, ours[1])  # raised where entries are read or rows are written
+        return failed_with(plan, ours[1])  # raised while reading entries or writing rows
     return failed_with(plan, text, runs_user_code and not is_ours)
 
 
 @contextlib.contextmanager
 def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterator[None]:
-    """Tag the jobs that this thread starts, and cancel them once ``look`` says so.
+    """Tag the jobs that this thread starts, and cancel them once ``look`` returns True.
 
     Args:
-        context: that runs them.
-        tag: unlike that of any other function.
+        context: context that runs them.
+        tag: unique tag of the function.
         look: called every `LOOK_S` from another thread; once it returns True, the jobs are cancelled.
     """
     is_over = threading.Event()
@@ -93,7 +93,7 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
     def watch() -> None:
         while not is_over.wait(LOOK_S):
             if look():
-                # Repeated: the job may not have begun when it was cancelled the first time.
+                # Repeated, because the job may not have begun at the first cancellation.
                 context.cancelJobsWithTag(tag)
                 killer.kill()
 
@@ -115,12 +115,12 @@ def watched(context: SparkContext, tag: str, look: Callable[[], bool]) -> Iterat
 
 
 def runs_here(context: SparkContext) -> bool:
-    """Return whether all tasks run on the driver's machine, as the driver's user, so that they read its files."""
+    """Return whether all tasks run on the driver's machine, as the driver's user, so that they can read its files."""
     return bool(context.master.startswith("local")) and not context.master.startswith("local-")
 
 
 def told(error: BaseException) -> str:
-    """Return the message of an error of a job, without the stack of the JVM."""
+    """Return the message of a job's error, without the JVM's stack."""
     cause: Any = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage() or cause.toString())
     lines = []
@@ -137,10 +137,10 @@ class Work:
     """Tasks, rows and metrics of the jobs of a run.
 
     Attributes:
-        tasks_done: of all their stages.
-        tasks_total: of all their stages; grows with each job.
-        rows: read from sources, by the stage that has read most: each action may read the same rows again.
-        metrics: what the function recorded.
+        tasks_done: finished tasks of all their stages.
+        tasks_total: tasks of all their stages; grows with each job.
+        rows: rows read from sources, by the stage that has read most: each action may read the same rows again.
+        metrics: metrics recorded by the function.
     """
 
     tasks_done: int = 0
@@ -158,18 +158,18 @@ class _Stage:
 
 
 class JobProgress:
-    """Adds up the jobs of one tag; for one thread at a time."""
+    """Sums up the jobs of one tag; for one thread at a time."""
 
     def __init__(self, context: SparkContext, tag: str) -> None:
-        """Begin; jobs of ``tag`` that are there already do not count."""
+        """Start; existing jobs of ``tag`` do not count."""
         self._tag = tag
-        self._scala: Any = context._jsc.sc()  # PySpark's own tracker knows no tags
+        self._scala: Any = context._jsc.sc()  # PySpark's own tracker does not support tags
         self._ended: dict[int, _Stage] = {}
         self._work = Work()
         self._before = max(self._jobs(), default=-1)
 
     def look(self) -> Work:
-        """Return how far they are; what was known last where Spark does not say."""
+        """Return their progress; the last known one if Spark does not answer."""
         try:
             self._work = self._count()
         except Exception as error:  # noqa: BLE001  the JVM has ended, which the code running the job reports

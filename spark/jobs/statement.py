@@ -1,4 +1,4 @@
-"""The statement of a function without code, run by Spark: over its inputs as temporary views of its own session."""
+"""The statement of a function without code, run by Spark over its inputs as temporary views of its own session."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _LINE = re.compile(r"\bline (\d+)")
 
 
 def query(spark: SparkSession, inputs: RunInputs, statement: str) -> DataFrame:
-    """Return what a statement gives; nothing is read yet.
+    """Return the result of a statement; nothing is read yet.
 
     Args:
-        spark: a session of the function's own, in which the views are made.
-        inputs: of the run.
+        spark: the function's own session, in which the views are created.
+        inputs: inputs of the run.
         statement: a single query.
 
     Raises:
-        InvalidConfig: Spark does not understand it, or it asks for what is not there; one line that says where.
+        InvalidConfig: Spark cannot parse it, or it refers to something missing; one line with the position.
     """
     for topic, view in inputs.names.items():
         inputs.table(topic).createOrReplaceTempView(f"`{view}`")
     try:
-        # In parentheses only queries are possible: the grammar has WITH and FROM before INSERT, too, and Spark would
-        # carry that out at once. On lines of their own, so that places in a line stay and a comment may end it.
+        # Only queries are allowed in parentheses: the grammar also allows WITH and FROM before INSERT, which Spark
+        # would execute at once. On separate lines, so that positions in a line stay the same and a comment may end it.
         return spark.sql(f"SELECT * FROM (\n{check_statement(statement)}\n)")  # noqa: S608  it is the user's own
     except PySparkException as error:
         raise InvalidConfig(f"sql: {_first_line(error)}") from error
@@ -45,15 +45,15 @@ def _first_line(error: Exception) -> str:
 
 
 def check_query(spark: SparkSession, spec: InstanceSpec, statement: str) -> None:
-    """Have Spark analyse a statement over inputs that have no rows.
+    """Make Spark analyse a statement over inputs without rows.
 
     Args:
         spark: any session.
-        spec: of the function.
-        statement: of it.
+        spec: the function.
+        statement: its statement.
 
     Raises:
-        InvalidConfig: it cannot be run, or its result not be written.
+        InvalidConfig: it cannot be run, or its result cannot be written.
     """
     own = spark.newSession()
     activate(own)

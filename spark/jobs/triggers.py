@@ -1,11 +1,11 @@
-"""When the next run of a Spark function is due by itself: decisions without clock, store or broker.
+"""When the next automatic run of a Spark function is due: decisions without clock, store or broker.
 
-    cron        at each of its times, in UTC; those that pass while a run goes on, or nothing runs, are one run
-    backlog     as soon as the inputs hold so many entries, looked at every `CHECK_MS`
-    continuous  an interval after the last one began, or at once when that took longer, if the inputs hold anything
+    cron        at each of its times, in UTC; times that pass during a run, or while nothing runs, are one run
+    backlog     as soon as the inputs have enough entries, checked every `CHECK_MS`
+    continuous  an interval after the last start, or at once if the run took longer, if the inputs have any entries
 
-A run that failed is tried again after two seconds, then four and so on, up to `RETRY_MAX_MS`, by cron at the next of
-its times if that is sooner.
+A failed run is retried after two seconds, then four and so on, up to `RETRY_MAX_MS`; with cron at its next time if that
+is sooner.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ CHECK_MS = 5_000
 RETRY_MAX_MS = 600_000
 _DOUBLINGS = 10
 UNKNOWN = -1
-"""A backlog that the broker does not tell."""
+"""An unknown backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """What begins runs; exactly one of these is set.
+    """What triggers runs; exactly one of these is set.
 
     Attributes:
-        cron: times of day.
-        entries: of the backlog.
-        interval_ms: from run to run.
+        cron: cron expression.
+        entries: minimum backlog.
+        interval_ms: interval between runs.
     """
 
     cron: Cron | None = None
@@ -42,14 +42,14 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What has been; times in ms since 1970, 0 for never.
+    """The history; times in ms since 1970, 0 for never.
 
     Attributes:
-        served_ms: up to which times of cron are served.
-        started_ms: the latest run.
-        ended_ms: the latest run.
-        failures: runs that failed, one after the other, the latest last.
-        looked_ms: at the backlog, when it asked for no run.
+        served_ms: time up to which cron triggers are served.
+        started_ms: start of the latest run.
+        ended_ms: end of the latest run.
+        failures: number of failed runs in a row, up to the latest.
+        looked_ms: last check of the backlog that triggered no run.
     """
 
     served_ms: int = 0
@@ -60,7 +60,7 @@ class Past:
 
 
 def trigger_of(details: FunctionDetails) -> Trigger | None:
-    """Return what begins runs of a function, None if only people do."""
+    """Return the trigger of a function, None if runs are only started manually."""
     options = runtime_options(details.customRuntimeOptions)
     if cron := options.get("cron"):
         return Trigger(cron=read_cron(cron))
@@ -72,12 +72,12 @@ def trigger_of(details: FunctionDetails) -> Trigger | None:
 
 
 def cron_of(details: FunctionDetails) -> str:
-    """Return the text of a function's cron, empty if it has none."""
+    """Return the text of a function's cron expression, empty if it has none."""
     return runtime_options(details.customRuntimeOptions).get("cron") or ""
 
 
 def past_of(runs: Sequence[EndedRun], served_ms: int, looked_ms: int) -> Past:
-    """Return the past that ended runs tell, newest first."""
+    """Return the history from ended runs, newest first."""
     failures = 0
     for run in runs:
         if run.stage != "failed":
@@ -94,12 +94,12 @@ def past_of(runs: Sequence[EndedRun], served_ms: int, looked_ms: int) -> Past:
 
 
 def retry_after_ms(failures: int) -> int:
-    """Return how long to wait after so many failures."""
+    """Return the pause after a number of failures."""
     return min(1000 << min(failures, _DOUBLINGS), RETRY_MAX_MS)
 
 
 def due_ms(trigger: Trigger, past: Past) -> int:
-    """Return when the next run is due, or the backlog to be looked at; it may be long ago."""
+    """Return when the next run or backlog check is due; may be long ago."""
     retry_ms = past.ended_ms + retry_after_ms(past.failures)
     if trigger.cron is not None:
         regular_ms = trigger.cron.next_after(past.served_ms)
@@ -112,20 +112,20 @@ def due_ms(trigger: Trigger, past: Past) -> int:
 
 
 def asks_for_backlog(trigger: Trigger, past: Past) -> bool:
-    """Return whether it takes the backlog to say that a run begins, once it is due."""
+    """Return whether a due run depends on the backlog."""
     return trigger.cron is None and not past.failures
 
 
 def begins(trigger: Trigger, past: Past, backlog: int) -> bool:
-    """Return whether a run begins when it is due.
+    """Return whether a due run begins.
 
     Args:
-        trigger: of the function.
-        past: of the function.
+        trigger: trigger of the function.
+        past: history of the function.
         backlog: entries, or `UNKNOWN`.
     """
     if not asks_for_backlog(trigger, past):
         return True
     if trigger.entries:
         return backlog >= trigger.entries
-    return backlog != 0  # a run over nothing costs little, and one left out is never made up for
+    return backlog != 0  # a run over nothing is cheap, but a skipped one is never made up for

@@ -1,13 +1,13 @@
-"""A function's code in the driver and in the workers of Spark: its modules in a namespace of their own, everywhere.
+"""A function's code in the driver and in Spark's workers: its modules in a separate namespace, everywhere.
 
-Design: a message function is not pickled. Its package is sent, and each Python worker loads it as a process instance
-does: module variables, classes with a lock or a connection, imports inside functions work unchanged, and what was made
-once is kept from task to task. What a DataFrame function gives to Spark (lambdas of a udf, mapInArrow) is pickled by
-Spark; its modules are marked so that they go by value, for no executor has them.
+Design: a message function is not pickled. Its package is sent, and each Python worker loads it like a process instance:
+module variables, classes with a lock or a connection, and imports inside functions work unchanged, and objects are kept
+from task to task. Functions that a DataFrame function passes to Spark (lambdas of a udf, mapInArrow) are pickled by
+Spark; its modules are marked for pickling by value, because no executor has them.
 
-Workers of Spark serve all functions of a session in turn, so the modules lie in an `ImportSpace`, as those of thread
-instances do. In a worker, a message function has a thread of its own until the worker ends, as it has in other
-runtimes. What is loaded is kept by the function's name; a new version of it, or of what it requires, replaces it.
+Spark's workers serve all functions of a session in turn, so the modules are in an `ImportSpace`, like those of thread
+instances. In a worker, a message function has its own thread until the worker ends, as in other runtimes. Loaded
+functions are kept by name; a new version of a function, or of its requirements, replaces the old one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ...wire.topic_name import parse_topic_name
 from .function_contexts import MessageContext, NothingOutside
 
 SPARK_KINDS = (Kind.PLAIN, Kind.BATCH, Kind.GENERATOR)
-"""Of functions that run as jobs: a task has one thread, and nothing that would wait beside it."""
+"""Kinds of functions that can run as jobs: a task has one thread, and nothing that could run beside it."""
 DATAFRAME_PARAMETER = "df"
 _CACHES = ("__pycache__",)
 _LIBRARIES = ".requirements"
@@ -56,31 +56,31 @@ class SparkHome:
     """The import space of a function's modules in this process; a `loader.Home`.
 
     Attributes:
-        loading: what of it is being imported.
+        loading: modules being imported.
     """
 
     def __init__(self, spec: InstanceSpec, package: Path, output: TextIO | None) -> None:
         """Prepare.
 
         Args:
-            spec: of the function.
-            package: a .py file or the directory of modules, here.
-            output: takes what the modules print; None: standard output.
+            spec: the function.
+            package: a .py file or the directory of modules, on this machine.
+            output: receives printed output; None for standard output.
         """
         self.loading = Loading()
         self._space = ImportSpace(spec.key, package, output)
 
     @property
     def prefix(self) -> str:
-        """Prefix of the modules' names, and of their loggers."""
+        """Prefix of module names, and of their loggers."""
         return self._space.prefix
 
     def enter_thread(self) -> None:
-        """Make the modules importable; those of an earlier version are forgotten."""
+        """Make the modules importable; those of an earlier version are dropped."""
         self._space.install()
 
     def leave_thread(self) -> None:
-        """Do nothing: workers keep what they have loaded."""
+        """Do nothing: workers keep loaded modules."""
 
     def import_module(self, name: str) -> ModuleType:
         """Return a module of the package by its own name."""
@@ -91,7 +91,7 @@ class SparkHome:
         return SpacePickleSerDe(self._space)
 
     def pickle_by_value(self) -> None:
-        """Have Spark pickle what the modules define instead of naming the modules."""
+        """Make Spark pickle the modules' objects by value, not by module name."""
         import sys
 
         from pyspark import cloudpickle
@@ -100,7 +100,7 @@ class SparkHome:
 
 
 def takes_dataframe(function: Callable[..., Any]) -> bool:
-    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated so."""
+    """Return whether a function takes a DataFrame: its first parameter is called ``df`` or annotated as one."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -120,14 +120,14 @@ def takes_dataframe(function: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True)
 class Package:
-    """A function's package as it is sent to executors.
+    """A function's package in the form sent to executors.
 
     Attributes:
-        name: of the file or directory.
-        path: where it is on the driver's machine.
-        archive: its content as a zip; empty where all tasks run on the driver's machine.
-        digest: of the content.
-        libraries: where its requirements are installed on the driver's machine; empty if it has none.
+        name: name of the file or directory.
+        path: path on the driver's machine.
+        archive: content as a zip; empty if all tasks run on the driver's machine.
+        digest: digest of the content.
+        libraries: directory of its installed requirements on the driver's machine; empty if none.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Package:
     libraries: str = ""
 
     def arrive(self, directory: Path) -> Path:
-        """Return where the package is on this machine, unpacking it below ``directory`` if needed."""
+        """Return the package's path on this machine, unpacking it below ``directory`` if needed."""
         if not self.archive:
             return Path(self.path)
         target = directory / f"magnetar-{self.digest}"
@@ -148,13 +148,13 @@ class Package:
             try:
                 os.rename(fresh, target)
             except OSError:
-                shutil.rmtree(fresh)  # another worker was first
+                shutil.rmtree(fresh)  # another worker was faster
                 if not target.exists():
                     raise
         return target / self.name
 
     def libraries_beside(self, arrived: Path) -> Path | None:
-        """Return where the package's requirements are on the machine where it has arrived, None if it has none."""
+        """Return the directory of the package's requirements on a machine where it has been unpacked, or None."""
         if not self.libraries:
             return None
         return arrived.parent / _LIBRARIES if self.archive else Path(self.libraries)
@@ -175,7 +175,7 @@ def pack(path: Path, is_local: bool, libraries: Path | None = None) -> Package:
         raise FunctionLoadError(f"package {path} is not there")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _belongs(file))
     if libraries is not None:
-        files = [file for file in files if not file.is_relative_to(path / WHEELS)]  # they are installed
+        files = [file for file in files if not file.is_relative_to(path / WHEELS)]  # already installed
     digest = hashlib.sha256()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -200,13 +200,13 @@ def _belongs(file: Path) -> bool:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What all tasks of a run have in common.
+    """Data shared by all tasks of a run.
 
     Attributes:
-        spec_json: of the function.
+        spec_json: spec of the function.
         package: its code.
-        outputs: partitions of the output topic as the plan says, 0 for a topic without.
-        writes_log: the function's log file is on the machine of the tasks.
+        outputs: partitions of the output topic in the plan, 0 if it is not partitioned.
+        writes_log: whether the function's log file is on the tasks' machine.
     """
 
     spec_json: str
@@ -216,13 +216,13 @@ class Shipment:
 
 
 class WorkerFunction:
-    """A function loaded in a Python worker, and the thread that it runs on; made once per worker and version."""
+    """A function loaded in a Python worker, and its thread; created once per worker and version."""
 
     def __init__(self, shipment: Shipment, directory: Path) -> None:
         """Load the function.
 
         Raises:
-            Exception: whatever its code raises.
+            Exception: raised by its code.
         """
         self.spec: InstanceSpec = from_json(shipment.spec_json)
         self.thread = ThreadPoolExecutor(1, f"function {self.spec.key}")
@@ -243,7 +243,7 @@ class WorkerFunction:
             raise
 
     def _load(self) -> None:
-        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
+        # The driver has checked that current functions are compatible; others here are older.
         LIBRARIES.use(self.spec.function_name, self._libraries, displaces=True)
         self._home.enter_thread()
         logger = instance_logger(self.spec)
@@ -265,7 +265,7 @@ class WorkerFunction:
         self.serdes = {parse_topic_name(topic).base.text: serde for topic, serde in values.inputs.items()}
 
     def is_in_place(self) -> bool:
-        """Return whether no function after it has brought other versions of what it requires."""
+        """Return whether no later function has brought in other versions of its requirements."""
         return LIBRARIES.has(self.spec.function_name, self._libraries)
 
     def close(self) -> None:
@@ -275,12 +275,12 @@ class WorkerFunction:
             self._log.close()
 
 
-# A worker of Spark has no object that lives from task to task; this is the place for what is loaded once.
+# Spark's workers have no object that lives from task to task; this holds functions loaded once.
 _loaded: dict[str, tuple[str, WorkerFunction]] = {}
 
 
 def worker_function(shipment: Shipment, directory: Path) -> WorkerFunction:
-    """Return the function of a shipment, loaded now unless this worker has it already."""
+    """Return the function of a shipment, loading it unless this worker has it already."""
     spec = from_json(shipment.spec_json)
     version = f"{shipment.package.digest} {shipment.spec_json}"
     known = _loaded.pop(spec.key, None)

@@ -14,22 +14,22 @@ import zipimport
 from weakref import WeakKeyDictionary
 
 _frozen_at = 0
-"""Number of modules that were imported when they were frozen."""
+"""Number of imported modules at the last freeze."""
 _seen: WeakKeyDictionary[zipimport.zipimporter, tuple[int, int, int]] = WeakKeyDictionary()
-"""What archives were like before importers read their directories; each package in an archive has one of its own."""
+"""State of archives when importers read their directories; each package in an archive has its own importer."""
 _read_again = zipimport.zipimporter.invalidate_caches
 
 
 def shorten_pauses() -> None:
-    """Do what can be done from within a task, where the worker is not one of `pyspark_magnetar`."""
+    """Apply the optimisations that are possible from within a task, if the worker is not one of `pyspark_magnetar`."""
     freeze_imported()
     keep_archives()
 
 
 def freeze_imported(*, collect: bool = False) -> None:
-    """Exclude what there is from garbage collections, if modules were imported since the last time.
+    """Exclude existing objects from garbage collection, if modules were imported since the last time.
 
-    What is garbage later is collected as before, but for cycles of what there is now.
+    Later garbage is collected as before, except cycles of objects that exist now.
 
     Args:
         collect: collect garbage first.

@@ -1,9 +1,8 @@
-"""Puts messages together that were sent in chunks, each chunk an entry of its own. No I/O.
+"""Assembles messages that were sent in chunks, each chunk a separate entry. No I/O.
 
 Design: a message belongs to the range that holds its last chunk. The reader of that range has seen the earlier chunks
-or goes back for them, so that a message is read once wherever ranges are cut, and is never waited for. What
-the chunks of a message that was never finished take up is bounded: the oldest is forgotten, and gone back for should it
-be needed.
+or goes back for them, so that a message is read once wherever ranges are split, and is never waited for. Memory for
+chunks of unfinished messages is limited: the oldest is dropped, and read again if needed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ...wire.pulsar_api_pb2 import MessageMetadata
 
 MAX_OPEN_MESSAGES = 100
 MAX_MESSAGE_BYTES = 512 * 1024 * 1024
-"""Largest message that is put together or decompressed. The broker's limit says nothing of either."""
+"""Maximum size of an assembled or decompressed message. The broker's limit applies to neither."""
 
 
 def is_chunk(metadata: MessageMetadata) -> bool:
@@ -22,16 +21,16 @@ def is_chunk(metadata: MessageMetadata) -> bool:
 
 
 class ChunkStore:
-    """The chunks of messages whose last one has not come yet."""
+    """The chunks of incomplete messages."""
 
     def __init__(self) -> None:
         self._open: dict[str, dict[int, bytes]] = {}
 
     def add(self, metadata: MessageMetadata, body: bytes) -> bool:
-        """Store a chunk; return whether it has the last number of its message.
+        """Store a chunk; return whether it is the last one of its message.
 
         Raises:
-            ProtocolError: its number is impossible, or the message is too large.
+            ProtocolError: its number is invalid, or the message is too large.
         """
         total = metadata.num_chunks_from_msg
         if not 0 <= metadata.chunk_id < total or metadata.total_chunk_msg_size > MAX_MESSAGE_BYTES:
@@ -40,20 +39,20 @@ class ChunkStore:
                 f" read; the limit is {MAX_MESSAGE_BYTES} bytes"
             )
         chunks = self._open.setdefault(metadata.uuid, {})
-        chunks[metadata.chunk_id] = body  # a chunk that was sent twice is the same both times
+        chunks[metadata.chunk_id] = body  # a chunk that was sent twice has the same content
         if len(self._open) > MAX_OPEN_MESSAGES:
             del self._open[next(iter(self._open))]
         return metadata.chunk_id == total - 1
 
     def missing(self, metadata: MessageMetadata) -> int:
-        """Return how many chunks of a message are not there."""
+        """Return the number of missing chunks of a message."""
         return metadata.num_chunks_from_msg - len(self._open.get(metadata.uuid, ()))
 
     def take(self, metadata: MessageMetadata) -> bytes:
-        """Return the whole message of a chunk, all of which are there.
+        """Assemble the message of a chunk, all of whose chunks are stored.
 
         Raises:
-            ProtocolError: they are not as long together as was announced.
+            ProtocolError: their total length differs from the announced one.
         """
         chunks = self._open.pop(metadata.uuid)
         body = b"".join(chunks[index] for index in range(metadata.num_chunks_from_msg))

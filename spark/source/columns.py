@@ -1,8 +1,8 @@
-"""Turns entries into Arrow record batches, column by column, with little Python per message.
+"""Converts entries into Arrow record batches, column by column, with little Python per message.
 
-Design: a batch is a table of bytes already. Where its messages have the same metadata and the same size, the values are
-one strided copy. Else it is split into payloads and metadata, both bytes; what the columns show of the metadata is read
-for all rows of a record batch at once (`header_columns`). It needs pyarrow, but no Spark.
+Design: a batch is already a table of bytes. If its messages have the same metadata and the same size, the values are
+one strided copy. Otherwise it is split into payloads and metadata, both bytes; metadata columns are read for all rows
+of a record batch at once (`header_columns`). It needs pyarrow, but not Spark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .schemas.layout import Layout
 
 BATCH_ROWS = 10_000
-"""A record batch is handed on when it has so many rows; entries are not cut, so it may have more."""
+"""A record batch is yielded at this number of rows; entries are not split, so it may have more."""
 BATCH_BYTES = 8 * 1024 * 1024
-"""Or when its values and metadata have so many bytes."""
+"""Or at this number of bytes of values and metadata."""
 SHOWN_OF_METADATA = ("__key", "__eventTime", "__messageProperties")
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -46,16 +46,16 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "__messageProperties": PROPERTIES,
     **POSITION_TYPES,
 }
-"""What Spark expects for each column."""
+"""Types that Spark expects for each column."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the batches, equal to what Spark makes of the DataFrame's schema."""
+    """Return the schema of the batches, equal to Spark's for the DataFrame's schema."""
     return pa.schema([pa.field(name, ARROW_TYPES[name], name not in NOT_NULL) for name in columns])
 
 
 class BatchBuilder:
-    """Collects entries of one topic until they make a record batch."""
+    """Collects entries of one topic into record batches."""
 
     def __init__(self, columns: Sequence[str], topic: str, partition: int, decoder: RowDecoder | None = None):
         """Prepare; with a decoder, ``columns`` are its `RowDecoder.raw_columns`."""
@@ -81,7 +81,7 @@ class BatchBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch is large enough to `take`."""
+        """Whether the batch is large enough for `take`."""
         return self.rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, entry: Entry, rows: Rows) -> None:
@@ -122,7 +122,7 @@ class BatchBuilder:
         data: list[bytes] = []
         lengths: list[np.ndarray] = []
         for entry, rows in self._entries:
-            # The bytes of MessageId.serialize: ledger, entry and partition are the same for all of an entry.
+            # The bytes of MessageId.serialize: ledger, entry and partition are the same for a whole entry.
             head = MessageId(*entry.position, self._partition).serialize()
             if rows.batch_size == 0:
                 data.append(head)

@@ -46,7 +46,7 @@ REQUEST_TIMEOUT_S = 30.0
 MAX_REDIRECTS = 20
 CLIENT_VERSION = "magnetar-spark"
 ANSWER_TIMEOUT_S = 30.0
-"""Of the REST interface."""
+"""For the REST interface."""
 _READ_BYTES = 1 << 18
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
@@ -57,15 +57,15 @@ _ANSWERS = {
     BaseCommand.ACK_RESPONSE: "ackResponse",
     BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
 }
-"""The answers to what is asked here, by the name of their field."""
+"""Responses to the requests used here, by field name."""
 
 
 class Timeouts(NamedTuple):
-    """How long is waited for brokers.
+    """Timeouts for brokers.
 
     Attributes:
-        connect_s: for a connection, and again for the answer to CONNECT.
-        request_s: for the answer to a request.
+        connect_s: for a connection, and again for the response to CONNECT.
+        request_s: for the response to a request.
     """
 
     connect_s: float
@@ -79,7 +79,7 @@ class BlockingConnection:
     """One connection to a broker; for one thread.
 
     Attributes:
-        address: which broker this is.
+        address: the broker's address.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class BlockingConnection:
             raise self._broken("cannot connect to", error) from error
 
     def _broken(self, what: str, error: OSError) -> MagnetarError:
-        """Return what an error of the socket means."""
+        """Return the error for a socket error."""
         if self._is_tls and (failure := tls_failure(str(self.address.physical), error)):
             return failure
         if isinstance(error, ssl.SSLError | ConnectionResetError) and self._is_tls:
@@ -145,7 +145,7 @@ class BlockingConnection:
     def _early_end_hint(self) -> str:
         if self._is_connected or not self._is_tls or self._credentials.has_certificate:
             return ""
-        # With TLS 1.3 a server looks at the client's certificate last, and not every one then says what it misses.
+        # With TLS 1.3 a server checks the client's certificate last, and not every server then reports what is missing.
         return " before it answered; it may want a client certificate (options tls.certificate.file and tls.key.file)"
 
     def _handshake(self, shown: bytes) -> None:
@@ -168,7 +168,7 @@ class BlockingConnection:
         self._is_connected = True
 
     def _hint(self) -> str:
-        """Return what to do when a broker does not take what it is shown."""
+        """Return what to do when a broker rejects the credentials."""
         if self._credentials.authentication is None:
             return "; it wants to know who asks: give options auth.plugin and auth.params"
         return f" (method {self._credentials.method}); the credentials may have expired, or be for another cluster"
@@ -239,7 +239,7 @@ class BlockingConnection:
         self.send(encode_frame(wrap(answer)))
 
     def forget_frames(self) -> None:
-        """Drop the frames that were received and not read."""
+        """Drop received frames that were not read."""
         self._frames.clear()
 
     def request(self, what: str, command: Any) -> Any:
@@ -278,7 +278,7 @@ class Routes:
     """Finds the brokers of topics through a service URL.
 
     Attributes:
-        credentials: that are shown to brokers, and to the REST interface.
+        credentials: credentials for brokers, and for the REST interface.
     """
 
     def __init__(self, service_url: str, security: ClientSecurity | None = None, timeouts: Timeouts = DEFAULT_TIMEOUTS):
@@ -341,11 +341,11 @@ class Routes:
             raise
 
     def partitions(self, topic: TopicName, *, makes: bool = False) -> int:
-        """Return the number of partitions, 0 for a topic without.
+        """Return the number of partitions, 0 for an unpartitioned topic.
 
         Args:
-            topic: which.
-            makes: one that is missing is created, as the broker's policy says; else nothing is.
+            topic: the topic.
+            makes: create a missing topic, as far as the broker's policy allows.
         """
         command = pb.CommandPartitionedTopicMetadata(topic=topic.text, metadata_auto_creation_enabled=makes)
         with contextlib.closing(self.service()) as connection:
@@ -383,14 +383,14 @@ class Routes:
 
 
 def _refusal(code: int, what: str, message: str) -> BrokerError:
-    """Return the broker's error, which may come without a text."""
+    """Return the broker's error, which may have no text."""
     error = broker_error(code, message)
     kind = (type(error).__doc__ or "").splitlines()[0].rstrip(".")
     return type(error)(f"{what}: {message or kind}")
 
 
 def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:
-    """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
+    """Return the address in a lookup response; a proxied broker is reached through the service URL."""
     url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
     if not url:
         found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")

@@ -1,9 +1,9 @@
-"""Groups rows into entries whose boundaries depend on the rows of one task alone. Pure code.
+"""Groups rows into entries whose boundaries depend on the rows of one task alone. No I/O.
 
-Design: the broker drops an entry whole when its first sequence id is not above what it has of that producer name. So a
-task that is tried again must make exactly the same entries, or rows between an old boundary and a new one are lost. How
-Spark groups rows into record batches may differ from one attempt to the next; therefore an entry ends by the number and
-size of the rows in it, counted from the task's first row, and never where a record batch happens to end.
+Design: the broker drops a whole entry if its first sequence id is not higher than the last one of that producer name.
+So a retried task must create exactly the same entries, or rows between an old boundary and a new one are lost. Spark
+may group rows into different record batches in each attempt; therefore an entry ends by the number and size of its
+rows, counted from the task's first row, and never because a record batch ends.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from ...client.producers.routing import key_partition
 from ...wire.pulsar_api_pb2 import SingleMessageMetadata
 
 MAX_ROWS = 1_000
-"""Rows in an entry."""
+"""Maximum rows per entry."""
 MAX_BYTES = 128 * 1024
-"""Bytes of payloads and metadata in an entry, unless one row alone has more. Both are the defaults of options; another
-value breaks the repetition of older runs."""
+"""Maximum bytes of payloads and metadata per entry, unless a single row has more. Both are defaults of options; with
+another value, older runs cannot be repeated.
+"""
 
 Header = SingleMessageMetadata | None
 
 
 class RowEntry(NamedTuple):
-    """Rows that are published as one entry.
+    """Rows published as one entry.
 
     Attributes:
         first_row: number of its first row in the task, which is its sequence id.
-        payloads: of its rows.
-        headers: metadata of each; None if none has any.
+        payloads: payloads of its rows.
+        headers: metadata of each row; None if none has any.
     """
 
     first_row: int
@@ -38,7 +39,7 @@ class RowEntry(NamedTuple):
 
 
 class EntryBuilder:
-    """Groups the rows that go to one topic, or to one partition of a topic."""
+    """Groups the rows for one topic, or for one partition of a topic."""
 
     def __init__(self, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
         self._max_rows = max_rows
@@ -50,7 +51,7 @@ class EntryBuilder:
         self._bytes = 0
 
     def add(self, row: int, payload: bytes, header: Header) -> RowEntry | None:
-        """Add a row; return the entry before it if the row did not fit into that any more."""
+        """Add a row; return the previous entry if the row did not fit into it."""
         entry = None
         size = len(payload) + (0 if header is None else header.ByteSize())
         if self._payloads and (len(self._payloads) == self._max_rows or self._bytes + size > self._max_bytes):
@@ -64,13 +65,13 @@ class EntryBuilder:
         return entry
 
     def add_plain(self, first_row: int, payloads: Sequence[bytes]) -> Iterator[RowEntry]:
-        """Add rows that follow each other and have nothing but their payload; yield the entries that are full.
+        """Add consecutive rows that only have a payload; yield full entries.
 
-        The same as `add` row by row, without its steps where rows are small.
+        The same as repeated calls of `add`, but faster for small rows.
         """
         start = 0
         while start < len(payloads):
-            # A piece is taken whole only where no boundary can lie inside it.
+            # A slice is only taken as a whole if no boundary can be inside it.
             room = self._max_rows - len(self._payloads)
             piece = payloads[start : start + room]
             size = sum(map(len, piece))
@@ -82,7 +83,7 @@ class EntryBuilder:
                 self._bytes += size
                 start += len(piece)
                 continue
-            # Large rows, or an entry that is full: row by row up to the next boundary, as `add` sets it.
+            # Large rows, or a full entry: row by row up to the next boundary, as in `add`.
             while start < len(payloads):
                 entry = self.add(first_row + start, payloads[start], None)
                 start += 1
@@ -100,7 +101,7 @@ class EntryBuilder:
 
 
 def partition_of(row: int, key: str | None, partitions: int) -> int:
-    """Return the partition of a row: by its key, as all clients do, else by blocks of `MAX_ROWS` rows in turn."""
+    """Return the partition of a row: by its key, as in all clients, otherwise by blocks of `MAX_ROWS` rows in turn."""
     if partitions <= 1:
         return 0
     if key is not None:

@@ -1,4 +1,4 @@
-"""The messages of entries as rows: where the metadata and the payload of each lie, without a Python object for each."""
+"""The messages of entries as rows: positions of metadata and payload, without a Python object for each message."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .header_columns import HeaderColumns, attributes_of
 from .range_reader import Entry
 
 _GAP = bytes(4)
-"""What lies between two rows."""
+"""Bytes between two rows."""
 _PARTS = 3
-"""Of a row: the gap before it, metadata, payload."""
+"""Parts of a row: the gap before it, metadata, payload."""
 
 
 class Rows(NamedTuple):
@@ -41,20 +41,20 @@ class Rows(NamedTuple):
 
 
 def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_values: bool = False) -> Rows | None:
-    """Return the messages of an entry from ``first_index`` to ``last_index``, without those that compaction removed.
+    """Return the messages of an entry from ``first_index`` to ``last_index``, without those removed by compaction.
 
     Args:
-        entry: the messages.
+        entry: the entry.
         first_index: 0 for all.
         last_index: None for all.
-        only_values: of the metadata nothing is wanted but which messages have no value.
+        only_values: whether metadata is only needed to find messages without a value.
 
     Raises:
         ProtocolError: the batch is damaged.
     """
     metadata, body = entry.metadata, entry.body
     if not entry.is_batch:
-        # A position inside a batch says nothing about a message that came alone.
+        # An index within a batch does not apply to an unbatched message.
         encoded = b"" if only_values else attributes_of(metadata)
         flags = IS_NULL if metadata.null_value else 0
         return Rows(1, b"".join((_GAP, encoded, body)), [len(body) | len(encoded) << HEADER_SHIFT | flags], None, 0)
@@ -88,10 +88,10 @@ def rows_of(entry: Entry, first_index: int, last_index: int | None, *, only_valu
 
 
 class SplitRows:
-    """Payloads and metadata of many rows, each an Arrow array cut out of the same bytes."""
+    """Payloads and metadata of many rows, each an Arrow array that references the same bytes."""
 
     def __init__(self, entries: Sequence[Rows]):
-        """Find the parts of the rows of entries."""
+        """Locate the parts of the entries' rows."""
         sizes: np.ndarray = np.fromiter(chain.from_iterable(rows.sizes for rows in entries), np.int64)
         parts: np.ndarray = np.empty((len(sizes), _PARTS), np.int32)
         parts[:, 0] = len(_GAP)
@@ -99,7 +99,7 @@ class SplitRows:
         parts[:, 2] = sizes & PAYLOAD_MASK
         self._is_null: np.ndarray = (sizes & IS_NULL) != 0
         self._repeats: np.ndarray | None = None
-        """Rows of one kind that follow each other, None: one each."""
+        """Number of equal consecutive rows; None for one each."""
         if len(sizes) < sum(rows.num_rows for rows in entries):
             self._repeats = np.array(list(chain.from_iterable(map(_repeats, entries))))
             parts = np.repeat(parts, self._repeats, axis=0)
@@ -110,13 +110,13 @@ class SplitRows:
         self._parts = pa.Array.from_buffers(pa.binary(), parts.size, buffers, 0)
 
     def values(self) -> pa.Array:
-        """Return the column of payloads, null where a message has none."""
+        """Return the column of payloads, null for messages without one."""
         mask = self._is_null if self._is_null.any() else None
         return self._parts.take(pa.array(np.arange(2, len(self._parts), _PARTS), mask=mask))
 
     @cached_property
     def headers(self) -> HeaderColumns:
-        """The columns that metadata has."""
+        """The columns of the metadata."""
         places = np.arange(1, len(self._parts), _PARTS)
         if self._repeats is not None:
             places = places[np.cumsum(self._repeats) - self._repeats]

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def told_first(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return a function whose errors of ours begin with their line; also those of what it yields."""
+    """Return a wrapper whose MagnetarErrors start with their message; also those of iterators that it returns."""
 
     @wraps(function)
     def telling(*args: _P.args, **kwargs: _P.kwargs) -> Any:

@@ -20,7 +20,7 @@ from ...wire.bulk import varint
 from ...wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 FIELDS_MAX = 64
-"""Metadata of more fields is read by protobuf."""
+"""Metadata with more fields is parsed by protobuf."""
 EVENT_TIME_MS_MAX = (2**63 - 1) // 1000
 """Spark counts microseconds."""
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -30,7 +30,7 @@ _1, _2, _4, _7, _14, _28 = map(np.uint64, (1, 2, 4, 7, 14, 28))
 _LAST_BITS = np.uint64(0x8080808080808080)
 _PAIRS, _FOURS, _EIGHTS = map(np.uint64, (0x007F007F007F007F, 0x00003FFF00003FFF, 0x000000000FFFFFFF))
 _PADDING: np.ndarray = np.zeros(16, np.uint8)
-"""Behind the metadata, so that a number which is cut off can be read and then refused."""
+"""Padding after the metadata, so that a truncated number can be read and then rejected."""
 _PROPERTY, _KEY, _PAYLOAD_SIZE, _COMPACTED_OUT, _EVENT_TIME = 0x0A, 0x12, 0x18, 0x20, 0x28
 _BASE64, _ORDERING_KEY, _SEQUENCE_ID, _NULL_VALUE, _NULL_KEY = 0x30, 0x3A, 0x40, 0x48, 0x50
 _IGNORED = (_PAYLOAD_SIZE, _COMPACTED_OUT, _SEQUENCE_ID, _NULL_VALUE, _NULL_KEY)
@@ -38,7 +38,7 @@ _PAIR_KEY, _PAIR_VALUE = 0x0A, 0x12
 
 
 def attributes_of(metadata: MessageMetadata) -> bytes:
-    """Return what the columns show of a message that came alone, as metadata of one in a batch."""
+    """Return the metadata columns of an unbatched message as metadata of a batch member."""
     if not (metadata.properties or metadata.event_time or metadata.HasField("partition_key")):
         return b""
     found = SingleMessageMetadata(
@@ -58,19 +58,19 @@ class HeaderColumns:
     """The metadata of the rows of a record batch."""
 
     def __init__(self, data: bytes | pa.Buffer, ends: np.ndarray, repeats: np.ndarray | None):
-        """Read.
+        """Read the metadata.
 
         Args:
-            data: metadata of messages, which protobuf can parse, one behind the other.
-            ends: of the metadata of each message.
-            repeats: rows that each stands for; None: one each.
+            data: concatenated metadata of messages, valid for protobuf.
+            ends: end of each message's metadata.
+            repeats: number of rows per metadata; None for one each.
         """
         self._count = count = len(ends)
         self._ends: np.ndarray = ends.astype(np.int64)
         self._starts: np.ndarray = np.concatenate((np.zeros(1, np.int64), self._ends[:-1]))[:count]
         size = int(self._ends[-1]) if count else 0
         self._data: np.ndarray = np.concatenate((np.frombuffer(data, np.uint8, size), _PADDING))
-        # The eight bytes that begin at each place.
+        # The eight bytes that begin at each position.
         self._words: np.ndarray = np.ndarray(len(self._data) - 7, "<u8", self._data, strides=(1,))
         self._rows: np.ndarray | None = None if repeats is None else np.repeat(np.arange(count), repeats)
         self._is_odd: np.ndarray = np.zeros(count, np.bool_)
@@ -79,8 +79,8 @@ class HeaderColumns:
         self._event_ms: np.ndarray = np.zeros(count, np.int64)
         self._is_base64: np.ndarray = np.zeros(count, np.bool_)
         self._pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
-        """Of properties: index of the metadata, place and size of the name, place and size of the value."""
-        self._latest_ms = 0  # of the messages that are read by protobuf
+        """For properties: index of the metadata, position and size of the name, position and size of the value."""
+        self._latest_ms = 0  # of the messages parsed by protobuf
         self._read(self._starts)
         pairs: list[np.ndarray] = [
             np.concatenate([part[place] for part in self._pairs]) if self._pairs else np.zeros(0, np.int64)
@@ -96,7 +96,7 @@ class HeaderColumns:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _read(self, at: np.ndarray) -> None:
-        """Read field after field, beginning at the places ``at``."""
+        """Read field after field, starting at the positions ``at``."""
         ends = self._ends
         at = at.copy()
         active = np.flatnonzero(at < ends)
@@ -124,7 +124,7 @@ class HeaderColumns:
         self._is_odd[active] = True
 
     def _varints(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the numbers at places, where they end, and which are longer than they may be."""
+        """Return the numbers at positions, where they end, and which are too long."""
         at = np.minimum(at, len(self._words) - 1)
         numbers: np.ndarray = self._data[at].astype(np.int64)
         after: np.ndarray = at + 1
@@ -133,9 +133,9 @@ class HeaderColumns:
         if more.size:
             words = self._words[at[more]]
             last_bits = ~words & _LAST_BITS
-            last = last_bits & -last_bits  # of the first byte that nothing follows
+            last = last_bits & -last_bits  # of the last byte
             is_wrong[more] = last_bits == 0
-            # What belongs to the number, without the first bit of each byte, moved together: pairs, fours, eight.
+            # The bits of the number, without the first bit of each byte, joined in steps of two, four and eight bytes.
             words &= ((last << _1) - _1) & ~_LAST_BITS
             words = words & _PAIRS | words >> _1 & _PAIRS << _7
             words = words & _FOURS | words >> _2 & _FOURS << _14
@@ -145,13 +145,13 @@ class HeaderColumns:
         return numbers, after, is_wrong
 
     def _field(self, tag: int, of: np.ndarray, numbers: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Take one field of some metadata; moves ``after`` behind what it holds. Returns which cannot be taken so.
+        """Read one field of some metadata; moves ``after`` past its content. Returns which cannot be read this way.
 
         Args:
-            tag: of the field.
+            tag: tag of the field.
             of: indexes of the metadata.
-            numbers: that follow the tag.
-            after: places behind those.
+            numbers: numbers after the tag.
+            after: positions after those.
         """
         is_wrong: np.ndarray = np.zeros(len(of), np.bool_)
         if tag in (_PROPERTY, _KEY, _ORDERING_KEY):
@@ -171,7 +171,7 @@ class HeaderColumns:
         return is_wrong
 
     def _pair(self, of: np.ndarray, at: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Take a property: its name, then its value, and nothing else. Returns which are otherwise."""
+        """Read a property: its name, then its value, and nothing else. Returns which differ from that."""
         data, last = self._data, len(self._data) - 1
         name_bytes, name_at, is_wrong = self._varints(at + 1)
         is_wrong |= (data[np.minimum(at, last)] != _PAIR_KEY) | (name_bytes > end - name_at)
@@ -183,7 +183,7 @@ class HeaderColumns:
         return is_wrong
 
     def _repeated(self, pairs: list[np.ndarray]) -> np.ndarray:
-        """Return which metadata may have a property twice: those whose names have one length and one sum."""
+        """Return which metadata may have a duplicate property: those with names of equal length and sum."""
         found: np.ndarray = np.zeros(self._count, np.bool_)
         if len(self._pairs) < 2 or not self._may_be_repeated(pairs):
             return found
@@ -191,7 +191,7 @@ class HeaderColumns:
         plain = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data, dtype=np.uint64)))
         places: np.ndarray = np.arange(len(self._data), dtype=np.uint64)
         weighted = np.concatenate((np.zeros(1, np.uint64), np.cumsum(self._data * places)))
-        name_end = np.minimum(name_at + name_bytes, len(self._data))  # of one that was found wrong
+        name_end = np.minimum(name_at + name_bytes, len(self._data))  # of one that was found invalid
         sums = plain[name_end] - plain[name_at]
         weights = weighted[name_end] - weighted[name_at] - name_at.astype(np.uint64) * sums
         order = np.lexsort((weights, sums, name_bytes, of))
@@ -201,7 +201,7 @@ class HeaderColumns:
         return found
 
     def _may_be_repeated(self, pairs: list[np.ndarray]) -> bool:
-        """Return whether some metadata has two names alike in length and four bytes; quick, and no means no."""
+        """Return whether some metadata has two names equal in length and four bytes; fast, and False is certain."""
         of, name_at, name_bytes = pairs[:3]
         last = len(self._data) - 1
         sketch = of << 8 | name_bytes & 255
@@ -211,7 +211,7 @@ class HeaderColumns:
         return bool((sketch[1:] == sketch[:-1]).any())
 
     def _read_by_protobuf(self, pairs: list[np.ndarray]) -> list[np.ndarray]:
-        """Read metadata that is unlike what clients write; returns the properties of all."""
+        """Parse unusual metadata; returns the properties of all."""
         odd = np.flatnonzero(self._is_odd)
         kept = ~self._is_odd[pairs[0]]
         self._key_at[odd] = -1
@@ -235,7 +235,7 @@ class HeaderColumns:
                 self._key_at[index], self._key_bytes[index] = put(key)
             self._latest_ms = max(self._latest_ms, header.event_time)
             self._event_ms[index] = min(header.event_time, EVENT_TIME_MS_MAX)
-            # Spark refuses a map with a key twice; the last one counts, as in a dictionary.
+            # Spark rejects a map with a duplicate key; the last one wins, as in a dictionary.
             for name, value in {pair.key: pair.value for pair in header.properties}.items():
                 added.append((index, *put(name), *put(value)))
         self._data = np.concatenate((self._data, np.frombuffer(b"".join(more), np.uint8)))
@@ -260,7 +260,7 @@ class HeaderColumns:
         """Return the column of event times.
 
         Raises:
-            ProtocolError: one is later than Spark knows.
+            ProtocolError: one exceeds Spark's range.
         """
         if self._latest_ms > EVENT_TIME_MS_MAX:
             raise ProtocolError(
@@ -301,13 +301,13 @@ class HeaderColumns:
         return pa.Array.from_buffers(PROPERTIES, len(counts), buffers, -1, children=[entries])
 
     def _slices(self, type_: pa.DataType, at: np.ndarray, sizes: np.ndarray, is_there: np.ndarray | None) -> pa.Array:
-        """Return a column of parts of the array of bytes."""
+        """Return a column of parts of the byte array."""
         if is_there is not None and is_there.all():
             is_there = None
         if is_there is not None:
             at, sizes = at[is_there], sizes[is_there]
         if len(at) and (at[1:] >= at[:-1] + sizes[:-1]).all() and len(self._data) < _OFFSET_MAX:
-            # What lies between two parts is a value, too, so the column is every other one.
+            # The bytes between two parts become a value, too, so the column is every other one.
             bounds: np.ndarray = np.stack((at, at + sizes), axis=1, dtype=np.int32).ravel()
             buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._data)]
             whole = pa.Array.from_buffers(type_, len(bounds) - 1, buffers, 0)
@@ -326,7 +326,7 @@ class HeaderColumns:
 
 
 def _ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the numbers of all ranges, one behind the other."""
+    """Return the numbers of all ranges, concatenated."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     found: np.ndarray = np.repeat(begins - (ends - sizes), sizes) + np.arange(total)

@@ -1,6 +1,6 @@
-"""Tells who writes to a topic that nothing keeps: without subscription and retention it is soon empty again.
+"""Warns about writing to a topic that retains nothing: without subscription and retention it is soon empty again.
 
-The binary protocol tells neither of the two, so this is asked of the REST interface, where its address is given.
+The binary protocol provides neither, so the REST interface is queried, if its address is known.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def warn_unless_kept(options: WriteOptions) -> bool:
-    """Log a warning when nothing keeps what was written to the topic of a write; return whether it was logged.
+    """Log a warning if the topic of a write does not retain messages; return whether it was logged.
 
-    Nothing is logged where that is not known: without ``admin.url``, for rows whose column names the topic, and where
-    the answer is an error; the rows are written already.
+    Nothing is logged if that is unknown: without ``admin.url``, for rows with a topic column, and if the request fails;
+    the rows have been written anyway.
     """
     if options.admin_url is None or options.topic is None:
         return False
@@ -50,7 +50,7 @@ def warn_unless_kept(options: WriteOptions) -> bool:
 
 def _has_subscription(get: Callable[[str], Any], name: TopicName) -> bool:
     if name.partition < 0:
-        with contextlib.suppress(RequestRefused):  # it has no partitions
+        with contextlib.suppress(RequestRefused):  # not partitioned
             return bool(get(f"{name.rest_path}/partitioned-stats").get("subscriptions"))
     return bool(get(f"{name.rest_path}/stats").get("subscriptions"))
 

@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as options say it: words, positions or times, for all topics or for each of them."""
+"""Start and end of a read in options: words, positions or times, for all topics or for each topic."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ...wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 from ...wire.topic_name import TopicName, parse_topic_name
 
 _WORDS: dict[object, MessageId] = {"earliest": EARLIEST, "latest": LATEST, -2: EARLIEST, -1: LATEST}
-"""Kafka's numbers among them."""
+"""Includes Kafka's numbers."""
 _Value = TypeVar("_Value")
 
 
 CUT = "minPartitions"
-"""Key in the offsets of streams that says into how many tasks a batch is cut, and names no topic."""
+"""Key in the offsets of streams that sets the number of tasks of a batch, and is not a topic."""
 
 
 def is_cut(key: str, value: object) -> bool:
-    """Return whether an entry of an offset is that of `CUT`; a topic of this name has partitions, which are numbers."""
+    """Return whether an offset's entry is that of `CUT`; a topic of this name has partitions, which are numbers."""
     return key == CUT and isinstance(value, dict) and value.keys() == {"tasks", "entriesPerTask"}
 
 
 class Offsets(NamedTuple):
-    """Where to begin or to end: for all topics alike, or by full topic name; ids may be `EARLIEST` and `LATEST`."""
+    """Start or end: for all topics, or by full topic name; ids may be `EARLIEST` and `LATEST`."""
 
     everywhere: Literal["earliest", "latest"] | None
     by_topic: Mapping[str, MessageId]
@@ -37,16 +37,16 @@ TO_LATEST = Offsets("latest", {})
 
 
 def read_offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offsets:
-    """Return what an option of positions says.
+    """Parse a position option.
 
     Args:
         option: its name.
-        text: ``earliest``, ``latest``, the position in a single topic, or JSON of topic -> position or
-            {partition: position}.
-        topics: that are read; empty for those that match a pattern.
+        text: ``earliest``, ``latest``, the position in a single topic, or JSON of topic -> position or {partition:
+            position}.
+        topics: topics to read; empty for topics that match a pattern.
 
     Raises:
-        InvalidConfig: it says nothing of the kind.
+        InvalidConfig: it is invalid.
     """
     if text.lower() in ("earliest", "latest"):
         return Offsets("earliest" if text.lower() == "earliest" else "latest", {})
@@ -59,7 +59,7 @@ def read_offsets(option: str, text: str, topics: tuple[TopicName, ...]) -> Offse
 
 
 def read_times(option: str, text: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
-    """Return what an option of times says: milliseconds by full topic name; raises as `read_offsets`."""
+    """Parse a time option: milliseconds by full topic name; raises as `read_offsets`."""
     record = _json_of(option, text)
     if record is None:
         raise InvalidConfig(
@@ -117,7 +117,7 @@ def _time(option: str, value: object) -> int:
 
 
 def _position(option: str, value: object) -> MessageId:
-    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes that clients exchange."""
+    """Return the message id of ``ledger:entry[:batch index]`` or of the list of bytes used by clients."""
     word = value.lower() if isinstance(value, str) else value
     if isinstance(word, str | int) and word in _WORDS:
         return _WORDS[word]

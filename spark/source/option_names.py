@@ -1,6 +1,6 @@
-"""The names of the data source's options, Kafka's and Pulsar's beside ours, and how their values are read.
+"""Names of the data source's options, including Kafka's and Pulsar's, and parsers of their values.
 
-Options arrive as text, their names in any case. A name that means nothing is refused with the nearest one that does.
+Options are texts with case-insensitive names. An unknown name is rejected with the nearest known one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRODUCER_OPTIONS = (
     *CLIENT_OPTIONS, "magnetar.producer.batchingMaxMessages", "magnetar.producer.batchingMaxBytes",
     "magnetar.producer.maxPendingMessages",
 )  # fmt: skip
-"""Settings of the connections that read, and of those that write, by the names of Pulsar's clients."""
+"""Settings of connections that read, and of those that write, by the names of Pulsar's clients."""
 START_OPTIONS = ("startingOffsets", "startingTime", "startingOffsetsByTimestamp")
 END_OPTIONS = ("endingOffsets", "endingTime", "endingOffsetsByTimestamp")
 SCHEMA_OPTIONS = ("useTopicSchema", "allowDifferentTopicSchemas", "mode")
@@ -61,7 +61,7 @@ _OF_KAFKA = {
     "startingTimestamp": "startingTime",
     "endingTimestamp": "endingTime",
 }
-"""Kafka's names for what is here, too."""
+"""Kafka's names for options that exist here, too."""
 _OF_CLIENTS = {
     "client.authPluginClassName": "auth.plugin",
     "client.authParams": "auth.params",
@@ -80,7 +80,7 @@ _OF_CLIENTS = {
     "producer.batchingMaxBytes": "magnetar.producer.batchingMaxBytes",
     "producer.maxPendingMessages": "magnetar.producer.maxPendingMessages",
 }
-"""What Pulsar's clients call it, behind ``magnetar.`` or, as in the JVM connector, ``pulsar.``."""
+"""Names in Pulsar's clients, after ``magnetar.`` or, as in the JVM connector, ``pulsar.``."""
 PASSED_ON = tuple(f"magnetar.{name}" for name in _OF_CLIENTS)
 _ALIASES = {name.lower(): ours for name, ours in _OF_KAFKA.items()} | {
     f"{owner}.{name}".lower(): ours for owner in ("magnetar", "pulsar") for name, ours in _OF_CLIENTS.items()
@@ -93,14 +93,14 @@ _INSTEAD = {
     "startingoffsetsbytimestampstrategy": "leave it out: where nothing is that late, reading begins at the end",
     "maxentriespertrigger": "give maxOffsetsPerTrigger, which counts messages",
 }
-"""Kafka's and others' names for what is done otherwise here."""
-# A table made by SQL carries copies of its options, and who made it; a stream a place for its checkpoint, and a name.
+"""Names in Kafka and elsewhere for things done differently here."""
+# A table created by SQL has copies of its options, and its owner; a stream has a checkpoint location and a name.
 _SPARKS_OWN = re.compile(r"option\..*|owner|provider|checkpointlocation|queryname")
 log = logging.getLogger(__name__)
 
 
 def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return the options by our names in small letters.
+    """Return the options by our names in lower case.
 
     Raises:
         InvalidConfig: one is not in ``names``, or is given twice.
@@ -111,7 +111,7 @@ def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
         small = name.lower()
         text = str(value).strip()
         if small == "path":
-            small = "topic"  # what load("...") and save("...") give
+            small = "topic"  # set by load("...") and save("...")
         if small in _ALIASES and small not in by_small:
             if small == "assign":
                 text = _assigned(text)
@@ -130,7 +130,7 @@ def known(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _say_ours(name: str, ours: str) -> None:
-    """Tell once in a process what an option is called here."""
+    """Log once per process our name of an option."""
     if name.lower() != ours.lower():
         log.warning("option %s means %s here; both are taken", name, ours)
 
@@ -160,7 +160,7 @@ def _unknown(name: str, names: tuple[str, ...]) -> str:
 
 
 def _assigned(text: str) -> str:
-    """Return the topics that Kafka's option ``assign`` names, by partition."""
+    """Return the topics in Kafka's option ``assign``, by partition."""
     wanted = 'JSON of topic -> partitions, such as {"orders": [0, 1]}'
     try:
         record = json.loads(text)
@@ -175,7 +175,7 @@ def _assigned(text: str) -> str:
 
 
 def needed(given: Mapping[str, str], name: str) -> str:
-    """Return an option that has to be there."""
+    """Return a required option."""
     value = given.get(name.lower())
     if not value:
         raise InvalidConfig(f"option {name} is missing; for example .option({name!r}, 'pulsar://localhost:6650')")
@@ -183,7 +183,7 @@ def needed(given: Mapping[str, str], name: str) -> str:
 
 
 def number(given: Mapping[str, str], name: str, least: int) -> int | None:
-    """Return a whole number, None where the option is not given."""
+    """Return an integer, None if the option is not set."""
     text = given.get(name.lower())
     if text is None:
         return None
@@ -193,7 +193,7 @@ def number(given: Mapping[str, str], name: str, least: int) -> int | None:
 
 
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return whether an option says ``true``."""
+    """Return whether an option is ``true``."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -206,7 +206,7 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 
 
 
 def seconds(given: Mapping[str, str], name: str, default_s: float) -> float:
-    """Return a time as Spark writes it: ``500ms``, ``30s``, ``15m``; a number alone is milliseconds."""
+    """Parse a time as in Spark: ``500ms``, ``30s``, ``15m``; a bare number is milliseconds."""
     text = given.get(name.lower())
     if text is None:
         return default_s

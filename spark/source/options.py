@@ -1,4 +1,4 @@
-"""What `spark.read.format("magnetar").option(...)` takes: names as the JVM connector has them, checked and typed."""
+"""Options of `spark.read.format("magnetar").option(...)`: names as in the JVM connector, validated and typed."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 COLUMNS = ("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime", "__messageProperties")
 """The columns of a topic."""
 POSITION_COLUMNS = ("__partition", "__ledgerId", "__entryId", "__batchIndex")
-"""Columns that there are where option ``columns`` names them."""
+"""Columns that are only included if named in the option ``columns``."""
 HEADERS = "__messageProperties"
 NOT_NULL = frozenset(("__topic", "__messageId", "__publishTime", "__ledgerId", "__entryId"))
 """The columns that every message has."""
 REMEDY = "set failOnDataLoss=false to go on with what there is"
-"""What the user of the data source can do about entries that are gone."""
+"""What users of the data source can do about entries that no longer exist."""
 MODES = ("FAILFAST", "PERMISSIVE")
-"""What becomes of values that cannot be read by their schema, as Spark's own readers call it."""
+"""What to do with values that do not match their schema, as in Spark's own readers."""
 OUTPUT_SCHEMAS = ("AVRO", "JSON")
-"""Types of schemas that columns can be written by."""
+"""Schema types for writing columns."""
 POLL_TIMEOUT_MS = 120_000
 SEND_TIMEOUT_MS = 120_000
 MAX_PENDING_MESSAGES = 50_000
 
 MAX_AHEAD_MESSAGES = 50_000
-"""What the broker may send ahead of a task, in messages."""
+"""Maximum messages that the broker may send ahead of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,29 +59,29 @@ class ReadOptions:
     """How topics are read.
 
     Attributes:
-        service_url: of the broker.
-        admin_url: of its REST interface; with it the sizes of ledgers are asked for in one request.
-        topics: which, unless ``pattern`` is set.
+        service_url: the broker's URL.
+        admin_url: its REST interface; with it the sizes of ledgers take a single request.
+        topics: topics, unless ``pattern`` is set.
         pattern: matches the full names of topics, without their partitions, in its namespace.
-        starting: first message that is read.
-        ending: last message that is read.
-        starting_time_ms: read what was published at this time or later.
+        starting: first message to read.
+        ending: last message to read.
+        starting_time_ms: earliest publish time.
         starting_times_ms: the same by full topic name.
-        ending_time_ms: read what was published at this time or before.
+        ending_time_ms: latest publish time.
         ending_times_ms: the same by full topic name.
-        min_partitions: into how many ranges the entries are cut at least, None to choose.
-        fail_on_data_loss: fail when something planned is gone, rather than go on without it.
+        min_partitions: minimum number of ranges, None for the default.
+        fail_on_data_loss: fail if planned messages no longer exist, instead of continuing without them.
         poll_timeout_ms: longest wait for the next entry.
-        columns: which of `COLUMNS`; with ``use_topic_schema`` names as they were given, empty for all there will be.
-        use_topic_schema: show what values say by the schemas of their topics, and not their bytes.
-        allow_different_schemas: whether the topics may have different ones.
-        is_permissive: what cannot be read by its schema is null, rather than an error.
-        subscription_prefix: the subscriptions that tasks read by are called so, with something behind it.
-        ahead_messages: what the broker may send ahead of a task.
-        timeouts: of connections.
-        private_key: where the private key of encrypted messages is, a URI; empty for nowhere.
-        security: what is shown to brokers, and how they are checked.
-        remedy: what the user can do about entries that are gone.
+        columns: selection of `COLUMNS`; with ``use_topic_schema`` names as given, empty for all columns.
+        use_topic_schema: decode values by the schemas of their topics, instead of returning bytes.
+        allow_different_schemas: whether the topics may have different schemas.
+        is_permissive: values that do not match the schema become null, instead of an error.
+        subscription_prefix: prefix of the tasks' subscription names.
+        ahead_messages: maximum messages that the broker may send ahead of a task.
+        timeouts: timeouts of connections.
+        private_key: URI of the private key for encrypted messages; empty for none.
+        security: credentials for brokers, and how these are verified.
+        remedy: what the user can do about entries that no longer exist.
     """
 
     service_url: str
@@ -104,16 +104,16 @@ class ReadOptions:
     subscription_prefix: str = SUBSCRIPTION_PREFIX
     ahead_messages: int = MAX_AHEAD_MESSAGES
     timeouts: Timeouts = DEFAULT_TIMEOUTS
-    private_key: str = field(default="", repr=False)  # a URI may hold the key itself
+    private_key: str = field(default="", repr=False)  # a URI may contain the key itself
     security: ClientSecurity = field(default_factory=ClientSecurity)
     remedy: str = REMEDY
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Return the options of a batch.
+    """Parse the options of a batch.
 
     Raises:
-        InvalidConfig: says which option is unknown, missing or wrong.
+        InvalidConfig: names the option that is unknown, missing or invalid.
     """
     given = known(options, READ_OPTIONS)
     common = common_options(given, "earliest")
@@ -135,10 +135,10 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def common_of(options: Mapping[str, str]) -> ReadOptions:
-    """Return what the columns of a read follow from, before it is known whether it is a batch or a stream.
+    """Return the options that determine the columns of a read, before it is known whether it is a batch or a stream.
 
     Raises:
-        InvalidConfig: an option is unknown in both, or wrong.
+        InvalidConfig: an option is unknown in both, or invalid.
     """
     is_stream = not any(
         name in map(str.lower, options) for name in map(str.lower, set(READ_OPTIONS) - set(STREAM_OPTIONS))
@@ -148,11 +148,11 @@ def common_of(options: Mapping[str, str]) -> ReadOptions:
 
 
 def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
-    """Return what batches and streams have in common.
+    """Return the options shared by batches and streams.
 
     Args:
-        given: all options, by our names in small letters.
-        default_start: where reading begins if no option says so.
+        given: all options, by our names in lower case.
+        default_start: where reading begins by default.
     """
     topics, pattern = _topics(given)
     times = {bound: _bound(given, bound, topics) for bound in ("starting", "ending")}
@@ -187,7 +187,7 @@ def common_options(given: Mapping[str, str], default_start: str) -> ReadOptions:
 
 
 def _bound(given: Mapping[str, str], bound: str, topics: tuple[TopicName, ...]) -> dict[str, int]:
-    """Return the times per topic of one end, where only one option may say where that is."""
+    """Return the times per topic of one end, for which only one option may be set."""
     options = (f"{bound}Time", f"{bound}OffsetsByTimestamp", f"{bound}Offsets")
     said = [option for option in options if option.lower() in given]
     if len(said) > 1:
@@ -211,25 +211,26 @@ class WriteOptions:
     """How rows are written.
 
     Attributes:
-        service_url: of the broker.
-        admin_url: of its REST interface; needed for ``effectively_once``.
-        topic: full name; None takes each row's column ``__topic``.
-        name_prefix: the producers of the tasks are called so, with the task's number. The same name means the same
-            rows: what the broker has of it, it does not store again.
-        partitions: of ``topic``, to which the rows go; 0: it has none. Which row goes where follows from it, so all
-            attempts need the same number. None takes what there is.
-        effectively_once: have the broker deduplicate the topic, and fail where it does not.
-        compression: of the entries.
-        output_schema: AVRO or JSON to make values of columns; None takes those of column ``value``.
-        schema: what they become; known once the columns are.
-        send_timeout_ms: how long the broker may take to store an entry, with all reconnections.
-        entry_rows: rows that an entry has at most. All attempts need the same.
-        entry_bytes: bytes of payloads and metadata that it has at most, unless one row has more; the same.
-        pending_messages: sent and not yet stored, for each topic or partition that a task writes to.
-        timeouts: of connections.
-        encryption_keys: names of the public key that messages are encrypted with; empty for none.
-        public_key: where that key is, a URI.
-        security: what is shown to brokers, and how they are checked.
+        service_url: the broker's URL.
+        admin_url: its REST interface; required for ``effectively_once``.
+        topic: full name; None to use each row's column ``__topic``.
+        name_prefix: prefix of the producer names, followed by the task's number. The same name means the same rows: the
+            broker drops those that it has stored already.
+        partitions: number of partitions of ``topic``; 0 if it is not partitioned. It determines which row goes where,
+            so all attempts need the same number. None for the current number.
+        effectively_once: enable the topic's deduplication, and fail if that is not possible.
+        compression: compression of the entries.
+        output_schema: AVRO or JSON to create values from columns; None to use the column ``value``.
+        schema: schema of the values; known once the columns are.
+        send_timeout_ms: time limit for the broker to store an entry, including all reconnections.
+        entry_rows: maximum rows per entry. All attempts need the same value.
+        entry_bytes: maximum bytes of payloads and metadata per entry, unless a single row has more. All attempts need
+            the same value.
+        pending_messages: maximum messages sent and not yet stored, for each topic or partition that a task writes to.
+        timeouts: timeouts of connections.
+        encryption_keys: names of the public keys for encryption; empty for none.
+        public_key: URI of that key.
+        security: credentials for brokers, and how these are verified.
     """
 
     service_url: str
@@ -252,14 +253,14 @@ class WriteOptions:
 
 
 def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
-    """Return the options of a write.
+    """Parse the options of a write.
 
     Args:
-        options: of Spark.
-        run_id: unique; names the producers where the options do not.
+        options: Spark's options.
+        run_id: unique; default name of the producers.
 
     Raises:
-        InvalidConfig: says which option is unknown, missing or wrong.
+        InvalidConfig: names the option that is unknown, missing or invalid.
     """
     given = known(options, WRITE_OPTIONS)
     effectively_once = boolean(given, "effectivelyOnce", False)
@@ -271,12 +272,12 @@ def write_options(options: Mapping[str, str], run_id: str) -> WriteOptions:
 
 
 def common_write_options(given: Mapping[str, str], name_prefix: str, *, effectively_once: bool) -> WriteOptions:
-    """Return what batches and streams have in common.
+    """Return the options shared by batches and streams.
 
     Args:
-        given: all options, by our names in small letters.
-        name_prefix: of the producers, where the options have none.
-        effectively_once: what the options say of it.
+        given: all options, by our names in lower case.
+        name_prefix: default prefix of the producers.
+        effectively_once: value of that option.
     """
     topic = given.get("topic")
     if "topic.partitions" in given and topic is None:
@@ -357,7 +358,7 @@ def check_pattern(text: str) -> str:
 
 
 def _is_permissive(given: Mapping[str, str], *, use_topic_schema: bool) -> bool:
-    """Return what option ``mode`` says, where those of schemas may be given."""
+    """Return the value of the option ``mode``, where schema options are allowed."""
     for name in ("allowDifferentTopicSchemas", "mode"):
         if name.lower() in given and not use_topic_schema:
             raise InvalidConfig(f"{name} is about columns of the topic's schema; give useTopicSchema=true too")
@@ -375,7 +376,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _headers(given: Mapping[str, str], columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns with or without the properties of messages, as Kafka's option ``includeHeaders`` says."""
+    """Return the columns with or without message properties, as set by Kafka's option ``includeHeaders``."""
     if "includeheaders" not in given or not columns:
         if not boolean(given, "includeHeaders", True):
             raise InvalidConfig("includeHeaders=false with useTopicSchema needs option columns; name those to have")

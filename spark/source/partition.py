@@ -1,4 +1,4 @@
-"""What Spark sends to a task: the range that it reads; and with the first one, where all of the read ends."""
+"""The partitions that Spark sends to tasks: ranges to read; the first one also holds the end of the whole read."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pyspark.sql.datasource import InputPartition
 from .ranges import TopicRange
 
 RANGES_PER_CORE = 2
-"""How many ranges a read is cut into for each core of the driver's machine, where ``minPartitions`` does not say."""
+"""Number of ranges per core of the driver's machine, unless ``minPartitions`` is set."""
 
 
 class ReadEnd(InputPartition):
-    """A part of a plan that says where the read ends; it has no messages.
+    """A part of a plan that holds the end of the read, without messages.
 
     Attributes:
-        ends: offsets of all topics as JSON text, None where another partition of the plan says it.
+        ends: offsets of all topics as JSON text, None if another partition of the plan holds them.
     """
 
     ends: str | None = None
 
 
 class TopicPartition(ReadEnd):
-    """The range that one task reads."""
+    """The range read by one task."""
 
     def __init__(self, wanted: TopicRange, ends: str | None = None):
         super().__init__(str(wanted))

@@ -1,4 +1,4 @@
-"""Where each message is, as columns of numbers: partition, ledger, entry, and place in its batch."""
+"""The positions of messages as columns of numbers: partition, ledger, entry, and batch index."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ POSITION_TYPES: dict[str, pa.DataType] = {
     "__entryId": pa.int64(),
     "__batchIndex": pa.int32(),
 }
-"""What Spark expects for each column."""
+"""Types that Spark expects for each column."""
 
 
 def position_column(name: str, entries: Entries, partition: int) -> pa.Array:
     """Return one of `POSITION_TYPES` for the rows of entries.
 
     Args:
-        name: of the column.
-        entries: and the rows that are shown of each.
-        partition: of their topic; -1 for one without, which is shown as null.
+        name: column name.
+        entries: entries with their selected rows.
+        partition: partition of the topic; -1 for an unpartitioned topic, which becomes null.
     """
     counts = [rows.num_rows for _, rows in entries]
     if name == "__partition":
@@ -42,7 +42,7 @@ def position_column(name: str, entries: Entries, partition: int) -> pa.Array:
 
 
 def _batch_indexes(rows: Rows) -> pa.Array:
-    """Return the place of each row in its batch; null for a message that came alone."""
+    """Return the index of each row in its batch; null for an unbatched message."""
     type_ = POSITION_TYPES["__batchIndex"]
     if rows.batch_size == 0:
         return pa.nulls(rows.num_rows, type_)

@@ -1,11 +1,11 @@
 """Publishes the entries of one attempt of a task, whose sequence ids are the same in every attempt.
 
-The broker drops an entry whose number is not above the highest that it has of the producer's name. So nothing may be
-stored behind an entry that failed: when the task is tried again, the broker would take that entry for a repetition.
+The broker drops an entry whose id is not higher than the highest one of the producer's name. So nothing may be stored
+after a failed entry: when the task is retried, the broker would consider that entry a duplicate.
 
-Where the numbers are made of input positions, each segment of a ledger has a producer name of its own
-(`wire.position_sequence`). On a topic one producer is open at a time, and the next one is opened when everything before
-is stored: so names do not change the order.
+If ids are made from input positions, each segment of a ledger has its own producer name (`wire.position_sequence`). On
+a topic one producer is open at a time, and the next one is opened when everything before is stored: so names do not
+change the order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ...wire.topic_name import parse_topic_name
 from .options import MAX_PENDING_MESSAGES
 
 BUSY_TIMEOUT_S = 90.0
-"""How long the name of a lost attempt may stay taken: longer than brokers keep a silent connection."""
+"""How long the name of a lost attempt may stay in use: longer than brokers keep a silent connection."""
 _BUSY_PAUSE_S = 0.5
 
 Receipt = asyncio.Future[MessageId]
@@ -42,18 +42,18 @@ class PublishedBefore(MagnetarError):
 
 
 class _Opened(NamedTuple):
-    """The producer that a topic has now, and the segment that it is for."""
+    """The current producer of a topic, and its segment."""
 
     producer: Producer
     segment: Segment
 
 
 class TaskPublisher:
-    """The producers of one attempt, one for each topic.
+    """The producers of one attempt, one per topic.
 
     Attributes:
-        stored: messages that this attempt has stored.
-        duplicates: messages that the broker had from an earlier one.
+        stored: messages stored by this attempt.
+        duplicates: messages stored by an earlier attempt.
     """
 
     def __init__(  # noqa: PLR0913  each is a setting of its producers
@@ -108,14 +108,14 @@ class TaskPublisher:
         """Send an entry once there is room for it.
 
         Args:
-            client: makes the producer.
-            topic: full name, of a partition where there are some.
-            messages: in the entry.
-            send: hands the entry to the producer.
-            segment: of the input position that its number is made of.
+            client: creates the producer.
+            topic: full name, of a partition if there are any.
+            messages: number of messages in the entry.
+            send: passes the entry to the producer.
+            segment: segment of the input position that its id is made from.
 
         Raises:
-            MagnetarError: why this entry, or one before it, cannot be stored.
+            MagnetarError: why this entry, or an earlier one, cannot be stored.
         """
         opened = self._opened.get(topic)
         if opened is None or opened.segment != segment:
@@ -127,7 +127,7 @@ class TaskPublisher:
         receipt.add_done_callback(lambda done: self._take(done, messages))
 
     async def open(self, client: AsyncClient, topic: str) -> int:
-        """Open the producer of a topic, and return the last sequence id that the broker has of its name, -1 for none.
+        """Open the producer of a topic, and return the broker's last sequence id of its name, -1 for none.
 
         Raises:
             MagnetarError: it cannot be opened.
