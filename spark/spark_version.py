@@ -1,6 +1,6 @@
-"""What differs between the versions of Spark that the extra ``spark`` allows: Java, settings, names of classes.
+"""Differences between the Spark versions allowed by the extra ``spark``: Java, settings, class names.
 
-Source: tried with PySpark 4.0.5, 4.1.4, 4.2.0 and 4.3.0; `make test-spark-versions` does it again.
+Source: tested with PySpark 4.0.5, 4.1.4, 4.2.0 and 4.3.0; `make test-spark-versions` repeats that.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 _NEWEST_JAVA = {(4, 0): 23, (4, 1): 23}
-"""Of versions whose Hadoop asks Java for what Java 24 has no more (``Subject.getSubject``)."""
+"""For versions whose Hadoop uses ``Subject.getSubject``, which Java 24 removed."""
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 _CHECKPOINT_MANAGERS = "org.apache.spark.sql.execution.streaming"
 
 
 @cache
 def installed_spark() -> tuple[int, int] | None:
-    """Return major and minor version of the installed pyspark; None if pip installed none."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and workers need it for Spark only
+    """Return major and minor version of the installed pyspark; None if pip has not installed it."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and workers only need it for Spark
 
     try:
         found = re.match(r"(\d+)\.(\d+)", version("pyspark"))
@@ -32,7 +32,7 @@ def installed_spark() -> tuple[int, int] | None:
 
 
 def newest_java(spark: tuple[int, int] | None) -> int | None:
-    """Return the newest Java that a version of Spark runs on; None where no limit is known."""
+    """Return the newest Java for a version of Spark; None if no limit is known."""
     return None if spark is None else _NEWEST_JAVA.get(spark)
 
 
@@ -42,26 +42,28 @@ _OF_STREAMS = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""What streams set for their Python process, from Spark 4.0 to 4.3; who starts Python sets the empty ones."""
+"""Variables that streams set for their Python process, from Spark 4.0 to 4.3; the empty ones are set by the code that
+starts Python.
+"""
 
 
 def version_settings(spark: tuple[int, int] | None) -> dict[str, str]:
-    """Return the settings whose values depend on the version of Spark.
+    """Return the settings that depend on the version of Spark.
 
     Before 4.1 there are no Unix sockets between the JVM and its Python workers; see `worker_setup` on TCP.
     """
     if spark is not None and spark < (4, 1):
         return {"spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.{_MANAGER}"}
     return {
-        # The default manager starts `readlink` and `chmod` some twenty times per micro-batch: 60 ms. For paths of a
-        # file system; give another one for checkpoints in an object store.
+        # The default manager starts `readlink` and `chmod` about twenty times per micro-batch: 60 ms. This one is for
+        # paths of a file system; use another one for checkpoints in an object store.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINT_MANAGERS}.checkpointing.{_MANAGER}",
         "spark.python.unix.domain.socket.enabled": "true",
     }
 
 
 def register(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source with a session; one that Spark has found by itself already stays, as 4.0 insists on."""
+    """Register a data source with a session; an already discovered one stays, because 4.0 insists on it."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -73,11 +75,11 @@ def register(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def _complete_environment(spark: SparkSession, name: str) -> None:
-    """Give a source's environment the names that its streams will set.
+    """Add the names to a source's environment that its streams will set.
 
-    Streams put them into one unsynchronized map when they start, and the tasks of all of them are sent with it: two
-    that start at once damage it, and each of their tasks fails with OptionalDataException. Where a name is there, only
-    its value is replaced, which damages nothing.
+    Streams put them into a shared, unsynchronized map when they start, and the tasks of all of them are sent with it:
+    two streams that start at the same time damage it, and each of their tasks fails with OptionalDataException. For an
+    existing name only the value is replaced, which damages nothing.
     """
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     environment = manager.lookupDataSource(name).dataSourceCls().envVars()

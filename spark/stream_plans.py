@@ -1,10 +1,10 @@
-"""Tells the tasks of streaming queries whether the batches of their query repeat.
+"""Informs the tasks of streaming queries whether the batches of their query repeat.
 
 A data source's writer never sees the plan of its query: it runs in Python processes that cannot reach the JVM. The
-program that owns the session can. So a listener in it inspects the plan when a query starts, and leaves the answer in a
-local property of the query's thread, which Spark passes to the tasks of all jobs of that thread. Spark calls the
-listener in that very thread, before the first batch, and what the listener calls in the JVM runs in the same thread.
-With PYSPARK_PIN_THREAD=false it does not: then the tasks find no property, and the sink falls back to at least once.
+program that owns the session can. So a listener in it inspects the plan when a query starts, and stores the verdict in
+a local property of the query's thread, which Spark passes to the tasks of all jobs of that thread. Spark calls the
+listener in that very thread, before the first batch, and the listener's calls into the JVM run in the same thread. With
+PYSPARK_PIN_THREAD=false they do not: then the tasks find no property, and the sink falls back to at least once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _FORMATS = (FORMAT, PULSAR_FORMAT)
 _PYTHON_TABLE = "PythonTable"
-"""What a source in Python is to Spark; the JVM connector, which is called ``pulsar`` too, is another."""
+"""Spark's class for a Python source; the JVM connector, which is also called ``pulsar``, has another."""
 
 
 class PlanListener:
@@ -33,7 +33,7 @@ class PlanListener:
         self._spark = spark
 
     def onQueryStarted(self, event: Any) -> None:
-        """Judge the plan of a query, in the query's thread and before its first batch."""
+        """Check the plan of a query, in the query's thread and before its first batch."""
         from py4j.protocol import Py4JError
 
         session = self._spark._jsparkSession
@@ -41,29 +41,29 @@ class PlanListener:
             execution = session.streams().get(event.id()).streamingQuery()
             verdict = PlanVerdict(why_batches_differ(execution.analyzedPlan()), _first_batch(execution))
             session.sparkContext().setLocalProperty(PROPERTY, verdict.text(event.runId().toString()))
-        except (Py4JError, OSError, ValueError, KeyError) as error:  # the query goes on, and its sink knows no plan
+        except (Py4JError, OSError, ValueError, KeyError) as error:  # the query continues without a verdict
             log.debug("the plan of a query is not known: %s", error)
 
     def onQueryProgress(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     class Java:
-        """How Py4J shows this to the JVM."""
+        """Py4J's description of this object for the JVM."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 def watch_streams(spark: SparkSession) -> None:
-    """Have the queries that a session starts from now on tell their tasks whether their batches repeat.
+    """Make the queries that a session starts from now on inform their tasks whether their batches repeat.
 
     Raises:
-        Py4JError: the JVM cannot be asked.
+        Py4JError: the JVM does not answer.
     """
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -75,7 +75,7 @@ def watch_streams(spark: SparkSession) -> None:
 
 
 def why_batches_differ(plan: Any) -> str:
-    """Return in a few words why batches of an analysed plan of the JVM may differ when they are run again, or ""."""
+    """Return in a few words why repeated batches of an analysed plan in the JVM may differ, or ""."""
     why = why_unrepeatable(json.loads(plan.toJSON()), _FORMATS)
     if why:
         return why
@@ -91,6 +91,6 @@ def why_batches_differ(plan: Any) -> str:
 
 
 def _first_batch(execution: Any) -> int:
-    """Return the number of the batch that a run begins with: the one behind the last that was committed."""
+    """Return the number of a run's first batch: the one after the last committed."""
     committed = execution.commitLog().getLatestBatchId()
     return int(committed.get()) + 1 if committed.isDefined() else 0

@@ -1,10 +1,10 @@
 """Terminates the Python tasks of a cancelled run.
 
-Design: Spark tells a Python worker that its task was cancelled only by closing its pipe, and terminates a worker that
-does not notice after two to four seconds; one in an endless loop, or asleep, does not notice. So while a task of ours
-runs, a thread of its worker keeps a connection to the driver open; when the driver closes it, the worker exits. It does
-so too when the driver dies: tasks of a killed driver must not run beside those of the next one. The driver's address
-comes with the task, as a local property of the job; tasks without it are left alone.
+Design: Spark notifies a Python worker of its task's cancellation only by closing its pipe, and terminates a worker that
+does not notice after two to four seconds; one in an endless loop, or asleep, does not notice. So while one of our tasks
+runs, a thread of its worker keeps a connection to the driver open; when the driver closes it, the worker exits. It also
+exits when the driver dies: tasks of a killed driver must not run beside those of the next one. The driver's address
+comes with the task, as a local property of the job; tasks without it are not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORKER_MODULE = "pyspark_magnetar.worker"
 CONNECT_TIMEOUT_S = 5.0
 EXIT_CODE = 75
 _RELEASE = b"."
-"""Sent to a worker whose run has ended: it goes on without a connection."""
+"""Sent to a worker whose run has ended: it continues without a connection."""
 _BACKLOG = 512
 
 
@@ -62,9 +62,9 @@ class TaskKiller:
             self._workers.clear()
 
     def close(self) -> None:
-        """Stop listening and release the connected workers: the tasks have ended by themselves."""
+        """Stop listening and release the connected workers, because the tasks have ended by themselves."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close alone does not
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closing alone does not
         self._socket.close()
         self._thread.join()
         with self._lock:
@@ -76,7 +76,7 @@ class TaskKiller:
 
 
 def _is_over(connection: socket.socket) -> bool:
-    """Return whether the other end has closed; it never sends."""
+    """Return whether the other end, which never sends, has closed."""
     try:
         over = connection.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -103,7 +103,7 @@ class _Watch:
         try:
             self._connection = connection = socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S)
         except OSError:
-            return  # Spark itself ends the worker then, a little later
+            return  # Spark itself ends the worker a little later
         with connection:
             connection.settimeout(None)
             try:
@@ -114,7 +114,7 @@ class _Watch:
                 self._end(EXIT_CODE)
 
     def release(self) -> None:
-        """End the thread; the task has ended."""
+        """End the thread, because the task has ended."""
         self._is_released = True
         connection = self._connection
         if connection is not None:
@@ -123,7 +123,7 @@ class _Watch:
 
 
 def install(task_context: Any, end: Callable[[int], object] = os._exit) -> None:
-    """Have each task of this process be watched while it runs.
+    """Watch each task of this process while it runs.
 
     Args:
         task_context: PySpark's class, whose context is set when a task begins and when it has ended.

@@ -1,10 +1,10 @@
-"""The requirements of a DataFrame function on the search path of the Python workers that run its tasks.
+"""Adds the requirements of a DataFrame function to the search path of the Python workers that run its tasks.
 
-Design: a run has a session of its own, and a setting of it says where they are. Spark hands the settings of a session
-to the tasks of its queries as local properties, whatever thread starts them; jobs that are no queries (of RDDs) have
-the property of the run's thread. A worker puts the directory in place before it unpickles what it is to call, for that
-names modules out of it. Where tasks run on other machines each executor is sent the directory as an archive, once,
-which Spark unpacks: modules with compiled code cannot be imported from a zip.
+Design: each run has its own session, with a setting for their location. Spark passes the settings of a session to the
+tasks of its queries as local properties, whatever thread starts them; jobs that are not queries (of RDDs) have the
+property of the run's thread. A worker adds the directory before it unpickles the function to call, which refers to
+modules in it. If tasks run on other machines, each executor gets the directory as an archive, once, which Spark
+unpacks: modules with compiled code cannot be imported from a zip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "spark.magnetar.requirements"
-"""Setting of a session, and so local property of its jobs: a function, and where its requirements are."""
+"""Setting of a session, and so local property of its jobs: a function, and the location of its requirements."""
 _ARCHIVE = "magnetar-requirements-"
 _CACHES = "__pycache__"
 
@@ -46,7 +46,7 @@ def for_tasks(context: SparkContext, function: str, libraries: Path, scratch: Pa
     archive = scratch / f"{name}.zip"
     if not archive.exists():
         _write(archive, libraries)
-    context.addArchive(f"{archive}#{name}")  # of one that it has already Spark takes no notice
+    context.addArchive(f"{archive}#{name}")  # Spark ignores one that it already has
     return json.dumps({"function": function, "archive": name})
 
 
@@ -56,7 +56,7 @@ def _write(archive: Path, libraries: Path) -> None:
         for path in sorted(libraries.rglob("*")):
             if path.is_file() and _CACHES not in path.parts:
                 target.write(path, path.relative_to(libraries).as_posix())
-    os.rename(fresh, archive)  # complete or absent: two runs may need it at a time
+    os.rename(fresh, archive)  # complete or absent, because two runs may need it at the same time
 
 
 @contextlib.contextmanager
@@ -98,10 +98,10 @@ def _with_requirements(place_files: Setup) -> Setup:
 
 
 def put_in_place(text: str) -> None:
-    """Put the requirements of a function on the search path of this process.
+    """Add the requirements of a function to the search path of this process.
 
     Raises:
-        FunctionLoadError: they are not on this machine, or something in them is here in another version.
+        FunctionLoadError: they are not on this machine, or another version of one of them is loaded.
     """
     from ..instance.loading.libraries import LIBRARIES
 
@@ -113,12 +113,12 @@ def put_in_place(text: str) -> None:
             f"the requirements of function {function} are not in {directory}; trigger it again, or functions restart"
         )
     if not LIBRARIES.has(function, directory):
-        # The driver has seen to it that functions of these days go together; others here are of earlier ones.
+        # The driver has checked that current functions are compatible; others here are older.
         LIBRARIES.use(function, directory, displaces=True)
 
 
 def _unpacked(name: str) -> Path:
-    """Return where Spark has unpacked an archive of the context, also for sessions with files of their own."""
+    """Return where Spark has unpacked an archive of the context, including for sessions with their own files."""
     from pyspark import SparkFiles
 
     root = Path(SparkFiles.getRootDirectory()).absolute()

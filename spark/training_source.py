@@ -1,4 +1,4 @@
-"""A data source of one row of each kind of column that topics have, for the JVM that writes the archive of classes."""
+"""A data source with one row of each column type that topics have, for the JVM that writes the class archive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 
 class TrainingSource(DataSource):
-    """Gives one row."""
+    """Provides one row."""
 
     @classmethod
     def name(cls) -> str:
@@ -18,16 +18,16 @@ class TrainingSource(DataSource):
         return "magnetar-training"
 
     def schema(self) -> str:
-        """Return a column of each type that columns of topics have."""
+        """Return a column of each type that topic columns have."""
         return "value binary, key string, time timestamp, properties map<string,string>"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what gives the row."""
+        """Return the reader of the row."""
         return TrainingReader()
 
 
 class TrainingReader(DataSourceReader):
-    """Gives one row."""
+    """Provides one row."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the row as a record batch."""

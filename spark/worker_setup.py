@@ -1,9 +1,10 @@
-"""PySpark's function that a Python worker places the files of a task with, as what other modules hang on to.
+"""Wraps PySpark's function that sets up the files of a task in a Python worker, as a hook for other modules.
 
-It is called when the task's context is known, and what the task is to call is still bytes.
+It is called when the task's context is known, and the function to call is still pickled.
 
-In Spark 4.0, whose workers have TCP connections, a task waits 40 ms for its input: the JVM sends what the task is, and
-by Nagle's algorithm sends the input when that is acknowledged, which Linux delays, as an answer could carry it.
+In Spark 4.0, whose workers have TCP connections, a task waits 40 ms for its input: the JVM sends the task's
+description, and because of Nagle's algorithm sends the input when that is acknowledged, which Linux delays in order to
+combine the acknowledgement with a response.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ _NAME = "setup_spark_files"
 
 
 def wrap_setup(worker_util: Any, wrap: Callable[[Setup], Setup]) -> None:
-    """Replace the function by what is made of it.
+    """Replace the function by a wrapper.
 
     Args:
-        worker_util: PySpark's module that has it.
-        wrap: makes another function of it; the arguments differ from version to version.
+        worker_util: PySpark's module that defines it.
+        wrap: returns a wrapper of the function; its arguments differ from version to version.
     """
     setup = wrap(getattr(worker_util, _NAME))
     setattr(worker_util, _NAME, setup)
-    worker = sys.modules.get("pyspark.worker")  # which has it by name where it is imported already
+    worker = sys.modules.get("pyspark.worker")  # refers to it by name if already imported
     if worker is not None:
         setattr(worker, _NAME, setup)
 
 
 def acknowledge_at_once(worker_util: Any) -> None:
-    """Have each task of this Python worker acknowledge what has come of it; takes PySpark's module."""
+    """Make each task of this Python worker acknowledge received data at once; takes PySpark's module."""
     wrap_setup(worker_util, _acknowledging)
 
 
@@ -52,5 +53,5 @@ def _acknowledge(number: int) -> None:
         return
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
         if connection.family in (socket.AF_INET, socket.AF_INET6):
-            # Holds for what has come already, not for what will come, so once would not be enough.
+            # Only applies to data received so far, so setting it once would not be enough.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -150,8 +150,8 @@ class TaskPublisher:
         if self._failure is not None:
             raise self._failure
         for receipt in newest:
-            # It may have failed in this very turn of the loop, before anybody is called back; the entries before it
-            # failed together with it, or their callbacks have run.
+            # It may have failed in this very turn of the loop, before callbacks run; the entries before it failed
+            # together with it, or their callbacks have run.
             if receipt is not None and receipt.done() and not receipt.cancelled() and (error := receipt.exception()):
                 raise error
 
@@ -167,13 +167,13 @@ class TaskPublisher:
             self.stored += messages
 
     async def _open(self, client: AsyncClient, topic: str, segment: Segment) -> _Opened:
-        """Return the producer of a topic for a segment, once all is stored that the one before it has sent."""
+        """Return the producer of a topic for a segment, once the previous one's entries are all stored."""
         before = self._opened.get(topic)
         if before is not None:
             await before.producer.flush()
             self._check(self._newest.get(topic))
             await before.producer.close()
-        # An entry may wait so long for a broker that is away; so may a task between two producer names.
+        # An entry may wait this long for an unavailable broker; so may a task between two producer names.
         retry_s = 0.0 if before is None else self._config.send_timeout_ms / 1000
         producer = await self._create(client, topic, segment.producer_name(self._name), retry_s)
         if self._start is not None and (topic, segment) not in self._used:
@@ -199,7 +199,7 @@ class TaskPublisher:
                 else:
                     producer = (await client.create_producer(topic, config, schema=self._schema)).producer
             except (ProducerBusy, ConnectionLost, OperationTimeout) as error:
-                # Busy: an attempt that is gone, whose connection the broker has not given up yet.
+                # Busy: a lost attempt whose connection the broker has not dropped yet.
                 if time.monotonic() - began_s >= (BUSY_TIMEOUT_S if isinstance(error, ProducerBusy) else retry_s):
                     raise
                 await asyncio.sleep(_BUSY_PAUSE_S)
@@ -209,6 +209,6 @@ class TaskPublisher:
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:
-    """Return the full names of a topic's partitions, or the topic's own if it has none."""
+    """Return the full names of a topic's partitions, or the topic's own if it is not partitioned."""
     name = parse_topic_name(topic)
     return [name.partition_name(index).text for index in range(partitions)] or [name.text]

@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FIRST_PERMITS = 1_000  # before it is known how many messages an entry has
+_FIRST_PERMITS = 1_000  # until the number of messages per entry is known
 _BACKOFF_S = (0.05, 2.0)
-_LOOK_AFTER_S = 2.0  # without an entry: what is planned comes at once, unless it is gone
-_LOOK_BACK_CHUNKS = 4  # chunks of one message lie close together, unless many producers send at once
+_LOOK_AFTER_S = 2.0  # without an entry: planned entries arrive at once, unless they no longer exist
+_LOOK_BACK_CHUNKS = 4  # chunks of a message are close together, unless many producers send at once
 
 
 class Entry(NamedTuple):
     """One entry, or one message of several entries.
 
     Attributes:
-        position: of it.
-        metadata: of it.
+        position: position of the entry.
+        metadata: metadata of the entry.
         body: the message, or the messages of a batch.
     """
 
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Whether this is a batch; a batch of one is one too."""
+        """Whether this is a batch, including a batch of one message."""
         return self.metadata.HasField("num_messages_in_batch")
 
 
@@ -75,25 +75,25 @@ class RangeReader:
     """Reads one range, once.
 
     Attributes:
-        lost_entries: how many were gone, at least; only with ``fail_on_data_loss`` off.
+        lost_entries: minimum number of lost entries; only with ``fail_on_data_loss`` off.
     """
 
     def __init__(self, wanted: TopicRange, options: ReadOptions):
-        """Prepare; of the options those hold that say from where and how, not what."""
+        """Prepare; only the options for where and how to read apply, not those for what to read."""
         self.lost_entries = 0
         self._routes = Routes(options.service_url, options.security, options.timeouts)
         self._range = wanted
         self._options = options
         self._poll_timeout_s = options.poll_timeout_ms / 1000
         self._connection: BlockingConnection | None = None
-        self._span = 0  # index of the span that `_next` is in
+        self._span = 0  # index of the span of `_next`
         self._next = wanted.start
         self._left = wanted.entries
         self._deadline = 0.0
         self._chunks = ChunkStore()
         self._decryption: Decryption | None = None
         if options.private_key:
-            from ...client.encryption.decryption import Decryption  # the library is for those who encrypt
+            from ...client.encryption.decryption import Decryption  # only import the library if encryption is used
 
             self._decryption = Decryption(UriKeyReader(options.private_key))
 
@@ -101,10 +101,10 @@ class RangeReader:
         """Yield the range's entries in order.
 
         Raises:
-            DataLoss: something planned is gone, or does not come within the poll timeout.
-            ProtocolError: an entry is damaged, or encrypted with a key that there is not.
-            BrokerError: the broker refuses for good.
-            CredentialsUnavailable, TlsFailed: no connection can be made with what the options say.
+            DataLoss: planned entries no longer exist, or do not arrive within the poll timeout.
+            ProtocolError: an entry is damaged, or encrypted with an unknown key.
+            BrokerError: the broker rejects the request permanently.
+            CredentialsUnavailable, TlsFailed: no connection is possible with these options.
         """
         self._deadline = time.monotonic() + self._poll_timeout_s
         setback: Exception | None = None
@@ -148,7 +148,7 @@ class RangeReader:
             self._connection = None
 
     def _read_connected(self) -> Iterator[Entry]:
-        """Yield entries for as long as one connection holds."""
+        """Yield entries as long as one connection lasts."""
         connection = self._connection = self._routes.connect_to(self._range.topic)
         reader = BlockingReader(
             connection, self._range.topic, MessageId(*self._next), self._options.subscription_prefix
@@ -171,7 +171,8 @@ class RangeReader:
             is_first = False
             entry = self._open(position, payload)
             whole = self._whole(entry)
-            # Before anything that the lost connection can end: this entry is passed, so nothing would read it again.
+            # Before anything that a lost connection could interrupt: this entry is passed, so it would not be read
+            # again.
             if whole is not None:
                 yield whole
             self._deadline = time.monotonic() + self._poll_timeout_s
@@ -180,7 +181,7 @@ class RangeReader:
                 reader.flow(more)
 
     def _look(self, reader: BlockingReader) -> None:
-        """Check whether no entry comes because the rest is gone: those behind deleted ones would have come."""
+        """Check whether no entry arrives because the rest was deleted; entries after deleted ones would arrive."""
         last = reader.last_message().last
         if last.entry_id < 0 or last < self._next:
             holds = "nothing" if last.entry_id < 0 else f"entries up to {last}"
@@ -188,11 +189,11 @@ class RangeReader:
             self._span = len(self._range.spans)
 
     def _pass(self, position: Position, is_first: bool) -> bool:
-        """Advance to the entry at ``position``, counting lost ones; return False if it lies behind the range."""
+        """Advance to the entry at ``position``, counting lost ones; return False if it is after the range."""
         spans = self._range.spans
         lost = position.entry_id - self._next.entry_id if is_first and position.ledger_id == self._next.ledger_id else 0
         if position.ledger_id != self._next.ledger_id:
-            # The rest of the ledger did not come: it was deleted, or the broker keeps it to itself.
+            # The rest of the ledger did not arrive: it was deleted, or the broker does not deliver it.
             missing = spans[self._span].last - self._next.entry_id + 1
             lost += missing if is_first or self._is_deleted(self._next) else 0
             self._span += 1
@@ -217,7 +218,7 @@ class RangeReader:
         return True
 
     def _is_deleted(self, position: Position) -> bool:
-        """Return whether a topic begins behind an entry now: brokers delete from the front."""
+        """Return whether a topic now begins after an entry: brokers delete from the front."""
         with contextlib.closing(self._routes.connect_to(self._range.topic)) as connection:
             reader = BlockingReader(connection, self._range.topic, EARLIEST, self._options.subscription_prefix)
             mark = reader.last_message().mark_delete
@@ -256,7 +257,7 @@ class RangeReader:
         return Entry(position, metadata, body)
 
     def _whole(self, entry: Entry) -> Entry | None:
-        """Return an entry decompressed, chunks as one message; None for a chunk whose message goes on."""
+        """Return an entry decompressed, and chunks as one message; None for a chunk of an incomplete message."""
         metadata = entry.metadata
         if is_chunk(metadata):
             if not self._chunks.add(metadata, entry.body):
@@ -274,7 +275,7 @@ class RangeReader:
         return entry._replace(body=body)
 
     def _go_back(self, last: Entry) -> None:
-        """Fetch the chunks of a message that lie before this range, farther back each time."""
+        """Fetch the chunks of a message from before this range, farther back each time."""
         (ledger_id, entry_id), metadata = last.position, last.metadata
         near = MessageId(ledger_id, max(0, entry_id - _LOOK_BACK_CHUNKS * metadata.num_chunks_from_msg))
         for start in (near, MessageId(ledger_id, 0), EARLIEST):
@@ -297,7 +298,7 @@ class RangeReader:
 
 
 class _Permits:
-    """How many messages the broker may send: enough to keep busy, not many more than the range still has."""
+    """How many messages the broker may send: enough to keep busy, but not many more than the rest of the range."""
 
     def __init__(self, ahead_messages: int) -> None:
         self._ahead_messages = ahead_messages
@@ -306,12 +307,12 @@ class _Permits:
         self._entries = 0
 
     def first(self, entries_left: int) -> int:
-        """Return the permits to begin with."""
+        """Return the initial permits."""
         self._granted = 1 if entries_left < 2 else min(_FIRST_PERMITS, self._ahead_messages)
         return self._granted
 
     def used(self, messages: int, entries_left: int) -> int:
-        """Count an entry; return how many more permits to give, 0 for none now."""
+        """Count an entry; return how many more permits to grant, 0 for none now."""
         self._messages += messages
         self._entries += 1
         self._granted -= messages
@@ -319,6 +320,6 @@ class _Permits:
         wanted = min(self._ahead_messages, max(1, int(per_entry * entries_left)))
         if self._granted > wanted // 2:
             return 0
-        more = wanted - self._granted  # a debt too: batches are sent whole, and the broker counts below zero
+        more = wanted - self._granted  # may be negative: batches are sent whole, and the broker counts below zero
         self._granted += more
         return more

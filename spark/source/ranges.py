@@ -1,8 +1,8 @@
-"""Splits the entries of topics into ranges, one for each task. Pure functions.
+"""Splits the entries of topics into ranges, one per task. No I/O.
 
-A topic (or partition of one) is a list of spans: in ledger L there are the entries from ``first`` to ``last``. A range
-is a list of spans of one topic too, with what of its first and last entry is not meant. Ranges of one topic follow each
-other without gap or overlap, whatever their number: every message is in exactly one of them.
+A topic (or partition) is a list of spans: ledger L has the entries from ``first`` to ``last``. A range is also a list
+of spans of one topic, without excluded parts of its first and last entry. Ranges of one topic are consecutive, without
+gap or overlap, whatever their number: every message is in exactly one of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from ...wire.position import Position
 
 MIN_ENTRIES_PER_RANGE = 100
-"""Below it a range of its own costs more than it gains; asked for by number, ranges may be smaller."""
+"""A smaller range costs more than it gains; if a number of ranges was requested, they may be smaller."""
 
 
 class Span(NamedTuple):
-    """Entries of one ledger, ``first`` and ``last`` included."""
+    """Entries of one ledger, from ``first`` to ``last`` inclusive."""
 
     ledger_id: int
     first: int
@@ -26,19 +26,19 @@ class Span(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRange:
-    """The entries that one task reads.
+    """The entries read by one task.
 
     Attributes:
-        topic: full name, of the partition where there are some.
+        topic: full name, of a partition if there are any.
         spans: the entries, at least one.
-        first_index: messages of the first entry before this one are not meant.
-        last_index: messages of the last entry behind this one are not meant; None: all are.
+        first_index: earlier messages of the first entry are excluded.
+        last_index: later messages of the last entry are excluded; None for none.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class TopicRange:
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries."""
         return sum(span.entries for span in self.spans)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class TopicRange:
 
 
 def clip(spans: Sequence[Span], start: Position | None, end: Position | None) -> tuple[Span, ...]:
-    """Return what of ``spans`` is from ``start`` to ``end``, both included; None has no bound."""
+    """Return the part of ``spans`` from ``start`` to ``end``, both inclusive; None for no bound."""
     kept = []
     for ledger_id, first, last in spans:
         if start is not None:
@@ -90,14 +90,14 @@ def holds(spans: Sequence[Span], position: Position) -> bool:
 
 
 def split(whole: TopicRange, parts: int) -> list[TopicRange]:
-    """Return a range cut into ``parts``, or fewer if it has fewer entries; their sizes differ by one entry at most."""
+    """Split a range into ``parts``, or fewer if it has fewer entries; their sizes differ by at most one entry."""
     total = whole.entries
     parts = max(1, min(parts, total))
     pieces: list[list[Span]] = [[] for _ in range(parts)]
     done = 0
     for ledger_id, first, last in whole.spans:
         while first <= last:
-            # Piece k holds the entries numbered from total*k//parts on.
+            # Piece k has the entries numbered from total*k//parts on.
             piece = ((done + 1) * parts - 1) // total
             room = total * (piece + 1) // parts - done
             stop = min(last, first + room - 1)
@@ -114,16 +114,16 @@ def split(whole: TopicRange, parts: int) -> list[TopicRange]:
 
 
 def plan(topics: Sequence[TopicRange], min_ranges: int, min_entries: int = 1) -> list[TopicRange]:
-    """Return at least ``min_ranges`` ranges, as far as there are entries, shared out by the topics' entries.
+    """Return at least ``min_ranges`` ranges, if there are enough entries, distributed by the topics' entries.
 
     Args:
         topics: one range for each topic that has entries.
-        min_ranges: wanted in all.
-        min_entries: ranges with fewer are made only where a topic has no more.
+        min_ranges: total number of ranges.
+        min_entries: smaller ranges are only created for topics with fewer entries.
     """
     total = sum(topic.entries for topic in topics)
     ranges: list[TopicRange] = []
     for topic in topics:
-        share = -(-min_ranges * topic.entries // total)  # rounded up, so that the sum is never less than wanted
+        share = -(-min_ranges * topic.entries // total)  # rounded up, so that the sum is never too small
         ranges += split(topic, min(share, max(1, topic.entries // min_entries)))
     return ranges

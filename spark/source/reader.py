@@ -14,9 +14,9 @@ from ...wire.position import Position
 from .connection import BlockingConnection
 
 CONSUMER_ID = 1
-"""There is one consumer on a connection."""
+"""Each connection has a single consumer."""
 NAME_PREFIX = "magnetar-spark"
-"""Subscriptions of readers are called so, unless an option says otherwise."""
+"""Default prefix of readers' subscription names."""
 
 
 class ReaderClosed(ConnectionLost):
@@ -30,9 +30,9 @@ class LastMessage(NamedTuple):
     """The broker's answer to GET_LAST_MESSAGE_ID.
 
     Attributes:
-        last: the newest entry; its entry id is -1 if the topic holds none.
-        last_index: of the newest message in its batch, -1 if it came alone.
-        mark_delete: the entry before the next one of the subscription, None if the broker does not tell.
+        last: the newest entry; its entry id is -1 if the topic is empty.
+        last_index: batch index of the newest message, -1 if it was not batched.
+        mark_delete: the entry before the subscription's next one, None if the broker does not return it.
     """
 
     last: Position
@@ -41,10 +41,10 @@ class LastMessage(NamedTuple):
 
 
 class BlockingConsumer:
-    """The consumer of one subscription, for requests about it; exclusive.
+    """The exclusive consumer of one subscription, for requests about it.
 
     Attributes:
-        connection: that it is on.
+        connection: its connection.
     """
 
     def __init__(self, connection: BlockingConnection, what: str, subscribe: pb.CommandSubscribe):
@@ -67,7 +67,7 @@ class BlockingConsumer:
         self.attach()
 
     def attach(self) -> None:
-        """Subscribe; again under the same name, a reader keeps its position."""
+        """Subscribe; when repeated under the same name, a reader keeps its position."""
         self.connection.request(self._what, self._subscribe)
 
     def last_message(self) -> LastMessage:
@@ -96,14 +96,14 @@ class BlockingConsumer:
         self.connection.send(encode_frame(wrap(command)))
 
     def seek_to_id(self, message_id: MessageId) -> None:
-        """Move to an entry, or to the next one there is."""
+        """Move to an entry, or to the next existing one."""
         place = to_data(MessageId(message_id.ledger_id, message_id.entry_id))
         self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_id=place))
 
     def _seek(self, command: pb.CommandSeek) -> None:
         self.connection.request(f"seek in {self._topic}", command)
-        # Brokers close the consumers of a subscription that they move, and keep it for the next one of that name. What
-        # came before was sent to the closed one.
+        # When brokers move a subscription they close its consumers, but keep it for the next one of that name. Entries
+        # received before belong to the closed one.
         self.attach()
         self.connection.forget_frames()
 
@@ -116,7 +116,7 @@ class BlockingReader(BlockingConsumer):
     """Reads one topic from a start position on. It never creates the topic."""
 
     def __init__(self, connection: BlockingConnection, topic: str, start: MessageId, prefix: str = NAME_PREFIX):
-        """Subscribe, under a new name that begins with ``prefix``; raises as `BlockingConsumer`."""
+        """Subscribe, under a new name with this prefix; raises as `BlockingConsumer`."""
         name = f"{prefix}-{secrets.token_hex(8)}"
         command = pb.CommandSubscribe(
             topic=topic,
@@ -124,18 +124,18 @@ class BlockingReader(BlockingConsumer):
             consumer_name=name,
             durable=False,
             start_message_id=to_data(start),
-            # Pulsar takes a start behind the end for "latest"; nothing is lost by what was there before.
+            # Pulsar treats a start after the end as "latest"; nothing that existed before is lost by that.
             initialPosition=pb.CommandSubscribe.Latest,
             force_topic_creation=False,
         )
         super().__init__(connection, f"reading {topic}", command)
 
     def flow(self, messages: int) -> None:
-        """Let the broker send so many more messages; it rounds up to whole entries."""
+        """Allow the broker to send this many more messages; it rounds up to whole entries."""
         self.connection.send(encode_frame(wrap(pb.CommandFlow(consumer_id=CONSUMER_ID, messagePermits=messages))))
 
     def next_entry(self, deadline: float) -> tuple[Position, bytes] | None:
-        """Return the next entry and its payload section, None if none came until ``deadline``.
+        """Return the next entry and its payload section, None if none arrives until ``deadline``.
 
         Raises:
             ReaderClosed: the broker closed the reader.
@@ -151,5 +151,5 @@ class BlockingReader(BlockingConsumer):
         return None
 
     def seek_to_time(self, publish_time_ms: int) -> None:
-        """Move to the first entry that was published at a time or later."""
+        """Move to the first entry published at a time or later."""
         self._seek(pb.CommandSeek(consumer_id=CONSUMER_ID, message_publish_time=publish_time_ms))

@@ -1,4 +1,4 @@
-"""Checks the packages of the extra ``spark``, and names the remedy where one is missing or of another version."""
+"""Checks the packages of the extra ``spark``; errors say how to install a missing or incompatible one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from importlib.util import find_spec
 from ...errors import InvalidConfig
 
 READS_AND_WRITES = ("pyarrow", "pandas")
-"""Beside pyspark, which does not need them itself for all that it does."""
+"""Required in addition to pyspark, which itself only needs them for some functions."""
 VERSIONS = {"pyspark": ((4, 0), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
-"""From which version on, and before which: the bounds of the extra."""
+"""Minimum version, and first incompatible version: the bounds of the extra."""
 
 
 def need(*packages: str) -> None:
     """Raise unless all packages are installed.
 
     Raises:
-        InvalidConfig: names the first one that is missing or of a wrong version, and the remedy.
+        InvalidConfig: names the first missing or incompatible package, and what to do.
     """
     from importlib.metadata import (
         PackageNotFoundError,
         version,
-    )  # with it come zipfile and csv, in workers without Spark
+    )  # imports zipfile and csv, not needed in workers without Spark
 
     for package in packages:
         if find_spec(package) is None:
@@ -30,7 +30,7 @@ def need(*packages: str) -> None:
         try:
             found = version(package)
         except PackageNotFoundError:
-            continue  # put there by other means than pip
+            continue  # installed by other means than pip
         parts = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
         first, end = VERSIONS[package]
         if parts < first or (end is not None and parts >= end):

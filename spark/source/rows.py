@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as messages: the columns that there may be, and their values in a record batch."""
+"""Rows of a DataFrame as messages: supported columns, and their values in a record batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITABLE = {
     "__eventTime": ("timestamp",),
     "__messageProperties": ("map<string,string>",),
 }
-"""Columns that make a message -> their types."""
+"""Columns that make up a message -> their types."""
 GIVEN_BY_BROKER = frozenset(("__messageId", "__publishTime", *POSITION_COLUMNS))
 """Columns of a read that the broker sets again for each message."""
 
@@ -34,12 +34,12 @@ class OutgoingRow(NamedTuple):
 
 
 def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, output_schema: str | None = None) -> None:
-    """Refuse a DataFrame that cannot be written.
+    """Reject a DataFrame that cannot be written.
 
     Args:
-        columns: name and type of each, as Spark writes types.
-        topic: where all rows go, None if a column says it.
-        output_schema: type of the schema that all other columns make values of; None for none.
+        columns: name and type of each column, in Spark's notation.
+        topic: destination of all rows, None if a column has it.
+        output_schema: type of the schema for values of all other columns; None for none.
 
     Raises:
         InvalidConfig: names the column and what to do.
@@ -68,7 +68,7 @@ def check_columns(columns: Sequence[tuple[str, str]], topic: str | None, output_
 
 
 def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -> None:
-    """Refuse columns of messages that they cannot be, where the others make values."""
+    """Reject invalid message columns where the other columns make up the value."""
     of_values = []
     for name, type_ in columns:
         if name in GIVEN_BY_BROKER:
@@ -85,7 +85,7 @@ def _check_of_messages(columns: Sequence[tuple[str, str]], output_schema: str) -
 
 
 def is_plain(batch: pa.RecordBatch, topic: str | None) -> bool:
-    """Return whether the rows of a batch have nothing but a payload that goes to one topic."""
+    """Return whether the rows of a batch only have a payload for one topic."""
     if topic is None or batch.column("value").null_count:
         return False
     for name in ("__key", "__eventTime", "__messageProperties"):
@@ -148,7 +148,7 @@ def _header(
 
 
 def _set_key(header: SingleMessageMetadata, key: str | bytes) -> None:
-    """Set the key of a message, a text field: other bytes are sent in base64, as Java clients do."""
+    """Set the key of a message, a text field: bytes that are not text are sent in base64, as by Java clients."""
     try:
         header.partition_key = key if isinstance(key, str) else key.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The options of the data source that say what is shown to brokers, and how brokers are checked.
+"""The options of the data source for credentials and TLS.
 
-Design: the driver reads them when it plans, and the tasks read them where they run; both show the same. What is a file
-is a file of each of these machines, and is read there at each connection, so that one that is renewed counts.
+Design: the driver reads them for planning, and the tasks where they run; both use the same settings. A file must exist
+on each of these machines, and is read there at each connection, so that renewed files take effect.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NAMES = {
     "tls_allow_insecure_connection": "tls.allow.insecure.connection",
     "tls_hostname_verification": "tls.hostname.verification",
 }
-"""The settings of clients -> the options."""
+"""Client settings -> options."""
 SECURITY_OPTIONS = tuple(_NAMES.values())
 
 
 def security_options(given: Mapping[str, str]) -> ClientSecurity:
-    """Return what options say of credentials and TLS.
+    """Return the settings of credentials and TLS.
 
     Args:
-        given: all options, by names in small letters, with ``service.url``.
+        given: all options, by names in lower case, with ``service.url``.
 
     Raises:
-        InvalidConfig: one is wrong, lacks another or is of no use with these addresses.
+        InvalidConfig: one is invalid, requires another, or has no effect with these addresses.
     """
     switches = {setting for setting, default in vars(ClientSecurity()).items() if isinstance(default, bool)}
     values = {
@@ -50,7 +50,7 @@ def security_options(given: Mapping[str, str]) -> ClientSecurity:
 
 
 def as_options(security: ClientSecurity, *urls: str) -> dict[str, str]:
-    """Return the options that say what settings say; those of TLS are left out where no address has TLS."""
+    """Return the options for settings; those of TLS are omitted if no address uses TLS."""
     has_tls = any(url.startswith(("pulsar+ssl:", "https:")) for url in urls)
     return {
         _NAMES[setting]: str(value).lower() if isinstance(value, bool) else value
@@ -67,10 +67,10 @@ def _switch(option: str, text: str) -> bool:
 
 @contextmanager
 def told_where() -> Iterator[None]:
-    """Have credentials that are missing say on which machine.
+    """Add the name of the machine to errors about missing credentials.
 
     Raises:
-        CredentialsUnavailable: with it.
+        CredentialsUnavailable: with the name.
     """
     try:
         yield

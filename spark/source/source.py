@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = "magnetar"
 PULSAR_FORMAT = "pulsar"
-"""The name that the JVM connector has."""
+"""The format name of the JVM connector."""
 
 _TYPES: dict[str, DataType] = {
     "value": BinaryType(),
@@ -83,7 +83,7 @@ class MagnetarSource(DataSource):
 
     @told_first
     def schema(self) -> StructType:
-        """Return the columns of a read; those of a topic's schema are asked for."""
+        """Return the columns of a read; those of a topic's schema are requested from the broker."""
         shorten_pauses()
         options = common_of(self.options)
         if options.use_topic_schema:
@@ -95,13 +95,13 @@ class MagnetarSource(DataSource):
 
     @told_first
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads."""
+        """Return the planner and reader."""
         options = read_options(self.options)
         return TopicReader(*self._laid_out(options, schema))
 
     @told_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what plans the batches of a stream, and reads them."""
+        """Return the planner and reader of a stream's batches."""
         from .streaming.options import stream_options
         from .streaming.reader import TopicStreamReader
 
@@ -117,17 +117,17 @@ class MagnetarSource(DataSource):
         return TopicSchemas(options)
 
     def _laid_out(self, options: ReadOptions, schema: StructType) -> tuple[ReadOptions, Layout | None]:
-        """Return how to read what a DataFrame has as columns.
+        """Return how to read a DataFrame's columns.
 
         Raises:
-            InvalidConfig: there are no such columns.
+            InvalidConfig: these columns do not exist.
         """
         need(*READS_AND_WRITES)
         if options.use_topic_schema:
             layout = self._schemas(options).layout(schema)
             if layout is not None:
                 return options, layout
-            # Topics that have nothing in common but that values are bytes.
+            # The topics have only byte values in common.
             options = replace(options, columns=tuple(name for name in schema.names if name in _TYPES))
         there = self._plain(options.columns)
         if _shape(schema) != _shape(there):
@@ -139,7 +139,7 @@ class MagnetarSource(DataSource):
 
     @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return what writes the batches of a stream."""
+        """Return the writer of a stream's batches."""
         need(*READS_AND_WRITES)
         from .rows import GIVEN_BY_BROKER, WRITABLE, check_columns
         from .streaming.sink_options import stream_write_options
@@ -164,14 +164,14 @@ class MagnetarSource(DataSource):
 
     @told_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes rows."""
+        """Return the writer of rows."""
         need(*READS_AND_WRITES)
         from .rows import check_columns
         from .writer import pinned, register_schema, switch_deduplication_on
 
         if overwrite:
             raise InvalidConfig("a topic cannot be overwritten, only be written to; use .mode('append')")
-        # Made once for a write, and pickled for its tasks: all attempts of a task have the same name.
+        # Created once per write, and pickled for its tasks: all attempts of a task have the same name.
         options = write_options(self.options, uuid.uuid4().hex)
         check_columns(_shape(schema), options.topic, options.output_schema)
         if options.output_schema is not None:
@@ -187,7 +187,7 @@ class MagnetarSource(DataSource):
 
 
 class PulsarSource(MagnetarSource):
-    """The same under the name that programs for the JVM connector have."""
+    """The same source under the name used by programs for the JVM connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -196,7 +196,7 @@ class PulsarSource(MagnetarSource):
 
 
 def _shape(schema: StructType) -> list[tuple[str, str]]:
-    """Return names and types; that a column may be null, Spark adds in places."""
+    """Return names and types, without nullability, which Spark adds in some places."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
@@ -225,7 +225,7 @@ class TopicReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the messages of a range as record batches."""
         if not isinstance(partition, TopicPartition):
-            return iter(())  # what Spark makes of an empty plan
+            return iter(())  # the result for Spark's empty plan
         from .columns import read_range
 
         return read_range(partition.wanted, self._options, self._layout)
@@ -254,7 +254,7 @@ class TopicWriter(DataSourceArrowWriter):
         return TaskWritten(write_rows(self._options, context.partitionId(), iterator))
 
     def commit(self, messages: list[Any]) -> None:
-        """Report what was written, which is visible already, and whether anything keeps it."""
+        """Report what was written, which is visible already, and whether the topic retains it."""
         from .keeping import warn_unless_kept
 
         parts = [message.written for message in messages if message is not None]

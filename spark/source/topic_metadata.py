@@ -1,9 +1,9 @@
 """Topic metadata for planning a read: partitions, ledgers, first and last entries, positions of times.
 
-Design: everything comes over the binary protocol, so that a service URL is enough. A reader of the topic gives its
-first and its last entry. The ledgers between are found one by one: a reader that is moved behind the end of ledger L
-receives the first entry of the next one, and its mark-delete position is the end of L. With the address of the REST
-interface one request (internalStats) tells all of it.
+Design: everything uses the binary protocol, so that a service URL is enough. A reader of the topic provides its first
+and its last entry. The ledgers between are found one by one: a reader that is moved past the end of ledger L receives
+the first entry of the next one, and its mark-delete position is the end of L. With the address of the REST interface a
+single request (internalStats) returns all of it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from .reader import NAME_PREFIX, BlockingReader, LastMessage, ReaderClosed
 from .streaming.places import BEGINNING, Place, behind
 
 BEHIND_ANY = (1 << 62) - 1
-"""An entry id that no ledger reaches."""
+"""An entry id larger than any in a ledger."""
 _BACKOFF_S = (0.05, 2.0)
 _Found = TypeVar("_Found")
 
 
 class ReadPlan(NamedTuple):
-    """What a batch reads.
+    """The plan of a batch.
 
     Attributes:
-        ranges: the messages.
-        ends: by full topic name, the first message that it does not read any more. Topics without messages are left
-            out.
+        ranges: ranges to read.
+        ends: by full topic name, the first message after the read. Topics without messages are omitted.
     """
 
     ranges: list[TopicRange]
@@ -51,17 +50,17 @@ def plan_read(options: ReadOptions, default_ranges: int, min_entries: int) -> li
 
 
 def plan_with_ends(options: ReadOptions, default_ranges: int, min_entries: int) -> ReadPlan:
-    """Return what a batch reads, without what is published later.
+    """Return the plan of a batch, without messages published later.
 
     Args:
-        options: of the read.
-        default_ranges: how many where the options name no number.
-        min_entries: of a range, where the options name no number.
+        options: options of the read.
+        default_ranges: number of ranges by default.
+        min_entries: minimum entries per range by default.
 
     Raises:
-        TopicNotFound: a topic that is named does not exist.
-        DataLoss: a place to begin at is not in the topic any more.
-        MagnetarError: the broker cannot be asked.
+        TopicNotFound: a named topic does not exist.
+        DataLoss: a start position is no longer in the topic.
+        MagnetarError: the broker does not answer.
     """
     routes = Routes(options.service_url, options.security, options.timeouts)
     wholes, ends = [], {}
@@ -94,13 +93,13 @@ def topics_to_read(routes: Routes, options: ReadOptions) -> list[tuple[str, bool
         if not names:
             raise TopicNotFound(f"no topic matches topicsPattern={options.pattern!r}; look with: magnetar topics list")
         _check_named(names, options)
-        # What is deleted between the two questions has no messages either.
+        # A topic deleted between the two requests has no messages either.
         return [(name, True) for name in names]
     return list(named_topics(routes, options.topics).items())
 
 
 def named_topics(routes: Routes, topics: Sequence[TopicName]) -> dict[str, bool]:
-    """Return the full names of topics or their partitions, and of each whether it may be missing."""
+    """Return the full names of topics or their partitions, and for each whether it may be missing."""
     found: dict[str, bool] = {}
     for topic in topics:
         count = routes.partitions(topic) if topic.partition < 0 else 0
@@ -109,13 +108,13 @@ def named_topics(routes: Routes, topics: Sequence[TopicName]) -> dict[str, bool]
 
 
 def matching(routes: Routes, pattern: str) -> list[str]:
-    """Return the full names of the topics that a pattern matches, of partitions where there are some."""
+    """Return the full names of the topics that match a pattern, of partitions if there are any."""
     expression = re.compile(pattern)
     is_local = "/" not in pattern
     found = []
     for text in routes.topics_of(check_pattern(pattern)):
         base = parse_topic_name(text).base
-        # With and without the scheme, as people write patterns both ways; and for a local name, as they do for Kafka.
+        # With and without the scheme, because users write patterns both ways; and by local name, as for Kafka.
         spellings = [base.text, base.text.partition("://")[2], *([base.local] if is_local else [])]
         if any(expression.fullmatch(one) for one in spellings):
             found.append(text)
@@ -123,7 +122,7 @@ def matching(routes: Routes, pattern: str) -> list[str]:
 
 
 def _check_named(names: list[str], options: ReadOptions) -> None:
-    """Refuse a position for a topic that a pattern did not find."""
+    """Reject a position for a topic that a pattern did not find."""
     found = {*names, *(parse_topic_name(name).base.text for name in names)}
     for option, offsets in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for name in offsets.by_topic:
@@ -137,12 +136,12 @@ def _natural(text: str) -> tuple[str, int]:
 
 
 def extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRange | None, Place]:
-    """Return all of a topic that the options mean, None if that is nothing, and where the next read goes on."""
+    """Return the part of a topic that the options select, or None, and where the next read continues."""
     return _with_open_readers(lambda: _extent(routes, topic, options))
 
 
 def _with_open_readers(look: Callable[[], _Found]) -> _Found:
-    """Look again when the broker closed a reader on the way: an unloaded topic is there again at once."""
+    """Retry if the broker closed a reader meanwhile: an unloaded topic is available again at once."""
     backoff = Backoff(*_BACKOFF_S)
     deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
     while True:
@@ -180,7 +179,7 @@ def _extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRang
         return None, behind(newest) if begin == LATEST[:2] else Place(*begin, first_index)
     last = Position(kept[-1].ledger_id, kept[-1].last)
     if stop_index is not None and until != last:
-        stop_index = None  # the place to end at is behind the end
+        stop_index = None  # the end position is after the end
     ended = behind(last) if stop_index is None else Place(*last, stop_index + 1)
     if stop_index is None and last == (spans[-1].ledger_id, spans[-1].last) and last_index >= 0:
         stop_index = last_index
@@ -188,11 +187,11 @@ def _extent(routes: Routes, topic: str, options: ReadOptions) -> tuple[TopicRang
 
 
 def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -> TopicRange | None:
-    """Return what of a topic lies behind the entry ``done``, None if that is nothing; whole entries.
+    """Return the part of a topic after the entry ``done``, or None; whole entries.
 
     Raises:
         TopicNotFound: the topic does not exist.
-        MagnetarError: the broker cannot be asked.
+        MagnetarError: the broker does not answer.
     """
 
     def look() -> tuple[Span, ...]:
@@ -204,13 +203,13 @@ def backlog(routes: Routes, topic: str, done: Position, admin_url: str | None) -
 
 
 def time_of(times_ms: Mapping[str, int], topic: str, everywhere_ms: int | None) -> int | None:
-    """Return the time of a topic or partition among times by topic; None if nothing says one."""
+    """Return the time of a topic or partition among times by topic, or None."""
     base = parse_topic_name(topic).base.text
     return times_ms.get(topic, times_ms.get(base, everywhere_ms))
 
 
 def place_of(offsets: Offsets, topic: str) -> MessageId | None:
-    """Return a place as an id; None has no bound. A place that is said of a whole topic names a partition's own id."""
+    """Return a position as an id; None for no bound. For a position of a whole topic, the id has the partition."""
     if topic in offsets.by_topic:
         return offsets.by_topic[topic]
     name = parse_topic_name(topic)
@@ -250,7 +249,7 @@ def _after(position: Position) -> Position:
 
 
 def time_mark(connection: BlockingConnection, topic: str, time_ms: int, prefix: str = NAME_PREFIX) -> Position:
-    """Return the last entry before the first one that was published at a time or later."""
+    """Return the last entry before the first one published at a time or later."""
     reader = BlockingReader(connection, topic, EARLIEST, prefix)
     reader.seek_to_time(time_ms)
     newest = reader.last_message()
@@ -289,15 +288,15 @@ def _spans(
 def spans_between(
     routes: Routes, topic: str, first: Position, last: Position, admin_url: str | None, prefix: str = NAME_PREFIX
 ) -> tuple[Span, ...]:
-    """Return the entries of a topic from one to another, both included, ledger by ledger.
+    """Return the entries of a topic from one to another, both inclusive, ledger by ledger.
 
     Args:
-        routes: to its broker.
+        routes: connects to its broker.
         topic: full name.
-        first: where nothing before it in the topic is gone; it may be behind the last entry of its ledger.
-        last: an entry that is there.
-        admin_url: of the REST interface, which tells all ledgers at once; None asks for one after the other.
-        prefix: of the subscriptions that are needed for that.
+        first: a position before which nothing in the topic was deleted; may be after the last entry of its ledger.
+        last: an existing entry.
+        admin_url: REST interface, which returns all ledgers at once; None to find them one by one.
+        prefix: prefix of the subscriptions needed for that.
     """
     if first.ledger_id == last.ledger_id:
         return (Span(*first, last.entry_id),) if first <= last else ()
@@ -306,7 +305,7 @@ def spans_between(
         statistics = ask(admin_url, "GET", path, credentials=routes.credentials)
         return clip(_spans_of_statistics(statistics, last), first, last)
     found: list[Span] = []
-    # A reader before the first entry may stand at the end of a ledger that is gone: then nothing of it comes.
+    # A reader before the first entry may be at the end of a deleted ledger: then no entry of it arrives.
     ledger, entry = first
     while ledger < last.ledger_id:
         end, following = _end_of_ledger(routes, topic, ledger, prefix)
@@ -319,8 +318,8 @@ def spans_between(
 
 
 def _end_of_ledger(routes: Routes, topic: str, ledger_id: int, prefix: str) -> tuple[int, Position]:
-    """Return the last entry of a ledger that others follow, and the first entry behind it."""
-    # A connection of its own: what the broker sends beyond the entry that is waited for goes with it.
+    """Return the last entry of a ledger that is not the last one, and the first entry after it."""
+    # A separate connection: entries that the broker sends beyond the wanted one are discarded with it.
     with contextlib.closing(routes.connect_to(topic)) as connection:
         reader = BlockingReader(connection, topic, EARLIEST, prefix)
         reader.seek_to_id(MessageId(ledger_id, BEHIND_ANY))
@@ -331,7 +330,7 @@ def _end_of_ledger(routes: Routes, topic: str, ledger_id: int, prefix: str) -> t
             f"{connection.address.physical} does not tell where ledger {ledger_id} of {topic} ends; give its REST"
             " address as option admin.url"
         )
-    # Before the first entry that is left, when the ledger has been deleted meanwhile.
+    # Before the first remaining entry, if the ledger has been deleted meanwhile.
     return mark.entry_id if mark.ledger_id == ledger_id else -1, following
 
 

@@ -1,9 +1,9 @@
 """Writes the rows of a DataFrame to topics, each row once however often a task is tried.
 
-Design: each task is a producer of its own, whose name is the same for every attempt, and its entries carry the number
-of their first row as sequence id. What an attempt sends again, a broker that deduplicates the topic drops, for the
-boundaries of entries are the same (`entry_boundaries`). So nothing depends on Spark's commit: rows are visible as
-they are written, and commit and abort only report.
+Design: each task has its own producer, with the same name in every attempt, and its entries have the number of their
+first row as sequence id. A broker that deduplicates the topic drops repeated entries, because the boundaries of entries
+are the same (`entry_boundaries`). So nothing depends on Spark's commit: rows are visible as they are written, and
+commit and abort only report.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _POLL_S = 0.5
 
 
 class Written(NamedTuple):
-    """Numbers of rows that a task has written.
+    """Numbers of rows written by a task.
 
     Attributes:
         rows: stored now.
-        duplicates: rows that were there already.
+        duplicates: stored before.
     """
 
     rows: int
@@ -54,63 +54,63 @@ class Written(NamedTuple):
 
 
 def write_rows(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write the rows of one task, and return when the broker has all of them on disk.
+    """Write the rows of one task, and return when the broker has stored them all.
 
     Args:
-        options: of the write.
-        task: number of the task in its job; with ``options.name_prefix`` it makes the producer's name.
+        options: options of the write.
+        task: number of the task in its job; the producer name is ``options.name_prefix`` with this number.
         batches: the rows, in the same order in every attempt.
 
     Raises:
-        MagnetarError: a row cannot be written, or the broker does not take it in time.
+        MagnetarError: a row cannot be written, or the broker does not store it in time.
     """
     return run_task(TaskWriter(options, task, f"{options.name_prefix}-{task}", RowNumbers()), batches)
 
 
 def run_task(writer: TaskWriter, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Have an attempt write its rows; as `write_rows`."""
+    """Write the rows of an attempt; as `write_rows`."""
     with told_where(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(writer.write(iter(batches)))
 
 
 class Numbering(Protocol):
-    """Gives the entries of an attempt their sequence ids."""
+    """Assigns sequence ids to the entries of an attempt."""
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
-        """Prepare, before any row is asked for."""
+        """Prepare, before any row is requested."""
 
     def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
-        """Return the lowest and the highest sequence id of the next entry; None for what follows from its rows."""
+        """Return the lowest and the highest sequence id of the next entry; None for the default from its rows."""
 
     def end(self) -> None:
         """Check, when all entries are sent."""
 
 
 class RowNumbers:
-    """The number of its first row is the sequence id of an entry."""
+    """Uses the number of an entry's first row as sequence id."""
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def numbers(self, topic: str, rows: RowEntry) -> tuple[int, int | None]:
         """Return the number of the first row."""
         return rows.first_row, None
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class TaskWriter:
     """One attempt of one task.
 
     Attributes:
-        options: of the write.
+        options: options of the write.
         task: number of the task in its job.
         publisher: its producers.
     """
 
     def __init__(self, options: WriteOptions, task: int, name: str, numbering: Numbering) -> None:
-        """Prepare; ``name`` is that of the producers."""
+        """Prepare; ``name`` is the producer name."""
         self.options = options
         self.task = task
         self._partitions: dict[str, list[str]] = {}
@@ -131,10 +131,10 @@ class TaskWriter:
     async def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows; returns when they are stored.
 
-        Cancellation: leaves the rows that were sent.
+        Cancellation: rows already sent stay.
         """
         loop = asyncio.get_running_loop()
-        # Waiting for Spark's rows in another thread keeps the connections alive and receipts coming.
+        # Spark's rows are awaited in another thread, which keeps the connections alive and receipts arriving.
         executor = ThreadPoolExecutor(1, "rows")
         first_row = 0
         try:
@@ -174,7 +174,7 @@ class TaskWriter:
                 await self._send(client, name, full)
 
     async def names(self, client: AsyncClient, topic: str) -> list[str]:
-        """Return the full names of the partitions that rows for a topic go to; its own if it has none."""
+        """Return the full names of the partitions for a topic's rows, or its own if it is not partitioned."""
         names = self._partitions.get(topic)
         if names is None:
             count = self.options.partitions if topic == self.options.topic else None
@@ -192,15 +192,15 @@ class TaskWriter:
             highest_sequence_id=highest,
         )
         await self.publisher.send(client, name, len(rows.payloads), lambda producer: producer.send_entry(entry))
-        await asyncio.sleep(0)  # let it leave, and receipts come in
+        await asyncio.sleep(0)  # let it be sent, and receipts arrive
 
 
 def pinned(options: WriteOptions) -> WriteOptions:
-    """Return options that say how many partitions there are: more may be added before a task is tried again.
+    """Return options with a fixed number of partitions, because more may be added before a task is retried.
 
     Raises:
-        InvalidConfig: the topic has less than they say, so it is not the one that was meant.
-        MagnetarError: the broker does not tell.
+        InvalidConfig: the topic has fewer than the options say, so it is not the intended one.
+        MagnetarError: the broker does not answer.
     """
     if options.topic is None:
         return options
@@ -219,14 +219,14 @@ def pinned(options: WriteOptions) -> WriteOptions:
 
 
 def switch_deduplication_on(options: WriteOptions) -> None:
-    """Have the broker drop repeated entries of the topic that is written to, and make sure that it will.
+    """Enable deduplication of the destination topic, and verify it.
 
     Raises:
-        InvalidConfig: it does not do it.
-        MagnetarError: it cannot be asked to.
+        InvalidConfig: it is not possible.
+        MagnetarError: the request failed.
     """
     topic, url = options.topic, options.admin_url
-    assert topic is not None  # `write_options` has refused the option without both
+    assert topic is not None  # `write_options` has rejected the option without both
     assert url is not None
     path = f"/admin/v2/{parse_topic_name(topic).base.rest_path}/deduplicationEnabled"
     credentials = ClientCredentials(options.security)
@@ -234,7 +234,7 @@ def switch_deduplication_on(options: WriteOptions) -> None:
         asyncio.run(_make_exist(options, topic))
     ask(url, "POST", path, body=True, credentials=credentials)
     deadline = time.monotonic() + POLICY_TIMEOUT_S
-    # On Apache Pulsar a policy travels through a topic before it holds.
+    # In Apache Pulsar a policy passes through a topic before it takes effect.
     while (is_on := ask(url, "GET", path, credentials=credentials)) is not True:
         if time.monotonic() > deadline:
             raise InvalidConfig(
@@ -245,13 +245,13 @@ def switch_deduplication_on(options: WriteOptions) -> None:
 
 
 async def _make_exist(options: WriteOptions, topic: str) -> None:
-    """Create a topic as publishing to it would: policies belong to topics that exist."""
+    """Create a topic as publishing to it would, because policies need an existing topic."""
     async with _client(options) as client:
         await (await client.create_producer(topic, ProducerConfig(**_encryption(options)))).close()
 
 
 def register_schema(options: WriteOptions) -> None:
-    """Have the topic take the schema of the rows before they are made; raises as `schemas.writing.register`."""
+    """Register the schema of the rows for the topic before they are computed; raises as `schemas.writing.register`."""
     from .schemas.writing import register
 
     with told_where():
@@ -259,7 +259,7 @@ def register_schema(options: WriteOptions) -> None:
 
 
 def _schema(options: WriteOptions) -> Schema[bytes] | None:
-    """Return what producers are declared to send; None for bytes without a schema."""
+    """Return the schema declared by producers; None for bytes without a schema."""
     if options.schema is None:
         return None
     from .schemas.writing import Encoded
@@ -278,6 +278,6 @@ def _client(options: WriteOptions) -> AsyncClient:
 
 
 def _encryption(options: WriteOptions) -> dict[str, Any]:
-    """Return what settings of producers have that encrypt; empty if they do not."""
+    """Return the settings of producers that encrypt; empty if they do not."""
     names = options.encryption_keys
     return {"encryption_keys": names, "crypto_key_reader": UriKeyReader(options.public_key)} if names else {}

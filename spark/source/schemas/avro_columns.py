@@ -1,11 +1,11 @@
-"""Values in Avro's binary form as Arrow columns, field by field of all values at once.
+"""Decodes Avro's binary form into Arrow columns, field by field for all values at once.
 
-Design: all values of a record batch lie in one array of bytes. A cursor of each value stands where its next field
-begins; one step reads that field of all of them, and moves the cursors: a few operations on arrays for a field rather
-than a few objects for a value. Branches of a union are steps of those that chose them. Items of arrays are read one
-after the other, the first of all values, then the second, but for numbers, of which whole blocks are taken at once.
+Design: all values of a record batch are in one byte array. Each value has a cursor at the start of its next field; one
+step reads that field of all values, and moves the cursors: a few array operations per field rather than a few objects
+per value. Branches of a union are steps for the values that chose them. Items of arrays are read one after the other,
+the first item of all values, then the second, except numbers, for which whole blocks are read at once.
 
-Everything that a value claims about sizes is checked against its end, so that none reads what is another's.
+All sizes in a value are checked against its end, so that it cannot read another value's bytes.
 
 Source: Apache Avro 1.12, Binary Encoding. Tests compare it with fastavro.
 """
@@ -26,22 +26,22 @@ from .buffers import contents, is_valid, offsets_of, ranges, scattered, slices, 
 _PADDING = 16
 _VARINT_BYTES_MAX = 10
 _FLAT = {"int": 0, "long": 0, "float": 4, "double": 8, "boolean": 1}
-"""Kinds of which a block of items is read in one step -> bytes of each, 0 where that differs."""
+"""Kinds for which a block of items is read in one step -> bytes per item, 0 if variable."""
 
 
 class Misread(SchemaSerializationError):
-    """Bytes are no value of their schema."""
+    """The bytes are not a valid value of their schema."""
 
 
 def decode(node: Node, values: pa.Array) -> pa.Array:
-    """Return the values of bytes; nulls stay nulls.
+    """Decode bytes; nulls stay nulls.
 
     Args:
-        node: the schema that all of them were written with.
+        node: schema of all values.
         values: column of bytes.
 
     Raises:
-        Misread: one is damaged, or was written with another schema.
+        Misread: a value is damaged, or was written with another schema.
     """
     valid = is_valid(values)
     data, begins, sizes = contents(values)
@@ -73,10 +73,10 @@ class _Reader:
         Args:
             node: the type.
             of: indexes of the values, shape (n,).
-            at: where their cursors stand, shape (n,).
+            at: their cursors, shape (n,).
 
         Returns:
-            The column, and where the cursors stand then.
+            The column, and the new cursors.
         """
         if node.kind == "record":
             columns = []
@@ -126,7 +126,7 @@ class _Reader:
         return _unzigzag(numbers), after
 
     def _within(self, of: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return the places behind so many bytes."""
+        """Return the positions after a number of bytes."""
         wrong = (sizes < 0) | (sizes > self.ends[of] - at)
         if wrong.any():
             place = int(np.flatnonzero(wrong)[0])
@@ -157,7 +157,7 @@ class _Reader:
             raise Misread(f"symbol {int(numbers[wrong][0])} of {len(node.symbols)} is not one of an enum")
         return pa.array(node.symbols, pa.string()).take(pa.array(numbers)), at
 
-    # -- types in types ----------------------------------------------------------------------------------------------
+    # -- nested types ------------------------------------------------------------------------------------------------
 
     def _union(self, node: Node, of: np.ndarray, at: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         branches, at = self._longs(of, at)
@@ -207,7 +207,7 @@ class _Reader:
     def _blocks(
         self, of: np.ndarray, at: np.ndarray, read: Callable[..., tuple[pa.Array, np.ndarray]]
     ) -> tuple[pa.Array | None, np.ndarray, np.ndarray]:
-        """Read blocks of items until each value has had an empty one: the items, how many of each, and the cursors."""
+        """Read blocks of items up to each value's empty one: the items, how many of each, and the cursors."""
         at = at.copy()
         totals: np.ndarray = np.zeros(len(of), np.int64)
         parts: list[pa.Array] = []
@@ -216,7 +216,7 @@ class _Reader:
         while active.size:
             counts, after = self._longs(of[active], at[active])
             sized = counts < 0
-            if sized.any():  # the size of the block comes next
+            if sized.any():  # the size of the block follows
                 counts = np.where(sized, -counts, counts)
                 _, after[sized] = self._longs(of[active[sized]], after[sized])
             at[active] = after
@@ -237,7 +237,7 @@ class _Reader:
         return items, totals, at
 
     def _block(self, part: Node, of: np.ndarray, at: np.ndarray, counts: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """Read the first item of all values, then the second: returned value by value."""
+        """Read the first item of all values, then the second; the result is ordered by value."""
         at = at.copy()
         steps: list[pa.Array] = []
         owners: list[np.ndarray] = []
@@ -290,7 +290,7 @@ def _numbers(node: Node, numbers: np.ndarray) -> pa.Array:
     found = pa.array(numbers)
     type_ = arrow_type(node)
     if type_ == pa.duration("ms"):
-        found = found.cast(pa.int64())  # of which Arrow has durations
+        found = found.cast(pa.int64())  # for which Arrow has durations
     return found if found.type == type_ else found.view(type_)
 
 
@@ -301,7 +301,7 @@ def _flat(node: Node, data: np.ndarray) -> pa.Array:
 
 
 def _decimals(node: Node, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
-    """Return big-endian numbers as decimals, which Arrow has in sixteen bytes, the lowest first."""
+    """Return big-endian numbers as decimals, which Arrow stores in sixteen little-endian bytes."""
     if (sizes > 16).any():
         raise Misread(f"a decimal has {int(sizes.max())} bytes, and {node.precision} digits fit into 16")
     negative = (sizes > 0) & (data[np.minimum(at, len(data) - 1)] > 127)

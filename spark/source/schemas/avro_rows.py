@@ -1,7 +1,7 @@
-"""Rows of Arrow columns in Avro's binary form, column by column: the other way round of `avro_columns`.
+"""Encodes rows of Arrow columns in Avro's binary form, column by column: the inverse of `avro_columns`.
 
-Design: each column becomes the bytes of its values, one behind the other, and the size of each. Columns are then joined
-row by row, by one copy for each column.
+Design: each column is encoded as the concatenated bytes of its values, and their sizes. Columns are then joined row by
+row, with one copy per column.
 
 Source: Apache Avro 1.12, Binary Encoding. Tests compare it with fastavro.
 """
@@ -28,7 +28,7 @@ class Pieces(NamedTuple):
 
     Attributes:
         data: their bytes, without gaps.
-        sizes: of each.
+        sizes: size of each value.
     """
 
     data: np.ndarray
@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
 
 
 def can_encode(node: Node) -> bool:
-    """Return whether values of a type can be encoded: a union is of null and one other type, a decimal is of bytes."""
+    """Return whether values of a type can be encoded: unions must be of null and one other type, decimals of bytes."""
     if node.kind == "union" and (len(node.parts) > 2 or _branch(node) is None):
         return False
     if node.kind == "fixed" and node.logical:
@@ -45,21 +45,21 @@ def can_encode(node: Node) -> bool:
 
 
 def _branch(node: Node) -> int | None:
-    """Return which branch of a union has values, None if that is not one beside null."""
+    """Return which branch of a union has values, None unless it is the only one beside null."""
     kinds = [part.kind for part in node.parts]
     return 1 - kinds.index("null") if len(kinds) == 2 and kinds.count("null") == 1 else None
 
 
 def encode(node: Node, columns: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return rows as a column of bytes.
+    """Encode rows as a column of bytes.
 
     Args:
-        node: the record; `can_encode`.
-        columns: of its fields, of the types that `avro_types.fields_of` says.
-        rows: how many.
+        node: the record type; see `can_encode`.
+        columns: its fields, with the types from `avro_types.fields_of`.
+        rows: number of rows.
 
     Raises:
-        SchemaSerializationError: names a column with a value that the record cannot have.
+        SchemaSerializationError: names a column with a value that the record cannot hold.
     """
     pairs = zip(node.fields, columns, strict=True)
     found = _join([_any(field.node, column, field.name) for field, column in pairs], rows)
@@ -69,7 +69,7 @@ def encode(node: Node, columns: Sequence[pa.Array], rows: int) -> pa.Array:
 
 
 def _join(parts: Sequence[Pieces], rows: int) -> Pieces:
-    """Return the pieces of each row as one."""
+    """Join the pieces of each row."""
     if not parts:
         return Pieces(np.zeros(0, np.uint8), np.zeros(rows, np.int64))
     if len(parts) == 1:
@@ -91,7 +91,7 @@ def _fixed(values: np.ndarray, width: int) -> Pieces:
 
 
 def _longs(numbers: np.ndarray) -> Pieces:
-    """Return whole numbers, zigzag, in seven bits a byte."""
+    """Encode integers, zigzag, with seven bits per byte."""
     signed: np.ndarray = numbers.astype(np.int64)
     left: np.ndarray = (signed << 1).view(np.uint64) ^ (signed >> 63).view(np.uint64)
     sizes: np.ndarray = np.ones(len(signed), np.int64)
@@ -109,7 +109,7 @@ def _longs(numbers: np.ndarray) -> Pieces:
 
 
 def _any(node: Node, values: pa.Array, path: str) -> Pieces:
-    """Return values that may be null if their type says so: the branch of the union, then the value if there is one."""
+    """Encode values that may be null if their type allows it: the branch of the union, then the value, if any."""
     if node.kind == "null":
         return Pieces(np.zeros(0, np.uint8), np.zeros(len(values), np.int64))
     if node.kind != "union":
@@ -127,14 +127,14 @@ def _any(node: Node, values: pa.Array, path: str) -> Pieces:
 
 
 def _spread(pieces: Pieces, chosen: np.ndarray) -> Pieces:
-    """Return pieces as those of the chosen rows, the others having none."""
+    """Assign pieces to the chosen rows; the others are empty."""
     sizes: np.ndarray = np.zeros(len(chosen), np.int64)
     sizes[chosen] = pieces.sizes
     return Pieces(pieces.data, sizes)
 
 
 def _values(node: Node, values: pa.Array, path: str) -> Pieces:
-    """Return values, none of which is null."""
+    """Encode values without nulls."""
     if node.kind == "record":
         pairs = zip(node.fields, values.flatten(), strict=True)
         return _join([_any(field.node, column, f"{path}.{field.name}") for field, column in pairs], len(values))
@@ -154,7 +154,7 @@ def _values(node: Node, values: pa.Array, path: str) -> Pieces:
         width = values.type.bit_width // 8
         return _fixed(values.to_numpy().astype(f"<f{width}"), width)
     if pa.types.is_temporal(values.type):
-        # Of Arrow's durations some have 32 bits in Avro, and none in Arrow.
+        # Some of Arrow's durations have 32 bits in Avro, but none in Arrow.
         values = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
     return _longs(values.to_numpy())
 
@@ -163,7 +163,7 @@ def _decimals(values: pa.Array) -> Pieces:
     raw: np.ndarray = np.frombuffer(values.buffers()[1], np.uint8).reshape(-1, _DECIMAL_BYTES)
     raw = raw[values.offset : values.offset + len(values)]
     table: np.ndarray = np.empty((len(values), _DECIMAL_BYTES + 1), np.uint8)
-    table[:, 0] = _DECIMAL_BYTES << 1  # the size before the bytes, the highest first
+    table[:, 0] = _DECIMAL_BYTES << 1  # the size before the big-endian bytes
     table[:, 1:] = raw[:, ::-1]
     return _fixed(table, _DECIMAL_BYTES + 1)
 
@@ -196,7 +196,7 @@ def _octets(values: pa.Array) -> Pieces:
 
 
 def _many(node: Node, values: pa.Array, path: str) -> Pieces:
-    """Return lists or maps: one block of items, and the end of blocks."""
+    """Encode lists or maps: one block of items, and the end of blocks."""
     offsets = values.offsets.to_numpy().astype(np.int64)
     first, total = int(offsets[0]), int(offsets[-1] - offsets[0])
     counts = np.diff(offsets)

@@ -1,9 +1,9 @@
-"""Avro definitions as trees without names, and the Arrow types of their values, both ways. Pure functions.
+"""Avro definitions as trees without names, and the Arrow types of their values, in both directions. No I/O.
 
-JSON and AVRO schemas of Pulsar are Avro definitions, and those of rows that are written are derived from their columns.
-What Spark has no type for follows its own reader of Avro: a choice of several types is a struct of ``member0``,
-``member1``, …, of which one is not null; numbers of several sizes are the largest. Units of times are those of the
-definition; `fitting.spark_form` says what Spark makes of them.
+JSON and AVRO schemas of Pulsar are Avro definitions; those for writing are derived from the columns. Types that Spark
+lacks are mapped as by its own Avro reader: a choice of several types is a struct of ``member0``, ``member1``, …, of
+which one is not null; numbers of several sizes become the largest. Time units are those of the definition;
+`fitting.spark_form` returns Spark's form of them.
 
 Source: Apache Avro 1.12, Schema Declaration and Logical Types.
 """
@@ -22,11 +22,11 @@ from ....client.schemas.avro_shape import has_arrays_of_nothing
 from ....errors import SchemaSerializationError
 
 NODES_MAX = 10_000
-"""Types in a definition, those that are only named counted as often as they are."""
+"""Maximum types in a definition, counting named ones at each use."""
 DECIMAL_DIGITS_MAX = 38
-"""Of Spark's decimals."""
+"""Maximum digits of Spark's decimals."""
 DEFAULT, ALIASES = b"default", b"aliases"
-"""Of a field, in the metadata of Arrow's: JSON."""
+"""Properties of a field, as JSON in the metadata of Arrow's field."""
 UTC = "UTC"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE = {
@@ -52,7 +52,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
-"""Types that Avro has as numbers. A time of day is the time since midnight."""
+"""Types that Avro stores as numbers. A time of day is the time since midnight."""
 _WIDTHS: dict[pa.DataType, int] = {pa.int32(): 1, pa.int64(): 2, pa.float32(): 3, pa.float64(): 4}
 
 
@@ -61,7 +61,7 @@ class Field:
     """A field of a record.
 
     Attributes:
-        name: of it.
+        name: field name.
         node: its type.
         hints: its default and its other names, as metadata of Arrow's field.
     """
@@ -73,17 +73,17 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A type of a definition.
+    """A type in a definition.
 
     Attributes:
-        kind: Avro's word for it, or ``union``.
-        logical: its logical type, empty if it has none that is known.
-        size: of a fixed, in bytes.
-        precision: of a decimal.
-        scale: of a decimal.
-        symbols: of an enum.
-        fields: of a record.
-        parts: the branches of a union, or the one type in an array or a map.
+        kind: Avro's name of the type, or ``union``.
+        logical: its logical type, empty if none or unknown.
+        size: size of a fixed in bytes.
+        precision: precision of a decimal.
+        scale: scale of a decimal.
+        symbols: symbols of an enum.
+        fields: fields of a record.
+        parts: branches of a union, or the item type of an array or a map.
     """
 
     kind: str
@@ -179,7 +179,7 @@ class _Parser:
 
 
 def _digits(size: int) -> int:
-    """Return how many digits any number of so many bytes may have."""
+    """Return the number of digits that any number of so many bytes fits into."""
     return len(str((1 << (8 * size - 1)) - 1)) - 1 if size > 0 else 0
 
 
@@ -223,17 +223,17 @@ def arrow_type(node: Node) -> pa.DataType:
 
 
 def fields_of(node: Node) -> list[pa.Field]:
-    """Return the fields of a record, with the hints of how they are read from what an earlier schema wrote."""
+    """Return the fields of a record, with hints for reading values of earlier schemas."""
     return [pa.field(field.name, arrow_type(field.node), metadata=dict(field.hints)) for field in node.fields]
 
 
 def list_of(items: pa.DataType) -> pa.DataType:
-    """Return a list whose field is called as Spark calls it."""
+    """Return a list with Spark's field name."""
     return pa.list_(pa.field("element", items))
 
 
 def map_of(keys: pa.DataType, values: pa.DataType) -> pa.DataType:
-    """Return a map whose fields are called as Spark calls them."""
+    """Return a map with Spark's field names."""
     return pa.map_(pa.field("key", keys, nullable=False), pa.field("value", values))
 
 
@@ -255,15 +255,15 @@ _NUMBERS: dict[pa.DataType, Any] = {
 
 
 def definition_of(fields: Sequence[pa.Field], name: str = "Row", namespace: str = "") -> dict[str, Any]:
-    """Return the Avro definition of rows with such columns.
+    """Return the Avro definition of rows with these columns.
 
     Args:
-        fields: the columns. One that may be null is so by default.
-        name: of the record; of records in it the path is added.
-        namespace: of the record, which those in it have, too.
+        fields: the columns. Nullable ones default to null.
+        name: record name; nested records append their path.
+        namespace: namespace of the record and of nested ones.
 
     Raises:
-        SchemaSerializationError: names a column that Avro cannot have.
+        SchemaSerializationError: names a column that Avro does not support.
     """
     found = []
     for field in fields:

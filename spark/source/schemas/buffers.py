@@ -1,4 +1,4 @@
-"""Pieces of Arrow's columns as numpy arrays, and columns made of such. Pure functions."""
+"""Parts of Arrow's columns as numpy arrays, and the reverse. No I/O."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pyarrow as pa
 
 
 def contents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what a column of bytes holds, as (bytes, begins, sizes); of a null that is nothing.
+    """Return the content of a column of bytes as (bytes, begins, sizes); nulls are empty.
 
     Args:
-        values: of type binary or string, also a slice of a column.
+        values: of type binary or string; may be a slice of a column.
     """
     _, offsets, data = values.buffers()
     first = values.offset
@@ -23,13 +23,13 @@ def contents(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def is_valid(values: pa.Array) -> np.ndarray:
-    """Return which of a column are not null."""
+    """Return which values of a column are not null."""
     found: np.ndarray = values.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the numbers of all ranges, one behind the other."""
+    """Return the numbers of all ranges, concatenated."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     found: np.ndarray = np.repeat(begins - (ends - sizes), sizes) + np.arange(total)
@@ -37,19 +37,19 @@ def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """Return the offsets of pieces of such sizes."""
+    """Return the offsets of pieces with these sizes."""
     found: np.ndarray = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=found[1:])
     return found
 
 
 def bits(flags: np.ndarray) -> pa.Buffer:
-    """Return flags as the buffer that says which are not null."""
+    """Return flags as a validity buffer."""
     return pa.py_buffer(np.packbits(flags, bitorder="little").tobytes())
 
 
 def slices(data: np.ndarray, begins: np.ndarray, sizes: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
-    """Return a column of parts of an array of bytes."""
+    """Return a column of parts of a byte array."""
     held = data[ranges(begins, sizes)]
     mask = None if valid is None or valid.all() else bits(valid)
     buffers = [mask, pa.py_buffer(offsets_of(sizes)), pa.py_buffer(held)]
@@ -57,14 +57,14 @@ def slices(data: np.ndarray, begins: np.ndarray, sizes: np.ndarray, valid: np.nd
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Return a column of bytes as text; pa.ArrowInvalid if some are no UTF-8."""
+    """Return a column of bytes as text; pa.ArrowInvalid if some are not valid UTF-8."""
     found = values.view(pa.string())
     found.validate(full=True)
     return found
 
 
 def scattered(values: pa.Array, chosen: np.ndarray) -> pa.Array:
-    """Return a column whose chosen rows have the values, one after the other, and the rest nulls."""
+    """Return a column with the values in the chosen rows, in order, and nulls in the others."""
     if chosen.all():
         return values
     if not len(values):

@@ -1,7 +1,7 @@
-"""Makes the columns of a record batch of bytes, each message by the schema that it was written with.
+"""Decodes the columns of a record batch from bytes, each message by the schema that it was written with.
 
-All messages of a batch with one version are decoded at once. If one of them cannot be, halves are tried until it is
-found: its id is in the error, or its columns are null.
+All messages of a batch with the same version are decoded at once. If one of them is invalid, halves are tried until it
+is found: the error names its id, or its columns are null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
     key: pa.Array
 
     def part(self, begin: int, end: int) -> Pair:
-        """Return some rows."""
+        """Return a slice of the rows."""
         return Pair(self.value.slice(begin, end - begin), self.key.slice(begin, end - begin))
 
 
@@ -43,10 +43,10 @@ class RowDecoder:
         """Prepare.
 
         Args:
-            layout: the columns to make.
-            topic: of the messages.
-            registry: knows their schemas.
-            is_permissive: what cannot be decoded is null.
+            layout: resulting columns.
+            topic: topic of the messages.
+            registry: provides their schemas.
+            is_permissive: invalid values become null.
         """
         self._layout = layout
         self._wanted: ColumnTypes = layout.of(topic)
@@ -60,7 +60,7 @@ class RowDecoder:
 
     @property
     def raw_columns(self) -> tuple[str, ...]:
-        """The columns of bytes that it takes, in any order: value and key, and those of messages that it passes on."""
+        """The columns of bytes that it needs, in any order: value, key, and message columns passed through."""
         of_messages = [name for name in self._layout.schema.names if name in OF_MESSAGES and name != KEY]
         return (VALUE, *([KEY] if self._shows_keys else []), *of_messages)
 
@@ -71,12 +71,12 @@ class RowDecoder:
 
         Args:
             raw: `raw_columns` by name.
-            runs: version of the schema and number of rows, one run after the other.
-            ids: returns the ids of the messages, for an error.
+            runs: schema version and number of rows of consecutive runs.
+            ids: returns the message ids, for an error.
 
         Raises:
-            SchemaSerializationError: a message cannot be decoded; names it and the remedy.
-            MagnetarError: the broker does not tell a schema.
+            SchemaSerializationError: a message is invalid; names it and what to do.
+            MagnetarError: the broker did not return a schema.
         """
         values = raw[VALUE]
         found = self._decoded(Pair(values, raw.get(KEY, pa.nulls(len(values), pa.binary()))), runs, ids)
@@ -117,7 +117,7 @@ class RowDecoder:
         return Pair(*(pa.concat_arrays(columns).take(order) for columns in zip(*parts, strict=True)))
 
     def _of_version(self, version: bytes, rows: Pair, places: np.ndarray, ids: Callable[[], pa.Array]) -> Pair:
-        """Decode rows of one version; ``places`` are their numbers in the batch."""
+        """Decode rows of one version; ``places`` are their row numbers in the batch."""
         try:
             reading = self._readings.get(version)
             if reading is None:
@@ -126,7 +126,7 @@ class RowDecoder:
                 return self._tolerant(reading, rows)
             return reading(rows)
         except SchemaSerializationError as error:
-            if self._is_permissive:  # nothing of this version can be
+            if self._is_permissive:  # no value of this version can be decoded
                 return self._nulls(rows)
             place, why = self._first_failure(version, rows) or (0, error)
             id_ = deserialize(ids()[int(places[place])].as_py())
@@ -155,13 +155,13 @@ class RowDecoder:
         return read
 
     def _nulls(self, rows: Pair) -> Pair:
-        """Return nulls, but for keys that are bytes anyway."""
+        """Return nulls, except for keys that are bytes."""
         count, wanted = len(rows.value), self._wanted
         key = rows.key if rows.key.type == wanted.key else pa.nulls(count, wanted.key)
         return Pair(pa.nulls(count, wanted.value), key)
 
     def _tolerant(self, read: Callable[[Pair], Pair], rows: Pair) -> Pair:
-        """Return what can be decoded, and nulls for the rest."""
+        """Decode valid rows, and return nulls for the rest."""
         try:
             return read(rows)
         except SchemaSerializationError:
@@ -173,7 +173,7 @@ class RowDecoder:
             return Pair(*(pa.concat_arrays(columns) for columns in zip(*parts, strict=True)))
 
     def _first_failure(self, version: bytes, rows: Pair) -> tuple[int, SchemaSerializationError] | None:
-        """Return the first row that cannot be decoded, and why; None if each alone can."""
+        """Return the first invalid row and its error; None if each alone is valid."""
         read = self._readings.get(version)
         begin, end = 0, len(rows.value)
         why = None

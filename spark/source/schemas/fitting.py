@@ -1,8 +1,8 @@
-"""Columns as one schema has them, as another one wants them: how schemas evolve, and `.schema(…)`. Pure functions.
+"""Converts columns of one schema to another: schema evolution, and `.schema(…)`. No I/O.
 
-Fields of records find each other by name, or by the names that the reader's schema has as aliases; one that was not
-written is what the reader's schema has as default, or null; one that is not wanted is left out. Values become another
-type where that loses nothing, and an error where it would.
+Fields of records are matched by name, or by the aliases in the reader's schema; a missing field gets the default of the
+reader's schema, or null; an unused one is dropped. Values are converted to another type if that loses nothing,
+otherwise it is an error.
 
 Source: Apache Avro 1.12, Schema Resolution, of which this is a superset.
 """
@@ -21,7 +21,7 @@ from .json_values import value_of
 
 
 def spark_form(type_: pa.DataType) -> pa.DataType:
-    """Return a type with the units that Spark has: all times in microseconds; hints of fields stay."""
+    """Return a type with Spark's units: all times in microseconds; hints of fields are kept."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_duration(type_):
@@ -37,7 +37,7 @@ def spark_form(type_: pa.DataType) -> pa.DataType:
 
 
 def with_hints(wanted: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """Return a type with the hints that the fields of another one have, as far as it has the same fields."""
+    """Return a type with the hints of another type's fields, as far as it has the same fields."""
     if pa.types.is_struct(wanted) and pa.types.is_struct(known):
         fields = []
         for field in wanted:
@@ -56,15 +56,15 @@ def with_hints(wanted: pa.DataType, known: pa.DataType) -> pa.DataType:
 
 
 def fit(values: pa.Array, wanted: pa.DataType, path: str = "") -> pa.Array:
-    """Return a column as another type.
+    """Convert a column to another type.
 
     Args:
-        values: as they were written.
+        values: as written.
         wanted: the type; its fields may have hints.
-        path: of the column.
+        path: column name for errors.
 
     Raises:
-        SchemaSerializationError: names the column, what it is and what it should be.
+        SchemaSerializationError: names the column, its type and the expected one.
     """
     have = values.type
     if pa.types.is_struct(wanted) and pa.types.is_struct(have):
@@ -95,7 +95,7 @@ def fit(values: pa.Array, wanted: pa.DataType, path: str = "") -> pa.Array:
 
 
 def reads_of(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return a struct with those of its fields that another one takes; any other type as it is."""
+    """Return a struct with only the fields that another type uses; any other type unchanged."""
     if not pa.types.is_struct(have) or not pa.types.is_struct(wanted):
         return have
     places = {_place(have, field) for field in wanted}
@@ -103,7 +103,7 @@ def reads_of(have: pa.DataType, wanted: pa.DataType) -> pa.DataType:
 
 
 def can_fit(have: pa.DataType, wanted: pa.DataType, path: str) -> None:
-    """Raise as `fit` where no value of a type could be one of another."""
+    """Raise as `fit` if no value of one type can be converted to the other."""
     fit(pa.array([], have), wanted, path)
 
 
@@ -140,7 +140,7 @@ def _struct(values: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
 
 
 def _place(have: pa.DataType, field: pa.Field) -> int:
-    """Return where a record has a field, -1 for nowhere."""
+    """Return the index of a field in a record, -1 if missing."""
     place: int = have.get_field_index(field.name)
     if place < 0 and field.metadata and ALIASES in field.metadata:
         for alias in json.loads(field.metadata[ALIASES]):
@@ -158,7 +158,7 @@ def _defaults(field: pa.Field, count: int, path: str) -> pa.Array:
         try:
             value = value_of(default, field.type, path)
         except SchemaSerializationError:
-            # Of the schema's type, where `.schema(…)` declares another one.
+            # With the schema's type, even if `.schema(…)` declares another one.
             value = fit(pa.array([default]), field.type, path)[0]
     return pa.array([value], field.type).take(pa.array([0] * count, pa.int32()))
 

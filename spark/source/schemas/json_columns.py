@@ -48,12 +48,12 @@ def decode(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _read_at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
-    """Return the column, None if Arrow's reader does not take it."""
+    """Return the column, or None if Arrow's reader rejects it."""
     read = _read_form(type_)
     if read is None:
         return None
     try:
-        text(texts)  # Arrow takes bytes that are no UTF-8
+        text(texts)  # Arrow accepts invalid UTF-8
         data = _on_lines(texts)
         table = pj.read_json(
             pa.BufferReader(data),
@@ -70,7 +70,7 @@ def _read_at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
 
 
 def _on_lines(texts: pa.Array) -> pa.Buffer:
-    """Return texts with a line for each: an end of line between two words of JSON is as good as a space."""
+    """Return one line per text: a line break between two JSON tokens is equivalent to a space."""
     lines = pc.binary_join_element_wise(_BEGIN, texts, _END, _NOTHING)
     _, offsets, data = lines.buffers()
     held: np.ndarray = np.frombuffer(data, np.uint8)
@@ -83,7 +83,7 @@ def _on_lines(texts: pa.Array) -> pa.Buffer:
 
 
 def _read_form(type_: pa.DataType) -> pa.DataType | None:
-    """Return what Arrow reads for a type, None if it cannot."""
+    """Return the type that Arrow reads for a type, or None."""
     if pa.types.is_struct(type_):
         fields = [(field.name, _read_form(field.type)) for field in type_]
         if not fields or any(read is None for _, read in fields) or type_.field(0).name == "member0":
@@ -104,7 +104,7 @@ def _read_form(type_: pa.DataType) -> pa.DataType | None:
 
 
 def _typed(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return what was read with the types that the numbers stand for."""
+    """Convert numbers to the types that they represent."""
     if pa.types.is_struct(type_):
         columns = [_typed(values.field(place), field.type) for place, field in enumerate(type_)]
         fields = [pa.field(field.name, column.type) for field, column in zip(type_, columns, strict=True)]

@@ -1,6 +1,6 @@
-"""What JSON says, one value after the other, as what Arrow makes columns of. Pure functions.
+"""Converts JSON values one by one to inputs of Arrow columns. No I/O.
 
-The way for what `json_columns` cannot read at once, and the one that tells which field is wrong.
+Used for values that `json_columns` cannot read at once, and to find the invalid field.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def value_of(said: Any, type_: pa.DataType, path: str = "") -> Any:
-    """Return what a column of a type takes for what JSON says.
+    """Return the column value of a JSON value.
 
     Args:
-        said: by `json`.
-        type_: of the column.
-        path: of it.
+        said: result of `json`.
+        type_: column type.
+        path: column name for errors.
 
     Raises:
         SchemaSerializationError: names the field, its value and its type.
@@ -93,7 +93,7 @@ def _decimal(said: Any, type_: pa.DataType, path: str) -> Decimal:
 
 
 def _temporal(said: Any, type_: pa.DataType, path: str) -> Any:
-    """Return a number of units, which JSON has for times, or the time that a text says."""
+    """Return the number of units that JSON has for times, or the time in a text."""
     try:
         if isinstance(said, str):
             if pa.types.is_date(type_):
@@ -111,12 +111,12 @@ def _temporal(said: Any, type_: pa.DataType, path: str) -> Any:
 
 
 def _is_choice(type_: pa.DataType) -> bool:
-    """Return whether a struct stands for a union of several types."""
+    """Return whether a struct represents a union of several types."""
     return type_.num_fields > 1 and all(field.name == f"member{place}" for place, field in enumerate(type_))
 
 
 def _chosen(said: Any, type_: pa.DataType, path: str) -> dict[str, Any]:
-    """Return the first member that takes a value: in JSON, a union does not say which is meant."""
+    """Return the first member that accepts a value, because JSON does not identify the branch of a union."""
     for field in type_:
         try:
             return {field.name: value_of(said, field.type, path)}

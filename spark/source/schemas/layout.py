@@ -1,7 +1,7 @@
-"""Which columns a read has by the schemas of its topics, and which of them are wanted.
+"""The columns of a read by the schemas of its topics, and the selection of them.
 
-The columns are those of the newest schema, or those that `.schema(…)` names. They are chosen in the driver and sent to
-the tasks, so that all rows of a DataFrame have them, whatever schemas come meanwhile.
+The columns are those of the newest schema, or those named in `.schema(…)`. They are chosen in the driver and sent to
+the tasks, so that all rows of a DataFrame have them, whatever schemas are added meanwhile.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .values import column_type, parts_of
 log = logging.getLogger(__name__)
 VALUE, KEY = "value", "__key"
 OF_MESSAGES = tuple(name for name in ARROW_TYPES if name != VALUE)
-"""Columns of any topic; `KEY` has a type of its own with a KEY_VALUE."""
+"""Columns of any topic; `KEY` has a separate type with a KEY_VALUE."""
 _RAW = "or leave useTopicSchema out to read the bytes of values"
 
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """What the values of one topic are as columns.
+    """The column types of one topic's values.
 
     Attributes:
-        value: type of the values; a struct becomes a column for each field.
+        value: type of the values; the fields of a struct become columns.
         key: type of the keys.
     """
 
@@ -46,18 +46,18 @@ class ColumnTypes:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns of values."""
+        """The columns for the values."""
         return list(self.value) if pa.types.is_struct(self.value) else [pa.field(VALUE, self.value)]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that tasks make.
+    """The columns created by tasks.
 
     Attributes:
-        schema: of the record batches, in order.
-        wanted: what the values and keys of a topic become, by its full name without a partition.
-        otherwise: the same for topics that came later.
+        schema: schema of the record batches, in order.
+        wanted: column types of a topic's values and keys, by its full name without a partition.
+        otherwise: the same for topics that were added later.
     """
 
     schema: pa.Schema
@@ -65,19 +65,19 @@ class Layout:
     otherwise: ColumnTypes
 
     def of(self, topic: TopicName) -> ColumnTypes:
-        """Return what the values and keys of a topic become."""
+        """Return the column types of a topic's values and keys."""
         return self.wanted.get(topic.base.text, self.otherwise)
 
 
 class TopicSchemas:
-    """The schemas of the topics of a read, as they are now."""
+    """The current schemas of a read's topics."""
 
     def __init__(self, options: ReadOptions):
-        """Ask the broker for them.
+        """Request them from the broker.
 
         Raises:
-            InvalidConfig: what they say cannot be columns.
-            MagnetarError: the broker cannot be asked.
+            InvalidConfig: they cannot be represented as columns.
+            MagnetarError: the request failed.
         """
         routes = Routes(options.service_url, options.security, options.timeouts)
         self._registry = SchemaRegistry(routes)
@@ -114,10 +114,10 @@ class TopicSchemas:
         return len({(types.value, types.key) for types in self._types.values()}) > 1
 
     def columns(self) -> StructType:
-        """Return the columns of the newest schema, those of messages behind them.
+        """Return the columns of the newest schema, followed by message columns.
 
         Raises:
-            InvalidConfig: the topics differ, or an option names a column that there is not.
+            InvalidConfig: the topics differ, or an option names a column that does not exist.
         """
         if self.are_different:
             self._check_allowed(".schema(…) says which columns to have")
@@ -142,10 +142,10 @@ class TopicSchemas:
         )
 
     def layout(self, schema: StructType) -> Layout | None:
-        """Return how to make the columns of a DataFrame, None to have values as bytes.
+        """Return how to create the columns of a DataFrame, None for values as bytes.
 
         Raises:
-            InvalidConfig: names a column that no schema has, or has as another type.
+            InvalidConfig: names a column that is in no schema, or has another type there.
         """
         fields = arrow_fields(schema)
         chosen = {name.lower() for name in self._options.columns}
@@ -188,7 +188,7 @@ class TopicSchemas:
         return ColumnTypes(value, with_hints(key, types.key))
 
     def _check_known(self, topic: TopicName, wanted: pa.DataType) -> None:
-        """Refuse a column that no version of the schema has: it would be null for ever."""
+        """Reject a column that is in no version of the schema: it would always be null."""
         names = {field.name for field in self._types[topic].value}
         missing = [field.name for field in wanted if field.name not in names]
         if missing:
@@ -205,7 +205,7 @@ class TopicSchemas:
 
 
 def _chosen(fields: list[pa.Field], names: Sequence[str]) -> list[pa.Field]:
-    """Return the fields that option ``columns`` names, in that order; all if it names none."""
+    """Return the fields named in the option ``columns``, in that order; all if it is empty."""
     if not names:
         return fields
     exact = {field.name: field for field in fields}

@@ -1,8 +1,8 @@
-"""Values of Pulsar's single-valued schemas as Arrow columns, and the two pieces of a KEY_VALUE.
+"""Values of Pulsar's primitive schemas as Arrow columns, and the two parts of a KEY_VALUE.
 
-Times of day become the time since midnight, as Avro's do.
+Times of day become the time since midnight, as in Avro.
 
-Source: org.apache.pulsar.client.impl.schema (Java's client, 4.0); `client.schemas.primitives` reads one at a time.
+Source: org.apache.pulsar.client.impl.schema (Java's client, 4.0); `client.schemas.primitives` reads single values.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ _FIXED: dict[int, tuple[pa.DataType, int, Callable[[np.ndarray], pa.Array]]] = {
     pb.Schema.LocalTime: (_TIME, 8, _local_times),
     pb.Schema.LocalDateTime: (pa.timestamp("us"), 16, _local_date_times),
 }
-"""Type of a schema -> type of the column, bytes of a value, and what makes the column of all bytes."""
+"""Schema type -> column type, bytes per value, and function that creates the column from all bytes."""
 
 
 def primitive_type(kind: int) -> pa.DataType | None:
-    """Return the type of a column of a schema's values; None if the schema is not of single values."""
+    """Return the column type of a primitive schema; None for other schemas."""
     if kind == BYTES:
         return pa.binary()
     if kind == pb.Schema.String:
@@ -131,13 +131,13 @@ def decode(kind: int, values: pa.Array) -> pa.Array:
 
 
 def split_pairs(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the keys and the values that are joined in bytes, each behind its size; one of size -1 is null.
+    """Return the keys and the values in joined bytes, each after its size; one of size -1 is null.
 
     Args:
-        values: column of bytes; of a null both are.
+        values: column of bytes; a null results in two nulls.
 
     Raises:
-        SchemaSerializationError: one is not two pieces.
+        SchemaSerializationError: one does not have two parts.
     """
     valid = is_valid(values)
     data, begins, sizes = contents(values)

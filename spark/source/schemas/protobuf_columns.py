@@ -1,9 +1,9 @@
 """Messages of Protocol Buffers as Arrow columns: each message is parsed once, and read field by field.
 
-Design: the library parses a message in a third of a microsecond, without a Python object for each field; columns are
-then made of one field of all messages after the other. A field that knows whether it was set is null where it was not;
-any other one has its default then. An enum is text, the number where the definition does not name it. A
-``google.protobuf.Timestamp`` is a time.
+Design: the library parses a message in a third of a microsecond, without a Python object per field; columns are then
+created from one field of all messages at a time. An unset field with presence is null; other unset fields have their
+default. An enum becomes text, or the number if the definition does not name it. A ``google.protobuf.Timestamp`` becomes
+a time.
 
 Source: Protocol Buffers, proto3 field presence; PROTOBUF's properties from ProtobufSchema of Java's client (4.0).
 """
@@ -28,7 +28,7 @@ from .avro_types import NODES_MAX, UTC, list_of, map_of
 from .buffers import is_valid, scattered
 
 PARSING_INFO = "__PARSING_INFO__"
-"""The property in which Java's client says numbers and types of the fields of a PROTOBUF schema."""
+"""The property in which Java's client stores numbers and types of the fields of a PROTOBUF schema."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _MOMENT = pa.timestamp("us", UTC)
 _F = FieldDescriptor
@@ -43,21 +43,21 @@ _SIMPLE: dict[int, pa.DataType] = {
     **dict.fromkeys((_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64, _F.TYPE_UINT32, _F.TYPE_FIXED32), pa.int64()),
     **dict.fromkeys((_F.TYPE_UINT64, _F.TYPE_FIXED64), pa.decimal128(20, 0)),
 }
-"""Spark has no unsigned numbers: the next larger type that has them all."""
+"""Spark has no unsigned numbers: the next larger type that includes them."""
 _OF_JAVA = descriptor_pb2.FieldDescriptorProto.Type
 
 
 def class_of(info: SchemaInfo) -> type[Message]:
-    """Return a class of the messages of a schema PROTOBUF_NATIVE or PROTOBUF.
+    """Return a message class for a PROTOBUF_NATIVE or PROTOBUF schema.
 
     Raises:
-        SchemaSerializationError: the broker does not know enough of them.
+        SchemaSerializationError: the schema is incomplete.
     """
     return message_class(info) if info.kind == pb.Schema.ProtobufNative else _of_parsing_info(info)
 
 
 def _of_parsing_info(info: SchemaInfo) -> type[Message]:
-    """Return a class with the fields that Java's client names in the properties of a schema."""
+    """Return a class with the fields that Java's client stores in a schema's properties."""
     text = info.properties.get(PARSING_INFO)
     remedy = "use PROTOBUF_NATIVE, or read value as BINARY with .schema(…) and decode it with from_protobuf"
     if text is None:
@@ -85,10 +85,10 @@ def _of_parsing_info(info: SchemaInfo) -> type[Message]:
 
 
 def message_type(descriptor: Any) -> pa.DataType:
-    """Return the type of a column of messages.
+    """Return the column type of messages.
 
     Raises:
-        SchemaSerializationError: they may be of any depth.
+        SchemaSerializationError: the message type is recursive.
     """
     return _Types().message(descriptor, ())
 

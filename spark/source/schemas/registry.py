@@ -17,7 +17,7 @@ from ..connection import Routes
 _BACKOFF_S = (0.05, 2.0)
 _VERSION_BYTES = 8
 OLDER_MAX = 100
-"""Older versions that are looked through for a column which the newest one has not."""
+"""Maximum older versions searched for a column that the newest one lacks."""
 NO_SCHEMA = SchemaInfo(BYTES)
 
 
@@ -28,8 +28,8 @@ class SchemaRegistry:
         """Prepare.
 
         Args:
-            routes: to the brokers.
-            patience_s: how long is asked again where a broker does not answer.
+            routes: connects to the brokers.
+            patience_s: how long to retry if a broker does not answer.
         """
         self._routes = routes
         self._patience_s = patience_s
@@ -51,17 +51,17 @@ class SchemaRegistry:
         return self._known[name, self._newest[name]] or NO_SCHEMA
 
     def of_version(self, topic: TopicName, version: bytes) -> SchemaInfo:
-        """Return what messages of a version were written with; those without one are read by the newest.
+        """Return the schema that messages of a version were written with; for those without a version, the newest.
 
         Raises:
             SchemaSerializationError: the topic has no such version.
-            MagnetarError: the broker cannot be asked.
+            MagnetarError: the request failed.
         """
         if not version:
             return self.newest(topic)
         by = topic.base.text, version
         if by not in self._known:
-            # Brokers close the connection of who asks for anything else.
+            # Brokers close the connection on a request for any other length.
             found = self._ask(topic, version) if len(version) == _VERSION_BYTES else None
             self._known[by] = None if found is None else found[0]
         info = self._known[by]

@@ -1,7 +1,6 @@
-"""Types of Spark and of Arrow, each from the other, as Spark itself maps them for data sources.
+"""Conversion between Spark's and Arrow's types, with Spark's own mapping for data sources.
 
-Spark's own functions for it have other parameters in each version, and what a source yields must be equal to what they
-make.
+Spark's own functions for it have other parameters in each version, and the types of a source must be equal to theirs.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def spark_type(type_: pa.DataType) -> DataType:
 
 
 def spark_struct(fields: Iterable[pa.Field]) -> StructType:
-    """Return Spark's type of rows of such columns."""
+    """Return Spark's type of rows with these columns."""
     return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in fields])
 
 
@@ -76,8 +75,8 @@ def arrow_of(type_: DataType, what: str = "") -> pa.DataType:
     """Return Arrow's type of a column.
 
     Args:
-        type_: Spark's.
-        what: the path of the column.
+        type_: Spark's type.
+        what: path of the column.
 
     Raises:
         InvalidConfig: a topic cannot have such values.

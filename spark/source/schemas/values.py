@@ -1,4 +1,4 @@
-"""What values of a schema are as columns, whatever its type: the type of the column, and what makes it of bytes.
+"""The column type of a schema's values, and their decoder, for all schema types.
 
 Values of a record become a struct, whose fields are the columns of the table.
 """
@@ -24,12 +24,12 @@ _OF_PROTOBUF = (pb.Schema.Protobuf, pb.Schema.ProtobufNative)
 
 
 class PairInfo(NamedTuple):
-    """A topic's schema by its parts.
+    """The parts of a topic's schema.
 
     Attributes:
         value: schema of the values.
-        key: schema of the keys, None where messages have keys of bytes.
-        is_inline: whether the key lies in the payload.
+        key: schema of the keys, None if keys are bytes.
+        is_inline: whether the key is in the payload.
     """
 
     value: SchemaInfo
@@ -41,7 +41,7 @@ def parts_of(info: SchemaInfo) -> PairInfo:
     """Return the parts of a schema.
 
     Raises:
-        SchemaSerializationError: it is a KEY_VALUE that does not say them.
+        SchemaSerializationError: it is a KEY_VALUE without them.
     """
     if info.kind != pb.Schema.KeyValue:
         return PairInfo(info, None, is_inline=False)
@@ -50,10 +50,10 @@ def parts_of(info: SchemaInfo) -> PairInfo:
 
 
 def column_type(info: SchemaInfo) -> pa.DataType:
-    """Return the type of a column of values, in Spark's units; its fields say how earlier schemas are read.
+    """Return the column type of values, in Spark's units; its fields have hints for earlier schemas.
 
     Raises:
-        SchemaSerializationError: no column can have such values.
+        SchemaSerializationError: no column can hold such values.
     """
     return spark_form(_written_type(info))
 
@@ -72,10 +72,10 @@ def _written_type(info: SchemaInfo) -> pa.DataType:
 
 
 def decoder(info: SchemaInfo, wanted: pa.DataType) -> Decode:
-    """Return what makes a column of a type of bytes that were written with a schema; it raises as this does.
+    """Return a function that decodes bytes written with a schema into a column; it raises as described here.
 
     Raises:
-        SchemaSerializationError: the schema has no such column, or bytes are no value of it.
+        SchemaSerializationError: the schema has no such column, or bytes are invalid.
     """
     kind = info.kind
     if primitive_columns.primitive_type(kind) is not None:

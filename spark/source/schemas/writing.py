@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as values of a schema: the topic's own, or one that is made of the columns and registered.
+"""Encodes rows of a DataFrame by a schema: the topic's own, or one that is derived from the columns and registered.
 
-Where the topic's newest schema has a place for all columns, rows are written by it. Else a schema is made of them, in
-which all may be null, whatever Spark says, as in the files that Spark writes: so columns can be added and left out.
+If the topic's newest schema has a field for every column, rows are written with it. Otherwise a schema is derived from
+the columns, all nullable, whatever Spark says, as in files written by Spark: so columns can be added and removed.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ from .spark_types import arrow_fields
 
 DAY_US = 24 * 60 * 60 * 1_000_000
 NAME = "Row"
-"""Of the record, where the topic has none yet."""
+"""Record name, if the topic has none yet."""
 _KINDS = {"AVRO": pb.Schema.Avro, "JSON": pb.Schema.Json}
 
 
 class Encoded(Schema[bytes]):
-    """A schema whose values are bytes already, for the producers of tasks."""
+    """A schema whose values are already bytes, for the producers of tasks."""
 
     def __init__(self, info: SchemaInfo):
         self.info = info
 
     def encode(self, value: bytes) -> bytes:
-        """Return the bytes as they are."""
+        """Return the bytes unchanged."""
         return value
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> bytes:
-        """Return the bytes as they are."""
+        """Return the bytes unchanged."""
         return data
 
 
 @dataclass(frozen=True)
 class RowSchema:
-    """What the rows of a write become.
+    """The encoding of a write's rows.
 
     Attributes:
-        info: the schema, as the topic has it.
-        fields: the columns that make a value.
+        info: the schema, as registered for the topic.
+        fields: the columns that make up a value.
     """
 
     info: SchemaInfo
     fields: pa.Schema
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their values as bytes in ``value``, beside the columns of messages.
+        """Return rows with their encoded values in ``value``, beside message columns.
 
         Raises:
-            SchemaSerializationError: the schema cannot say a value; names the column.
+            SchemaSerializationError: the schema cannot represent a value; names the column.
         """
         columns = []
         for field in self.fields:
@@ -91,7 +91,7 @@ class RowSchema:
 
 
 def _check_times(values: pa.Array, path: str) -> None:
-    """Refuse intervals that are no time of day, which Avro has for them."""
+    """Reject intervals that are not a time of day, as which Avro would store them."""
     type_ = values.type
     if pa.types.is_struct(type_):
         for field, column in zip(type_, values.flatten(), strict=True):
@@ -144,7 +144,7 @@ def _has_maps(type_: pa.DataType) -> bool:
 
 
 def _objects(value: Any, type_: pa.DataType) -> Any:
-    """Return a value with objects for maps."""
+    """Return a value with objects in place of maps."""
     if value is None or not _has_maps(type_):
         return value
     if pa.types.is_map(type_):
@@ -155,10 +155,10 @@ def _objects(value: Any, type_: pa.DataType) -> Any:
 
 
 def _json_type(type_: pa.DataType, path: str) -> pa.DataType:
-    """Return what JSON says of a type: times as numbers of the unit that the definition names.
+    """Return the JSON form of a type: times as numbers in the unit of the definition.
 
     Raises:
-        SchemaSerializationError: clients do not agree on what it says.
+        SchemaSerializationError: clients disagree on its JSON form.
     """
     if pa.types.is_struct(type_):
         return pa.struct([field.with_type(_json_type(field.type, f"{path}.{field.name}")) for field in type_])
@@ -180,11 +180,11 @@ def _json_type(type_: pa.DataType, path: str) -> pa.DataType:
 
 
 def declared(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """Return options with the schema of the rows of a DataFrame.
+    """Return options with the schema for the rows of a DataFrame.
 
     Raises:
-        InvalidConfig: names a column that cannot be in a value.
-        MagnetarError: the broker does not tell the topic's schema.
+        InvalidConfig: names a column that cannot be part of a value.
+        MagnetarError: the broker did not return the topic's schema.
     """
     assert options.output_schema is not None
     of_messages = WRITABLE.keys() - {"value"} | GIVEN_BY_BROKER
@@ -224,7 +224,7 @@ def _newest(options: WriteOptions) -> SchemaInfo:
 
 
 def _adopted(newest: SchemaInfo, kind: int, fields: Sequence[pa.Field]) -> RowSchema | None:
-    """Return the topic's own schema if it has a place for all columns, and nulls for what they lack."""
+    """Return the topic's own schema if it has a field for every column, and allows nulls for missing ones."""
     if newest.kind != kind:
         return None
     try:
@@ -245,7 +245,7 @@ def _adopted(newest: SchemaInfo, kind: int, fields: Sequence[pa.Field]) -> RowSc
 
 
 def _is_like(have: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of a type are meant by another one, such as those of any number by any other."""
+    """Return whether values of one type can stand for another, such as any number for any other."""
     if pa.types.is_struct(have) and pa.types.is_struct(wanted):
         return {field.name for field in have} == {field.name for field in wanted} and all(
             _is_like(field.type, wanted.field(field.name).type) for field in have
@@ -262,22 +262,22 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _name(newest: SchemaInfo, kind: int) -> tuple[str, str]:
-    """Return name and namespace of the record: those that the topic has, as another one would be another record."""
+    """Return name and namespace of the topic's record, because another name would be another record."""
     if newest.kind == kind:
         try:
             record = json.loads(newest.definition)
             return str(record["name"]), str(record.get("namespace", ""))
         except (ValueError, TypeError, KeyError):
-            pass  # a definition without a name, which the broker compares as it can
+            pass  # a definition without a name, which the broker compares as well as it can
     return NAME, ""
 
 
 async def register(options: WriteOptions, encryption: dict[str, Any]) -> None:
-    """Have the topic take the schema, before any row is made.
+    """Register the schema for the topic, before any row is computed.
 
     Raises:
-        IncompatibleSchema: the topic has another one, and this is not compatible with it.
-        MagnetarError: the broker cannot be asked.
+        IncompatibleSchema: the topic has another one that is not compatible with it.
+        MagnetarError: the request failed.
     """
     assert options.schema is not None
     assert options.topic is not None

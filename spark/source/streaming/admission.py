@@ -1,8 +1,8 @@
-"""How much of what is waiting goes into the next batch of a stream. Pure functions.
+"""How much of the available data goes into the next batch of a stream. No I/O.
 
-Brokers count entries, not messages: an entry is a batch of some producer. So what waits is known in entries, and how
-many messages and bytes one has is estimated from the first of them (`sampling`). Limits are kept as far as the estimate
-is right, exactly where all entries are alike, and never cut an entry in two.
+Brokers count entries, not messages: an entry is a batch of some producer. So the available data is known in entries,
+and the number of messages and bytes per entry is estimated from the first ones (`sampling`). Limits are kept as far as
+the estimate is right, exactly if all entries are alike, and never split an entry.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in one topic.
+    """Available data in one topic.
 
     Attributes:
         topic: full name.
         entries: one or more.
-        rows_per_entry: messages, on the average.
-        bytes_per_entry: as stored, on the average.
+        rows_per_entry: average number of messages.
+        bytes_per_entry: average stored bytes.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class Limits:
 
     @property
     def needs_estimates(self) -> bool:
-        """Whether it matters what entries hold."""
+        """Whether the sizes of entries matter."""
         return any(limit is not None for limit in (self.max_rows, self.max_bytes, self.min_rows))
 
 
@@ -57,9 +57,9 @@ def must_wait(waiting: Sequence[Waiting], limits: Limits, since_last_s: float | 
     """Return whether the next batch waits for more.
 
     Args:
-        waiting: by topic.
-        limits: of the stream.
-        since_last_s: since the last batch was made; None if there was none in this process, which never waits.
+        waiting: available data by topic.
+        limits: limits of the stream.
+        since_last_s: time since the last batch; None if there was none in this process, in which case it does not wait.
     """
     if limits.min_rows is None or since_last_s is None or since_last_s >= limits.max_delay_s:
         return False
@@ -67,10 +67,11 @@ def must_wait(waiting: Sequence[Waiting], limits: Limits, since_last_s: float | 
 
 
 def admit(waiting: Sequence[Waiting], limits: Limits) -> dict[str, int]:
-    """Return how many entries of each topic the next batch has, by topic; those with none are left out.
+    """Return the number of entries of each topic in the next batch, by topic, without topics that have none.
 
-    Each topic gets its part of the limit in proportion to what waits there, in whole entries. What rounding down leaves
-    goes to those that it took most of. There is one entry at least, so that no limit stops a stream.
+    Each topic gets its share of the limit in proportion to its available data, in whole entries. The remainder from
+    rounding down goes to the topics with the largest fractions. There is at least one entry, so that no limit stops a
+    stream.
     """
     share = min(
         _share(limits.max_rows, sum(one.entries * one.rows_per_entry for one in waiting)),
@@ -98,4 +99,4 @@ def _share(limit: int | None, total: float) -> float:
 
 
 def _fits(amount: float, limit: int | None) -> bool:
-    return limit is None or amount <= limit + 1e-6 * limit  # averages are no exact numbers
+    return limit is None or amount <= limit + 1e-6 * limit  # averages are not exact

@@ -17,30 +17,30 @@ record is the sink's only state, and nothing can disagree with it; commit and ab
 A task opens its producers on all partitions before it sends, and compares their highest ids (`EpochChain`):
 
 ====================================================  ==================================================================
-what happens                                          what follows
+event                                                 effect
 ====================================================  ==================================================================
-the commit of an epoch is lost after its rows are     the epoch is run again, makes the same entries, and the broker
-stored, or its driver, task or broker dies            drops those that it has
-it is run again with other rows, another order, or    the digest differs, or an entry that was stored is not made
-fewer, or after partitions were added                 again: `RowsDiffer`, before anything is sent behind it
-the checkpoint is a copy that has fallen behind, or   the broker has a later epoch: `CheckpointBehind`, before anything
-an old one, or a second query has the same name       is sent. In the same epoch the digests differ
-the checkpoint is deleted                             the query has a new id: all is written again, as is asked for.
-                                                      With a ``producer.name.prefix`` of its own: as above
-a task has no rows in an epoch, or a partition gets   numbers have gaps, which is fine; the task still looks whether
+the commit of an epoch is lost after its rows are     the epoch is run again and creates the same entries, and the
+stored, or its driver, task or broker dies            broker drops those that it has
+it is run again with other rows, another order, or    the digest differs, or a stored entry is not created again:
+fewer, or after partitions were added                 `RowsDiffer`, before anything is sent after it
+the checkpoint is an outdated copy or an old one, or  the broker has a later epoch: `CheckpointBehind`, before anything
+a second query has the same name                      is sent. In the same epoch the digests differ
+the checkpoint is deleted                             the query has a new id: everything is written again, as
+                                                      requested. With its own ``producer.name.prefix``: as above
+a task has no rows in an epoch, or a partition gets   numbers have gaps, which is fine; the task still checks whether
 none                                                  an earlier attempt stored something there
-an epoch has another number of tasks than the one     names are for ever; one that is not used keeps its highest
-before                                                number, which is below those of later epochs
+an epoch has another number of tasks than the         names are permanent; an unused one keeps its highest number,
+previous one                                          which is below those of later epochs
 ====================================================  ==================================================================
 
-What cannot be seen, and is documented: a name that the broker has forgotten (six hours without a producer), a digest
-that is the same by chance (1 in 16,384), and an epoch that is run again with fewer tasks of which none had stored
-anything. So this does not replace that the order is certain (`sink_options`); it shows when it was not.
-By then entries may be stored that went to other partitions before the one that differs.
+Not detected, as documented: a name that the broker has forgotten (six hours without a producer), a digest that is equal
+by chance (1 in 16,384), and an epoch that is run again with fewer tasks of which none had stored anything. So this does
+not replace a deterministic order (`sink_options`); it detects when the order was not. By then, entries before the one
+that differs may be stored on other partitions.
 
-Rejected: numbers by row (nothing would tell that rows differ); names by epoch (brokers would keep thousands of them); a
-topic of our own that says which epochs are done (a second state, and a round trip for each epoch); to leave out what
-the broker says it has (Pulsar tells what it has accepted, which may still fail to be stored).
+Rejected: numbers by row (differing rows would go unnoticed); names by epoch (brokers would keep thousands of them); a
+separate topic that records finished epochs (a second state, and a round trip per epoch); skipping entries that the
+broker says it has (Pulsar returns what it has accepted, which may still fail to be stored).
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ from ....errors import MagnetarError
 from ..entry_boundaries import RowEntry
 
 EPOCH_BITS = 29
-"""At five batches a second they last for three years."""
+"""Enough for three years at five batches per second."""
 ENTRY_BITS = 20
 DIGEST_BITS = 14
 MAX_EPOCH = (1 << EPOCH_BITS) - 1
 MAX_ENTRIES = 1 << ENTRY_BITS
-"""Of one task in one epoch: a thousand million rows, or 128 GiB."""
+"""Per task and epoch: a billion rows, or 128 GiB."""
 
 
 class RowsDiffer(MagnetarError):
-    """A task that is run again does not make the rows that it has stored."""
+    """A task that is run again produces other rows than it has stored."""
 
 
 class CheckpointBehind(MagnetarError):
-    """The topic holds later batches of a query than its checkpoint knows."""
+    """The topic has later batches of a query than its checkpoint."""
 
 
 class EntryNumber(NamedTuple):
-    """What the highest sequence id of an entry says.
+    """The content of an entry's highest sequence id.
 
     Attributes:
-        epoch: of the batch.
-        entry: number of the entry among those of its task, from 0 on.
-        digest: of the task's rows up to the entry's end.
+        epoch: number of the batch.
+        entry: number of the entry in its task, from 0.
+        digest: digest of the task's rows up to the entry's end.
     """
 
     epoch: int
@@ -85,39 +85,39 @@ class EntryNumber(NamedTuple):
     digest: int
 
     def pack(self) -> int:
-        """Return it as a sequence id."""
+        """Return the sequence id."""
         return (self.epoch << ENTRY_BITS | self.entry) << DIGEST_BITS | self.digest
 
     @classmethod
     def unpack(cls, sequence_id: int) -> EntryNumber:
-        """Return what a sequence id says; the opposite of `pack`."""
+        """Parse a sequence id; the inverse of `pack`."""
         number, digest = divmod(sequence_id, 1 << DIGEST_BITS)
         epoch, entry = divmod(number, MAX_ENTRIES)
         return cls(epoch, entry, digest)
 
 
 class SequenceIds(NamedTuple):
-    """The sequence ids that an entry is published with."""
+    """The sequence ids with which an entry is published."""
 
     lowest: int
     highest: int
 
 
 class EpochChain:
-    """The entries of one attempt of one task, compared with those that earlier attempts have stored."""
+    """The entries of one attempt of one task, compared with entries stored by earlier attempts."""
 
     def __init__(self, name: str, epoch: int, partitions: int, stored: Mapping[str, int]) -> None:
-        """Begin an attempt.
+        """Start an attempt.
 
         Args:
-            name: of the producers.
+            name: producer name.
             epoch: number of the batch.
-            partitions: of the topic, 0 if it has none.
-            stored: the last sequence id of that name, -1 for none, for each partition's full name.
+            partitions: number of the topic's partitions, 0 if it is not partitioned.
+            stored: last sequence id of that name, -1 for none, by each partition's full name.
 
         Raises:
             CheckpointBehind: a later epoch is stored already.
-            MagnetarError: the epoch has no number.
+            MagnetarError: the epoch number is too large.
         """
         if not 0 <= epoch <= MAX_EPOCH:
             raise MagnetarError(
@@ -145,8 +145,8 @@ class EpochChain:
         """Return the numbers of the next entry.
 
         Args:
-            topic: full name of the partition that it goes to.
-            rows: of the entry.
+            topic: full name of its partition.
+            rows: rows of the entry.
 
         Raises:
             RowsDiffer: an earlier attempt has stored something else there.
@@ -167,7 +167,7 @@ class EpochChain:
         return SequenceIds(made._replace(digest=0).pack(), made.pack())
 
     def end(self) -> None:
-        """Check that everything was made again which earlier attempts have stored.
+        """Check that everything stored by earlier attempts was produced again.
 
         Raises:
             RowsDiffer: it was not.

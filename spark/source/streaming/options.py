@@ -1,4 +1,4 @@
-"""What `spark.readStream.format("magnetar").option(...)` takes beside what a batch does."""
+"""Options of `spark.readStream.format("magnetar").option(...)` beside those of a batch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StreamOptions:
     """How topics are read as a stream.
 
     Attributes:
-        read: as a batch of them is.
-        limits: of a batch; none with the triggers that ask for everything.
-        subscription: shows and holds on the broker what has been read; empty for none that outlives the query.
+        read: options as for a batch.
+        limits: limits of a batch; none with triggers that ask for everything.
+        subscription: records and retains on the broker what has been read; empty for none that outlives the query.
     """
 
     read: ReadOptions
@@ -33,10 +33,10 @@ class StreamOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Return the options of a stream.
+    """Parse the options of a stream.
 
     Raises:
-        InvalidConfig: says which option is unknown, missing, wrong or too new for this PySpark.
+        InvalidConfig: names the option that is unknown, missing, invalid or too new for this PySpark.
     """
     given = known(options, STREAM_OPTIONS)
     for name in _WITH_READ_LIMITS:

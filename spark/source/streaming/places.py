@@ -1,13 +1,13 @@
-"""Where a stream stands in its topics, as JSON that a person can read. Pure functions.
+"""The position of a stream in its topics, as human-readable JSON. No I/O.
 
 A place names the first message that has not been read: ``5:18`` is entry 18 of ledger 5, ``5:18:3`` message 3 of the
 batch in it. The places of a stream are its offsets in Spark's checkpoint and progress::
 
     {"persistent://public/default/orders": {"0": "5:18", "1": "7:0"}, "persistent://public/default/refunds": "9:4"}
 
-by partition where a topic has some. A topic that is not named is read from its beginning. The end of a batch also says
-into how many tasks the batch is cut, so that it is cut alike when it is run again on a machine with more cores or with
-another ``minPartitions``::
+by partition for partitioned topics. A topic that is not named is read from its beginning. The end of a batch also
+records the number of its tasks, so that it is split in the same way when it is run again on a machine with more cores
+or with another ``minPartitions``::
 
     {"minPartitions": {"tasks": 4, "entriesPerTask": 100}, …}
 """
@@ -29,9 +29,9 @@ class Place(NamedTuple):
     """The first message that has not been read.
 
     Attributes:
-        ledger_id: of its entry; -1 for the beginning of a topic.
-        entry_id: it need not be there yet: behind the last one of a ledger the next ledger goes on.
-        batch_index: in its batch.
+        ledger_id: ledger of its entry; -1 for the beginning of a topic.
+        entry_id: may not exist yet: after the last one of a ledger the next ledger continues.
+        batch_index: index in its batch.
     """
 
     ledger_id: int
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
     @property
     def before(self) -> Position:
-        """The entry before it, of which nothing is left to read."""
+        """The entry before it, which has been read completely."""
         return Position(self.ledger_id, self.entry_id - 1)
 
     def __str__(self) -> str:
@@ -54,18 +54,18 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place(-1, 0)
-"""Of any topic."""
+"""For any topic."""
 Places = Mapping[str, Place]
-"""By full names, of partitions where there are some."""
+"""By full names, of partitions if there are any."""
 
 
 def behind(position: Position) -> Place:
-    """Return the place behind an entry."""
+    """Return the place after an entry."""
     return Place(position.ledger_id, position.entry_id + 1)
 
 
 def to_json(places: Places) -> dict[str, Any]:
-    """Return places for Spark, which compares them as text: in a fixed order, beginnings left out."""
+    """Return places for Spark, which compares them as text: in a fixed order, without beginnings."""
     record: dict[str, Any] = {}
     for name in sorted(map(parse_topic_name, places), key=lambda name: (name.base.text, name.partition)):
         place = places[name.text]
@@ -79,11 +79,11 @@ def to_json(places: Places) -> dict[str, Any]:
 
 
 class Cut(NamedTuple):
-    """How a batch is cut into tasks.
+    """How a batch is split into tasks.
 
     Attributes:
-        tasks: at least so many, as far as there are entries.
-        entries: that a task has at least, where a topic has so many.
+        tasks: minimum number, if there are enough entries.
+        entries: minimum entries per task, if a topic has that many.
     """
 
     tasks: int
@@ -91,22 +91,22 @@ class Cut(NamedTuple):
 
 
 def with_cut(record: Mapping[str, Any], cut: Cut) -> dict[str, Any]:
-    """Return the record of places where a batch ends, with how the batch is cut."""
+    """Return the record of a batch's end, including how the batch is split."""
     return {CUT: {"tasks": cut.tasks, "entriesPerTask": cut.entries}, **record}
 
 
 def cut_of(record: Mapping[str, Any]) -> Cut | None:
-    """Return how the batch is cut that ends at a record; None if an older version wrote it."""
+    """Return how a batch is split that ends at a record; None if an older version wrote it."""
     if not is_cut(CUT, record.get(CUT)):
         return None
     return Cut(record[CUT]["tasks"], record[CUT]["entriesPerTask"])
 
 
 def from_json(record: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the places of a record that `to_json` or `with_cut` made.
+    """Parse the places of a record from `to_json` or `with_cut`.
 
     Raises:
-        InvalidConfig: it is another's, such as the checkpoint of a query with another source.
+        InvalidConfig: the record is not ours, for example from the checkpoint of a query with another source.
     """
     places = {}
     for topic, value in record.items():
@@ -133,7 +133,7 @@ def _place(topic: str, text: object) -> Place:
 
 
 def advance(spans: Sequence[Span], entries: int) -> Place:
-    """Return the place behind the first ``entries`` (one or more, as far as there are) of spans."""
+    """Return the place after the first ``entries`` (one or more, as far as there are) of spans."""
     for span in spans:
         if entries <= span.entries:
             return Place(span.ledger_id, span.first + entries)
@@ -142,7 +142,7 @@ def advance(spans: Sequence[Span], entries: int) -> Place:
 
 
 def between(topic: str, spans: Sequence[Span], start: Place, end: Place) -> TopicRange | None:
-    """Return what of spans lies from ``start`` up to and without ``end``, None if that is nothing."""
+    """Return the part of spans from ``start`` up to but excluding ``end``, None if empty."""
     kept = []
     for ledger_id, first, last in spans:
         if ledger_id == start.ledger_id:
@@ -173,7 +173,7 @@ def may_be_lost(start: Place, first: Position, mark: Position | None) -> bool:
         return False
     if start.ledger_id == first.ledger_id:
         return True
-    # Apache Pulsar moves a subscription that is at the end of a ledger to the beginning of the next one.
+    # Apache Pulsar moves a subscription at the end of a ledger to the beginning of the next one.
     if mark is None or mark.ledger_id < 0:
         return True
     is_moved = mark.entry_id == -1 and start.ledger_id < mark.ledger_id <= first.ledger_id

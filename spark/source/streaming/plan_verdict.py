@@ -1,4 +1,4 @@
-"""What the driver found out about the plan of a query, as its tasks read it from a local property of their jobs."""
+"""The driver's verdict on a query's plan, which tasks read from a local property of their jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 PROPERTY = "magnetar.stream.plan"
 JOB_GROUP = "spark.jobGroup.id"
-"""Spark's streams run their jobs in a group that is named by the id of the run."""
+"""Spark's streams run their jobs in a group named by the id of the run."""
 UNKNOWN = "its plan is not visible here (open the session with open_session, or pass it to magnetar.spark.enable)"
 
 
@@ -15,8 +15,8 @@ class PlanVerdict(NamedTuple):
     """Whether batches of one run of a query repeat.
 
     Attributes:
-        reason: why a batch that is run again may have other rows or another order; empty if it cannot.
-        first_batch: number of the batch that the run began with.
+        reason: why a repeated batch may have other rows or another order; empty if it cannot.
+        first_batch: number of the run's first batch.
     """
 
     reason: str
@@ -28,12 +28,13 @@ class PlanVerdict(NamedTuple):
 
 
 def plan_verdict(local_property: Callable[[str], str | None]) -> PlanVerdict:
-    """Return the verdict on the query that a task belongs to.
+    """Return the verdict on the query of a task.
 
-    Threads inherit local properties, so one may have that of another query or of an earlier run: it is not used.
+    Threads inherit local properties, so the property of another query or of an earlier run may be present: it is
+    ignored.
 
     Args:
-        local_property: returns a local property of the task's job by its name.
+        local_property: returns a local property of the task's job by name.
     """
     run_id, _, rest = (local_property(PROPERTY) or "").partition(" ")
     first_batch, _, reason = rest.partition(" ")

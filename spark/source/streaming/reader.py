@@ -1,7 +1,7 @@
-"""The stream reader that Spark talks to.
+"""The stream reader used by Spark.
 
 Spark keeps one in a process of the query for offsets, plans and commits, and another, which it pickles to the tasks,
-for `read`: what tasks need travels in their partitions.
+for `read`: data for tasks is passed in their partitions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING or has_read_limits():
 else:
 
     class SupportsTriggerAvailableNow:
-        """What PySpark has from 4.2 on."""
+        """The mixin that PySpark has from 4.2 on."""
 
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._stream.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that Spark shows; it asks for everything instead with some triggers."""
+        """Return the limit that Spark shows; with some triggers it requests everything instead."""
         limits = self._options.limits
         if limits.max_rows is not None:
             return ReadMaxRows(limits.max_rows)
@@ -81,7 +81,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_limited = limit is not None and not isinstance(limit, ReadAllAvailable)
         places = from_json(start)
         end = to_json(self._stream.latest(places, self._options.limits if is_limited else NO_LIMITS))
-        # Spark compares offsets as text: where nothing is new, the same text says so, however the batch before was cut.
+        # Spark compares offsets as text: if there is nothing new, the same text must be returned, however the last
+        # batch was split.
         return start if end == to_json(places) else with_cut(end, self._cut())
 
     def _cut(self) -> Cut:
@@ -97,7 +98,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where this run of the query ends."""
+        """Fix the end of this run of the query."""
         self._stream.fix_end()
 
     @told_first
@@ -120,10 +121,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told_first
     def commit(self, end: dict[str, Any]) -> None:
-        """Show on the broker what Spark has committed."""
+        """Report to the broker what Spark has committed."""
         self._stream.acknowledge(from_json(end))
 
     def stop(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         if self._made is not None:
             self._made.close()

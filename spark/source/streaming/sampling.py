@@ -1,4 +1,4 @@
-"""Estimates what the entries of a topic hold, by the first of those that wait."""
+"""Estimates the size of a topic's entries from the first unread ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..connection import Routes
 from ..reader import BlockingReader
 
 SAMPLE_MESSAGES = 100
-"""As many messages are looked at, rounded up to whole entries; so 100 entries that hold one message each."""
+"""Number of sampled messages, rounded up to whole entries; so 100 entries of one message each."""
 _WAIT_S = 5.0
 
 
 class Estimate(NamedTuple):
-    """What an entry holds, on the average.
+    """Average contents of an entry.
 
     Attributes:
         rows: messages.
-        size: bytes, as stored.
+        size: stored bytes.
     """
 
     rows: float
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(routes: Routes, topic: str, first: Position, entries: int, prefix: str) -> Estimate:
-    """Return what the first of so many entries hold, on the average.
+    """Return the average contents of the first of a number of entries.
 
     Raises:
         MagnetarError: they cannot be read now.

@@ -1,4 +1,4 @@
-"""Writes the rows that one task has of one batch of a stream; `epochs` says why each of them is stored once."""
+"""Writes one task's rows of one batch of a stream; `epochs` explains why each is stored once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sort_rows import sorted_rows
 
 
 class EpochTask(NamedTuple):
-    """Which rows of a stream these are.
+    """Identifies the rows of a task in a stream.
 
     Attributes:
         query: id of the query, from its checkpoint.
@@ -37,25 +37,25 @@ class EpochTask(NamedTuple):
 def write_epoch(
     options: StreamWriteOptions, at: EpochTask, batches: Iterable[pa.RecordBatch], dropped: tuple[str, ...] = ()
 ) -> Written:
-    """Write the rows of one task, and return when the broker has all of them on disk.
+    """Write the rows of one task, and return when the broker has stored them all.
 
     Args:
-        options: of the sink.
-        at: which rows these are.
+        options: options of the sink.
+        at: identifies the rows.
         batches: the rows; in the same order in every attempt, unless the options sort them.
-        dropped: columns that are for sorting alone.
+        dropped: columns that are only used for sorting.
 
     Raises:
         RowsDiffer: an earlier attempt has stored others.
-        CheckpointBehind: the topic holds later batches of the query.
-        MagnetarError: a row cannot be written, or the broker does not take it in time.
+        CheckpointBehind: the topic has later batches of the query.
+        MagnetarError: a row cannot be written, or the broker does not store it in time.
     """
     if options.sort_by:
         batches = sorted_rows(batches, options.sort_by, dropped)
     name = f"{options.prefix(at.query)}-stream-{at.task}"
     if options.write.effectively_once:
         return run_task(TaskWriter(options.write, at.task, name, EpochNumbers(name, at.epoch)), batches)
-    # A name that is used again would have a broker that deduplicates take other rows for repetitions, and drop them.
+    # With a reused name, a deduplicating broker would consider other rows duplicates, and drop them.
     name = f"{name}-{uuid.uuid4().hex}"
     return run_task(TaskWriter(options.write, at.task, name, RowNumbers()), batches)
 
@@ -69,15 +69,15 @@ class EpochNumbers:
         self._chain: EpochChain | None = None
 
     async def begin(self, writer: TaskWriter, client: AsyncClient) -> None:
-        """Open the producers of all partitions, and learn what earlier attempts have stored.
+        """Open the producers of all partitions, and read what earlier attempts have stored.
 
         Raises:
             InvalidConfig: the broker does not deduplicate the topic.
-            MagnetarError: a producer cannot be opened, or `EpochChain`'s reasons.
+            MagnetarError: a producer cannot be opened, or as `EpochChain`.
         """
         options = writer.options
         topic, url = options.topic, options.admin_url
-        assert topic is not None  # `stream_write_options` has refused the options without both
+        assert topic is not None  # `stream_write_options` has rejected options without both
         assert url is not None
         try:
             await asyncio.to_thread(switch_on, url, topic, ClientCredentials(options.security))
@@ -96,6 +96,6 @@ class EpochNumbers:
         return self._chain.add(topic, rows)
 
     def end(self) -> None:
-        """Check that all was made that is stored; raises as `EpochChain.end`."""
+        """Check that everything stored was produced again; raises as `EpochChain.end`."""
         assert self._chain is not None
         self._chain.end()

@@ -1,10 +1,10 @@
-"""What `df.writeStream.format("magnetar").option(...)` takes, and which promise the sink makes with it.
+"""Options of `df.writeStream.format("magnetar").option(...)`, and the guarantee that follows from them.
 
-A task that is run again has the same rows in the same order where each task of the plan only maps what it reads, or
-where the sink sorts the rows by a unique key: streams cannot be sorted before it, Spark refuses that. The options may
-say which of the two it is. Where they do not, the plan decides (`plan_verdict`): rows are written exactly once if the
-plan is known to repeat its batches, else at least once. What the options say is checked all the same: a key that is not
-unique fails the task, and rows that differ when a batch is run again are noticed (`epochs`).
+A repeated task has the same rows in the same order if each task of the plan only maps what it reads, or if the sink
+sorts the rows by a unique key: streams cannot be sorted before it, because Spark does not allow that. The options may
+say which of the two applies. Otherwise the plan decides (`plan_verdict`): rows are written exactly once if the plan is
+known to repeat its batches, else at least once. The options are still verified: a key that is not unique fails the
+task, and rows that differ when a batch is run again are detected (`epochs`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ class StreamWriteOptions:
     """How the batches of a stream are written.
 
     Attributes:
-        write: as a batch is; with ``effectively_once`` each row is stored once.
-        has_prefix: whether producers are named as the options say, and not after the query.
-        sort_by: columns that together are unique; the rows of a task are sorted by them. Empty: in the order in which
-            they come.
+        write: options as for a batch; with ``effectively_once`` each row is stored once.
+        has_prefix: whether producers are named by an option, not after the query.
+        sort_by: columns that together are unique; the rows of a task are sorted by them. Empty for the given order.
         plan_decides: whether the plan of the query decides if rows are stored once.
-        is_demanded: whether the query is to fail if they cannot be; else they are stored at least once.
-        warning: why rows are stored at least once though the options do not ask for it, and the remedy; or empty.
+        is_demanded: whether the query must fail if that is not possible; otherwise rows are stored at least once.
+        warning: why rows are stored at least once although the options do not ask for it, and what to do; or empty.
     """
 
     write: WriteOptions
@@ -45,14 +44,14 @@ class StreamWriteOptions:
     warning: str = ""
 
     def prefix(self, query: str) -> str:
-        """Return what the names of producers begin with; ``query`` is the id in the checkpoint."""
+        """Return the prefix of producer names; ``query`` is the id in the checkpoint."""
         return self.write.name_prefix if self.has_prefix else f"spark-{query}"
 
     def decided(self, why_unrepeatable: str) -> StreamWriteOptions:
-        """Return the options with the promise that the plan of the query allows.
+        """Return the options with the guarantee that the query's plan allows.
 
         Args:
-            why_unrepeatable: why a batch that is run again may differ; empty if it cannot.
+            why_unrepeatable: why a repeated batch may differ; empty if it cannot.
 
         Raises:
             InvalidConfig: effectivelyOnce=true demands more.
@@ -74,10 +73,10 @@ class StreamWriteOptions:
 
 
 def stream_write_options(options: Mapping[str, str]) -> StreamWriteOptions:
-    """Return the options of a stream's sink.
+    """Parse the options of a stream's sink.
 
     Raises:
-        InvalidConfig: says which option is unknown, missing or wrong.
+        InvalidConfig: names the option that is unknown, missing or invalid.
     """
     given = known(options, STREAM_WRITE_OPTIONS)
     is_exact = boolean(given, "effectivelyOnce", True)
@@ -104,12 +103,12 @@ def stream_write_options(options: Mapping[str, str]) -> StreamWriteOptions:
 
 
 def check_order(*, is_exact: bool, is_unshuffled: bool, sort_by: tuple[str, ...]) -> None:
-    """Refuse contradictory statements about the order of rows.
+    """Reject contradictory options about the order of rows.
 
     Args:
-        is_exact: whether each row may be stored once.
-        is_unshuffled: whether the query says that it moves no rows between tasks.
-        sort_by: the columns of the key.
+        is_exact: whether rows may be stored once.
+        is_unshuffled: whether the query is declared to move no rows between tasks.
+        sort_by: columns of the key.
 
     Raises:
         InvalidConfig: they contradict each other.

@@ -1,4 +1,4 @@
-"""Sorts the rows of a task by a unique key, so that they come in the same order when the task is run again."""
+"""Sorts the rows of a task by a unique key, so that they have the same order when the task is run again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from ....errors import InvalidConfig
 
 MAX_BYTES = 512 * 1024 * 1024
-"""Rows that a task holds while it sorts them; they take twice as much for a moment."""
+"""Maximum bytes of rows held while sorting; they briefly take twice as much."""
 _ROWS = 10_000
 _SORTABLE = (
     "tinyint",
@@ -24,15 +24,15 @@ _SORTABLE = (
     "timestamp_ntz",
     "boolean",
 )
-"""Types of Spark whose values are equal where they are the same: no fractions."""
+"""Spark types with exact equality: no fractions."""
 
 
 def check_sort_columns(columns: Sequence[tuple[str, str]], sort_by: Sequence[str]) -> None:
-    """Refuse a key that a DataFrame does not have, or that has no certain order.
+    """Reject a key that a DataFrame does not have, or without a definite order.
 
     Args:
-        columns: name and type of each, as Spark writes types.
-        sort_by: the columns of the key.
+        columns: name and type of each column, in Spark's notation.
+        sort_by: columns of the key.
 
     Raises:
         InvalidConfig: names the column and what to do.
@@ -54,12 +54,12 @@ def sorted_rows(
 
     Args:
         batches: the rows, in any order.
-        sort_by: the columns of the key.
-        dropped: columns that are for sorting alone.
-        max_bytes: what the rows may take in memory.
+        sort_by: columns of the key.
+        dropped: columns that are only used for sorting.
+        max_bytes: memory limit for the rows.
 
     Raises:
-        InvalidConfig: the key has a null or is not unique, or the rows are too many; nothing has been yielded then.
+        InvalidConfig: the key has a null or is not unique, or there are too many rows; nothing has been yielded then.
     """
     held: list[pa.RecordBatch] = []
     size = 0

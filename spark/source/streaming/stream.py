@@ -39,22 +39,22 @@ from .sampling import Estimate, estimate
 from .watch import Subscription, TopicWatch
 
 DISCOVERY_S = 1.0
-"""Whether there are new topics and partitions is asked this often at most: an idle stream asks many times a second."""
+"""Minimum interval for discovering topics and partitions: an idle stream is polled many times a second."""
 ESTIMATE_S = 0.1
-"""What entries hold is looked up again when it was so long ago, times the number of topics."""
+"""Minimum interval for estimating entry sizes again, times the number of topics."""
 _BACKOFF_S = (0.05, 2.0)
 _Answer = TypeVar("_Answer")
 log = logging.getLogger(__name__)
 
 
 class TopicStream:
-    """What one query reads; for one thread."""
+    """The input of one query; for one thread."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic):
         """Prepare; nothing is connected yet.
 
         Args:
-            options: of the stream.
+            options: options of the stream.
             clock: monotonic seconds.
         """
         read = options.read
@@ -73,16 +73,17 @@ class TopicStream:
         self._newest: dict[str, Place] = {}
         self._estimates: dict[str, tuple[float, Estimate]] = {}
 
-    # -- questions -------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def initial(self) -> Places:
-        """Return where a new query begins; the same whenever it is asked.
+        """Return where a new query begins; always the same.
 
-        A position that an option names is not looked up: Spark asks this for old queries, too, which go on elsewhere.
+        A position named in an option is not looked up: Spark also calls this for existing queries, which continue
+        elsewhere.
 
         Raises:
-            TopicNotFound: a topic that is named does not exist.
-            MagnetarError: a broker cannot be asked.
+            TopicNotFound: a named topic does not exist.
+            MagnetarError: a broker does not answer.
         """
         if self._initial is None:
             self._initial = self._persist(self._begin)
@@ -102,43 +103,43 @@ class TopicStream:
         return self._persist(lambda: self._latest(start, limits))
 
     def fix_end(self) -> None:
-        """Have `latest` never go beyond what is there now; raises as `latest`."""
+        """Limit `latest` to what exists now; raises as `latest`."""
         self._asked_names_s = None
         self._fixed = self._persist(self._ends)
 
     def _ends(self) -> dict[str, Place]:
         ends = {}
         for topic in self._topics():
-            with contextlib.suppress(TopicNotFound):  # whether that matters, `latest` knows
+            with contextlib.suppress(TopicNotFound):  # `latest` decides whether that matters
                 end = self._end_of(topic)
                 if end is not None:
                     ends[topic] = end
         return ends
 
     def newest(self) -> Places:
-        """Return where the topics ended when `latest` was asked, with nothing held back."""
+        """Return where the topics ended at the last call of `latest`, without limits."""
         return self._newest
 
     def ranges(self, start: Places, end: Places) -> list[TopicRange]:
-        """Return what lies between two places of the stream, a range for each topic with anything.
+        """Return the entries between two places of the stream, a range for each topic with any.
 
         Raises:
-            DataLoss: some of it is gone.
-            MagnetarError: a broker cannot be asked.
+            DataLoss: some of them no longer exist.
+            MagnetarError: a broker does not answer.
         """
         return self._persist(lambda: self._ranges(start, end))
 
     def acknowledge(self, places: Places) -> None:
-        """Show on the broker that everything before places has been read; raises as `latest`."""
+        """Report to the broker that everything before places has been read; raises as `latest`."""
         self._persist(lambda: self._acknowledge(places))
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for topic in list(self._watches):
             self._drop(topic)
 
     def _persist(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask until brokers answer, for as long as a task waits for an entry."""
+        """Retry until brokers answer, for as long as a task waits for an entry."""
         backoff = Backoff(*_BACKOFF_S)
         deadline = self._clock() + self._read.poll_timeout_ms / 1000
         while True:
@@ -155,7 +156,7 @@ class TopicStream:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def _topics(self) -> Mapping[str, bool]:
-        """Return the topics to read, and of each whether it may be missing."""
+        """Return the topics to read, and for each whether it may be missing."""
         now = self._clock()
         if self._fixed is None and (self._asked_names_s is None or now - self._asked_names_s >= DISCOVERY_S):
             read = self._read
@@ -172,7 +173,7 @@ class TopicStream:
             try:
                 names |= named_topics(self._routes, (topic,))
             except TopicNotFound:
-                names[topic.text] = False  # whether it matters shows when its end is asked for
+                names[topic.text] = False  # whether it matters shows when its end is requested
         return names
 
     def _watch(self, topic: str, place: Place) -> TopicWatch:
@@ -186,7 +187,7 @@ class TopicStream:
         if watch is not None:
             watch.close()
 
-    # -- where to begin --------------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> dict[str, Place]:
         places = {}
@@ -194,7 +195,7 @@ class TopicStream:
             try:
                 place = self._first_place(topic)
                 if self._subscription.is_durable:
-                    self._watch(topic, place)  # made now if it is missing, and moved when it is known where to
+                    self._watch(topic, place)  # created now if missing, and moved when its position is known
             except TopicNotFound:
                 if may_be_missing or not self._read.fail_on_data_loss:
                     continue
@@ -278,7 +279,7 @@ class TopicStream:
         return Waiting(topic, entries, known.rows, known.size)
 
     def _stand(self, topic: str, place: Place) -> None:
-        """Have the topic's subscription stand at a place; find out whether anything behind it is gone."""
+        """Move the topic's subscription to a place; find out whether entries after it are missing."""
         watch = self._watch(topic, place)
         watch.stand_at(place)
         if not self._subscription.is_durable or watch.has_held or place == BEGINNING:
@@ -289,11 +290,11 @@ class TopicStream:
             watch.trust()
 
     def _end_of(self, topic: str, place: Place = BEGINNING) -> Place | None:
-        """Return the place behind the newest entry of a topic, None if it holds none."""
+        """Return the place after the newest entry of a topic, None if it is empty."""
         last = self._watch(topic, place).last_message().last
         return behind(last) if last.entry_id >= 0 else None
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- entries ---------------------------------------------------------------------------------------------------
 
     def _ranges(self, start: Places, end: Places) -> list[TopicRange]:
         ranges = []
@@ -312,9 +313,9 @@ class TopicStream:
         return ranges
 
     def _stretch(self, topic: str, start: Place, end: Place) -> tuple[Span, ...]:
-        """Return the entries from one place up to and without another, ledger by ledger."""
+        """Return the entries from one place up to but excluding another, ledger by ledger."""
         if start.ledger_id == end.ledger_id:
-            # What of them is gone, the task that reads them notices.
+            # If some of them no longer exist, the task that reads them detects it.
             return (Span(start.ledger_id, start.entry_id, end.entry_id - 1),) if start < end else ()
         read = self._read
         with contextlib.closing(self._routes.connect_to(topic)) as connection:

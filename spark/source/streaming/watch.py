@@ -1,9 +1,9 @@
-"""Follows one topic for a stream: what is newest, and how far the stream has come, for the broker to see.
+"""Follows one topic for a stream: its newest entry, and the stream's progress, for the broker to see.
 
-Design: one consumer that never receives a message. It asks for the newest entry, which is one cheap request, and
+Design: one consumer that never receives a message. It requests the newest entry, which is one cheap request, and
 acknowledges what Spark has committed. With a subscription that outlives the query (`predefinedSubscription`) brokers
-keep what is behind it, so the topic needs no retention. Where a stream goes on says Spark's checkpoint alone; a
-subscription that stands elsewhere is moved there.
+retain everything after it, so the topic needs no retention. Spark's checkpoint alone determines where a stream
+continues; a subscription at another position is moved there.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BUSY_PAUSE_S = 0.5
 
 
 class Subscription(NamedTuple):
-    """How the subscription is called.
+    """Name and kind of the subscription.
 
     Attributes:
-        name: of the subscription, or what it begins with.
-        is_durable: it outlives the query; else it has a new name each time, and ends with the connection.
+        name: subscription name, or its prefix.
+        is_durable: whether it outlives the query; otherwise it has a new name each time, and ends with the connection.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Subscription(NamedTuple):
 
 
 class TopicWatch:
-    """One topic, as long as one connection holds.
+    """One topic, as long as one connection lasts.
 
     Attributes:
         topic: full name.
@@ -71,7 +71,7 @@ class TopicWatch:
             raise
 
     def stand_at(self, place: Place) -> None:
-        """Have a subscription that outlives the query stand where the stream does, once; raises as `last_message`."""
+        """Move a subscription that outlives the query to the stream's place, once; raises as `last_message`."""
         if self._is_placed:
             return
         self._connection.forget_frames()
@@ -84,7 +84,7 @@ class TopicWatch:
         self.acknowledge(place)
 
     def trust(self) -> None:
-        """Take it that nothing behind the place where the stream stands was gone when the subscription moved there."""
+        """Assume that no entries after the stream's place were missing when the subscription moved there."""
         self._has_held = self._subscription.is_durable and self._is_placed
 
     def last_message(self) -> LastMessage:
@@ -98,7 +98,7 @@ class TopicWatch:
 
     @property
     def has_held(self) -> bool:
-        """Whether the broker has kept all that lies behind the place where the stream stands."""
+        """Whether the broker has retained everything after the stream's place."""
         return self._has_held
 
     def acknowledge(self, place: Place) -> None:
@@ -115,15 +115,15 @@ class TopicWatch:
         self._has_held = self._subscription.is_durable
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
 
 def _stands_at(mark: Position | None, place: Place) -> bool:
-    """Return whether a subscription that acknowledged an entry last has kept all that lies behind a place."""
+    """Return whether a subscription with this mark-delete position has retained everything after a place."""
     if mark is None or mark.ledger_id < 0:
         return False
-    # Apache Pulsar moves a subscription that is at the end of a ledger to the beginning of the next one.
+    # Apache Pulsar moves a subscription at the end of a ledger to the beginning of the next one.
     return mark <= place.before or (mark.entry_id == -1 and mark.ledger_id > place.ledger_id)
 
 
@@ -138,7 +138,8 @@ def _subscribed(
             subscription=name,
             consumer_name=name,
             durable=subscription.is_durable,
-            # One that is made now stands at the end; so it is not taken for one that has held what came before.
+            # A new subscription starts at the end, so that it is not mistaken for one that has retained earlier
+            # entries.
             initialPosition=pb.CommandSubscribe.Latest,
             force_topic_creation=False,
         )

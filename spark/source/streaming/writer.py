@@ -1,4 +1,4 @@
-"""The stream writer that Spark talks to: one for the plan of each batch, and another for its commit."""
+"""The stream writer used by Spark: one for the plan of each batch, and another for its commit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ elif hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-        """What PySpark has from 4.1 on: 4.0 gives record batches to whatever is an Arrow writer."""
+        """The base class that PySpark has from 4.1 on: 4.0 passes record batches to any Arrow writer."""
 
 
 BATCH = "streaming.sql.batchId"
 QUERY = "sql.streaming.queryId"
-"""Properties that Spark gives to the tasks of a stream."""
+"""Properties that Spark sets for the tasks of a stream."""
 log = logging.getLogger(__name__)
 
 
@@ -40,8 +40,8 @@ class EpochWritten(WriterCommitMessage):
 
     Attributes:
         written: numbers of rows.
-        warning: why they are stored at least once though the options do not ask for it, and the remedy; or empty.
-        first_batch: number of the batch that this run of the query began with.
+        warning: why they are stored at least once although the options do not ask for it, and what to do; or empty.
+        first_batch: number of the first batch in this run of the query.
     """
 
     written: Written
@@ -74,7 +74,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return EpochWritten(write_epoch(options, at, iterator, self._dropped), options.warning, verdict.first_batch)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Report what was written; it is visible already, and a commit that is lost is made again."""
+        """Report what was written; it is visible already, and a lost commit is repeated."""
         there = [message for message in messages if message is not None]
         parts = [message.written for message in there]
         log.info(
