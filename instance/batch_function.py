@@ -78,7 +78,7 @@ class BatchFunctionCall(BatchCall):
         return BatchPlace()
 
     def call(self, values: list[Any], order: Sequence[int], failures: list[Failure]) -> list[Any]:
-        """See `BatchCall.call`."""
+        """Call the function on values; as `BatchCall.call`."""
         returned: list[Any] = []
         for begin in range(0, len(values), self.step):
             part = values[begin : begin + self.step]

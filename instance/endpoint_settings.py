@@ -27,7 +27,7 @@ class OutputBounds:
     """Limits of output entries and of messages in flight.
 
     Attributes:
-        on_the_way: maximum messages sent and not stored, beside one piece; None for the pipeline's limit.
+        on_the_way: maximum messages sent and not stored, in addition to one piece; None for the pipeline's limit.
         entry_messages: maximum messages per entry.
         entry_bytes: maximum payload bytes per entry, unless a single message has more.
         delay_s: how long outputs of a unit are collected.

@@ -99,6 +99,6 @@ class TracedHeaderMaker(HeaderMaker):
     """Provides attributes for each output, to which traced calls add their context."""
 
     def of_unit(self, unit: Unit) -> list[bytes]:
-        """See `HeaderMaker.of_unit`."""
+        """Return the attributes of the output of each message; as `HeaderMaker.of_unit`."""
         unit.made = super().of_unit(unit) or [b""] * len(unit)
         return unit.made

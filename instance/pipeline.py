@@ -310,15 +310,15 @@ class Pipeline:
         return calls
 
     def loaded(self, calls: Calls) -> None:
-        """See `function_thread.Listener`."""
+        """Handle that the function is loaded; as `function_thread.Listener.loaded`."""
         self.core.mailbox.post(partial(self._calls.set_result, calls))
 
     def reported(self, texts: Sequence[str]) -> None:
-        """See `function_thread.Listener`."""
+        """Log failures; as `function_thread.Listener.reported`."""
         self.core.log.write_all("ERROR", texts)
 
     def ended(self, error: BaseException | None) -> None:
-        """See `function_thread.Listener`."""
+        """Handle the end of the function's thread; as `function_thread.Listener.ended`."""
         self._home.leave_thread()
         # Not on the event loop, because formatting the function's exceptions may run its code.
         self.core.mailbox.post(partial(self._thread_has_ended, "" if error is None else reason_of(error)))

@@ -22,7 +22,7 @@ from ..wire.message_id import EARLIEST, LATEST, MessageId, deserialize
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024 - 64 * 1024
 """Maximum size of a function's message: the frame limit minus room for metadata."""
-_PAIR_BYTES = 16  # overhead of a property beside its texts, at most
+_PAIR_BYTES = 16  # maximum overhead of a property, in addition to its texts
 
 
 class Result(IntEnum):

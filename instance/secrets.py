@@ -142,7 +142,7 @@ def make_provider(name: str, config: Mapping[str, Any]) -> SecretsProvider:
 
 
 def check_isolated(stored: Mapping[str, Any]) -> None:
-    """Refuse secrets in the worker's environment, which isolated instances do not get.
+    """Reject secrets in the worker's environment, which isolated instances do not get.
 
     Raises:
         InvalidConfig: there is one.
@@ -157,9 +157,9 @@ def check_isolated(stored: Mapping[str, Any]) -> None:
 
 
 def needs_worker(spec: InstanceSpec) -> bool:
-    """Return whether the secrets of an instance are found by a provider of the worker's environment.
+    """Return whether the secrets of an instance are found by a provider in the worker's environment.
 
-    Those of a connector are the texts in its record, whatever the provider.
+    Secrets of a connector are the texts in its record, whatever the provider.
     """
     if not spec.details.secretsMap or spec.details.componentType in (FunctionDetails.SOURCE, FunctionDetails.SINK):
         return False

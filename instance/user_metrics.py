@@ -70,11 +70,11 @@ class UserMetrics:
         vars(context).update(counter=self.counter, gauge=self.gauge, histogram=self.histogram)
 
     def counter(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> CounterValue:
-        """See `MetricsContext.counter`."""
+        """Return the counter with a name and labels; as `MetricsContext.counter`."""
         return self._find(CounterValue, name, labels, description, (), CounterValue)
 
     def gauge(self, name: str, labels: Mapping[str, str] | None = None, description: str = "") -> GaugeValue:
-        """See `MetricsContext.gauge`."""
+        """Return the gauge with a name and labels; as `MetricsContext.gauge`."""
         return self._find(GaugeValue, name, labels, description, (), GaugeValue)
 
     def histogram(
@@ -84,7 +84,7 @@ class UserMetrics:
         description: str = "",
         buckets: Sequence[float] | None = None,
     ) -> HistogramValue:
-        """See `MetricsContext.histogram`."""
+        """Return the histogram with a name and labels; as `MetricsContext.histogram`."""
         bounds = DEFAULT_BUCKETS if buckets is None else _bounds(name, buckets)
         return self._find(HistogramValue, name, labels, description, bounds, lambda: HistogramValue(bounds))
 

@@ -85,7 +85,7 @@ class PlainLines:
         self._next_s = clock()
 
     def show(self, line: str) -> None:
-        """Write a line if the last one is `LINE_PERIOD_S` old."""
+        """Write a line, unless the last one was written less than `LINE_PERIOD_S` ago."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + LINE_PERIOD_S
@@ -98,7 +98,7 @@ class PlainLines:
 
 
 class NotebookLine:
-    """A line below the cell that runs."""
+    """A line below the running notebook cell."""
 
     def __init__(self) -> None:
         self._display = importlib.import_module("IPython.display").display

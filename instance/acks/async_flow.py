@@ -290,7 +290,7 @@ class AsyncFlow:
     # -- outputs of running generators ---------------------------------------------------------------------------
 
     def _output_made(self, call: OneCall) -> Awaitable[None] | None:
-        """See `AsyncCall.process`."""
+        """Handle a new output of a generator; the ``made`` callback of `AsyncCall.process`."""
         if len(call.outputs) < UNIT_MESSAGES_MAX and call.size < UNIT_BYTES_MAX:
             if call not in self._timers:
                 self._timers[call] = self._loop.call_later(self._maker.bounds.delay_s, self._ship_late, call)

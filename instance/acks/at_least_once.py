@@ -87,7 +87,7 @@ class AtLeastOnce:
     # -- opening and closing --------------------------------------------------------------------------------------
 
     def session(self) -> StateSession | None:
-        """See `ports.Settlement`."""
+        """Return the function's state, or None; as `ports.Settlement.session`."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -95,7 +95,7 @@ class AtLeastOnce:
         return state.session
 
     async def open(self, calls: Calls) -> None:
-        """See `ports.Settlement`."""
+        """Open inputs and outputs; as `ports.Settlement.open`."""
         core, spec = self._core, self._core.spec
         if self._failed is not None:
             self._failed.open()
@@ -141,22 +141,22 @@ class AtLeastOnce:
         return PatternInput(opened, self._patterns[-1])
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """See `ports.Settlement`."""
+        """Start taking input; as `ports.Settlement.start`."""
         self._process = process
         for topic, source in self._inputs.items():
             self._core.tasks.start(self._pump(source), f"read {topic}", self._core.failed)
 
     def trouble(self) -> str:
-        """See `ports.Settlement`."""
+        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
         trouble = "" if self.maker.state is None else self.maker.state.trouble()
         trouble = trouble or self.steering.paused()
         return trouble or ("" if self._failed is None else self._failed.trouble())
 
     def tick(self) -> None:
-        """See `ports.Settlement`."""
+        """Do nothing: there is no periodic work."""
 
     def request_stop(self) -> None:
-        """See `ports.Settlement`."""
+        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
         self.maker.gate.close()
         if self._failed is not None:
             self._failed.request_stop()
@@ -165,7 +165,7 @@ class AtLeastOnce:
             self._core.loop.call_later(0.0 if state.trouble() else STATE_GRACE_S, state.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """See `ports.Settlement`."""
+        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
         await self._idle.wait()
         if self._failed is not None:
             await self._failed.settle()
@@ -173,7 +173,7 @@ class AtLeastOnce:
             await source.input.flush_acks()
 
     async def close(self) -> None:
-        """See `ports.Settlement`."""
+        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
         self._is_closing = True
         if self.maker.state is not None:
             await asyncio.to_thread(self.maker.state.close)
@@ -232,7 +232,7 @@ class AtLeastOnce:
         self._core.mailbox.post(partial(self._drop, source, entry))
 
     def publish(self, request: PublishRequest) -> None:
-        """See `function_context.Outside`."""
+        """Accept a message for any topic; as `function_context.Outside.publish`."""
         ticket = self._publisher.publish(request)
         if get_ident() != self._core.thread_id or not self.maker.keeps(ticket):
             # It belongs to no message that could be redelivered, so only this can report a failure.
@@ -250,7 +250,7 @@ class AtLeastOnce:
             ticket.on_done = finish
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """See `function_context.Outside`."""
+        """Acknowledge one message; as `function_context.Outside.acknowledge`."""
         wanted = read_message_id(message_id)
         if not isinstance(topic, str):
             raise InvalidConfig(f"the topic given to context.ack is {type(topic).__name__}; give a str")

@@ -162,12 +162,12 @@ def _own_attributes(entry: ReceivedEntry, index: int, ours: set[str]) -> bytes:
 
 
 _OWN_FIELDS = ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value")
-"""Fields that single messages and batch members have in common, beside the properties."""
+"""Fields that single messages and batch members have in common, besides the properties."""
 _NO_SIZE = SingleMessageMetadata(payload_size=0).SerializeToString()
 
 
 def _property(name: str, value: str) -> bytes:
-    """Return a property as one of the attributes of a message."""
+    """Encode a property as part of a message's attributes."""
     key, text = name.encode(), value.encode()
     pair = b"\x0a%b%b\x12%b%b" % (varint(len(key)), key, varint(len(text)), text)  # KeyValue: key, value
     return b"\x0a%b%b" % (varint(len(pair)), pair)  # SingleMessageMetadata.properties
@@ -177,12 +177,12 @@ _kept_property = lru_cache(maxsize=256)(_property)
 
 
 def reason(error: BaseException, traceback: str) -> Reason:
-    """Return why a message failed; to be called on the function's thread, as the exception may be its own code."""
+    """Return why a message failed; call this on the function's thread, because formatting may run its code."""
     return Reason(text_of(error)[:_KEPT_CHARS], traceback)
 
 
 def shown_reason(text: str, hiding: Callable[[str], str]) -> str:
-    """Return what a letter says of a reason: without secrets, and not longer than `EXCEPTION_CHARS_MAX`."""
+    """Return the reason in a letter: without secrets, and truncated to `EXCEPTION_CHARS_MAX`."""
     return hiding(text[:_KEPT_CHARS])[:EXCEPTION_CHARS_MAX]
 
 

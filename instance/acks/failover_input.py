@@ -87,19 +87,19 @@ class FailoverInput:
         return cls(await subscribe(config), recent, clock)
 
     async def receive_entry(self) -> ReceivedEntry:
-        """See `Input`."""
+        """Return the next entry, waiting for it; as `Input.receive_entry`."""
         while self._was_acknowledged(entry := await self.opened.receive_entry()):
             pass
         return entry
 
     def poll_entry(self) -> ReceivedEntry | None:
-        """See `Input`."""
+        """Return the next entry, or None; as `Input.poll_entry`."""
         while (entry := self.opened.poll_entry()) is not None and self._was_acknowledged(entry):
             pass
         return entry
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """See `Input`."""
+        """Move the subscription; as `Input.seek`."""
         self.forget()
         await self.opened.seek(target, inclusive=inclusive)
 
@@ -114,7 +114,7 @@ class FailoverInput:
         return True
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
-        """See `Input`."""
+        """Acknowledge entries immediately; as `Input.ack_entries`."""
         acknowledged = self.opened.ack_entries(entries)
         now_s = self._clock()
         for entry in entries:

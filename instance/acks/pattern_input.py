@@ -42,35 +42,35 @@ class PatternInput:
         return entry.topic in self._consumers.consumers
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """See `Input`."""
+        """Acknowledge entries before they are processed; as `Input.claim_entries`."""
         there = [entry for entry in entries if self._is_there(entry)]
         return self.opened.claim_entries(there) if there else _done([])
 
     def ack_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[None]:
-        """See `Input`."""
+        """Acknowledge entries immediately; as `Input.ack_entries`."""
         there = [entry for entry in entries if self._is_there(entry)]
         return self.opened.ack_entries(there) if there else _done(None)
 
     def ack_entry(self, entry: ReceivedEntry) -> asyncio.Future[None]:
-        """See `Input`."""
+        """Acknowledge an entry soon; as `Input.ack_entry`."""
         return self.opened.ack_entry(entry) if self._is_there(entry) else _done(None)
 
     def ack_batch_indexes(self, entry: ReceivedEntry, still_wanted: Sequence[int]) -> asyncio.Future[None]:
-        """See `Input`."""
+        """Acknowledge the messages of an entry that are not in an ack set; as `Input.ack_batch_indexes`."""
         return self.opened.ack_batch_indexes(entry, still_wanted) if self._is_there(entry) else _done(None)
 
     def negative_ack(self, message: ReceivedEntry) -> None:
-        """See `Input`."""
+        """Request redelivery of an entry's unacknowledged messages; as `Input.negative_ack`."""
         if self._is_there(message):
             self.opened.negative_ack(message)
 
     async def flush_acks(self) -> None:
-        """See `Input`."""
+        """Wait until acknowledgements have been sent; as `Input.flush_acks`."""
         with suppress(ClosedError):  # of a topic that has been deleted
             await self.opened.flush_acks()
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """See `Input`."""
+        """Move the subscription; as `Input.seek`."""
         await self.opened.seek(target, inclusive=inclusive)
 
 

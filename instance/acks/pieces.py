@@ -153,7 +153,7 @@ class PieceMaker:
         self._drop = drop
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """See `function_thread.Maker`."""
+        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
         unit: Unit | None = self.gather(thread, source, entry)
         while unit is not None and unit.entries and not thread.is_stopping:
             unit = self._process(thread, calls, source, unit)

@@ -82,7 +82,7 @@ class InputSteering:
     # -- for functions --------------------------------------------------------------------------------------------
 
     def seek(self, topic: str, partition: int, target: MessageId) -> None:
-        """See `function_context.Steering`."""
+        """Move an input; as `function_context.Steering.seek`."""
         source, name = self._find(topic, partition)
         moving = asyncio.run_coroutine_threadsafe(self._seek(source, name, target), self._core.loop)
         while True:
@@ -96,12 +96,12 @@ class InputSteering:
                     raise ClosedError("the instance is stopping; nothing is moved any more") from None
 
     def pause(self, topic: str, partition: int) -> None:
-        """See `function_context.Steering`."""
+        """Stop taking entries from an input; as `function_context.Steering.pause`."""
         source, name = self._find(topic, partition)
         self._core.mailbox.post(lambda: self._pause(source, name, True))
 
     def resume(self, topic: str, partition: int) -> None:
-        """See `function_context.Steering`."""
+        """Resume an input; as `function_context.Steering.resume`."""
         source, name = self._find(topic, partition)
         self._core.mailbox.post(lambda: self._pause(source, name, False))
 

@@ -48,7 +48,7 @@ class StreamMaker:
         self._chunk = 1
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """See `function_thread.Maker`."""
+        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
         unit = self._maker.gather(thread, source, entry)
         if not unit.entries or thread.is_stopping:
             return

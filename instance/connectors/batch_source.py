@@ -190,7 +190,7 @@ class TaskReader(Source):
         self._session = session
 
     def open(self, config: Any, context: ConnectorContext) -> None:
-        """See `Connector.open`."""
+        """Open the batch source; as `Connector.open`."""
         self._log = context.logger
         if not self._is_taken_over:
             self._is_taken_over = True
@@ -202,11 +202,11 @@ class TaskReader(Source):
         self._session.run(self._batch.open, config, context)
 
     def close(self) -> None:
-        """See `Connector.close`."""
+        """Close the batch source; as `Connector.close`."""
         self._session.run(self._batch.close)
 
     def read(self) -> Read:
-        """See `Source.read`."""
+        """Read the current task or take the next one; as `Source.read`."""
         if self._trigger is not None and self._discover_if_due(self._trigger):
             return None  # its completion is saved before a task can end the instance
         if self._task is None:
@@ -272,7 +272,7 @@ class TaskReader(Source):
         return None if task is None else lambda: self._topic.done(task)
 
     def snapshot(self) -> Position:
-        """See `Source.snapshot`."""
+        """Return the position; as `Source.snapshot`."""
         return None if self._discovered is None else {"discovered": self._discovered}
 
     def _discover_if_due(self, trigger: Trigger) -> bool:

@@ -77,7 +77,7 @@ class ExactSinkMaker(ResultMaker):
         self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """See `function_thread.Maker`."""
+        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
         self._thread = thread
         thread.take_over()
         self._intake.put_back((source, entry))
@@ -175,7 +175,7 @@ class ExactSinkSettlement(EffectivelyOnce):
         return None  # there are no outputs to commit; the sink's own state is handled as in other sinks
 
     def session(self) -> StateSession | None:
-        """See `ports.Settlement`."""
+        """Return the function's state, or None; as `ports.Settlement.session`."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -203,7 +203,7 @@ class ExactSinkSettlement(EffectivelyOnce):
         self._store([])
 
     def publish(self, request: PublishRequest) -> None:
-        """See `function_context.Outside`."""
+        """Accept a message for any topic; as `function_context.Outside.publish`."""
         self._tickets.append(self._publisher.publish(request))
 
     def _store(self, requests: Sequence[PublishRequest]) -> None:
@@ -252,29 +252,29 @@ class ExactSinkSettlement(EffectivelyOnce):
             raise failure[0]
 
     def resumed(self, topic: str) -> asyncio.Event:
-        """See `EffectivelyOnce.resumed`."""
+        """Return an event that is set while entries may be taken from a partition."""
         return self._loaded.pauses.resumed(topic)
 
     # -- on the event loop ----------------------------------------------------------------------------------------
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """See `ports.Settlement`."""
+        """Start taking input; as `ports.Settlement.start`."""
         self._loaded.start()
         super().start(process)
 
     def trouble(self) -> str:
-        """See `ports.Settlement`."""
+        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
         return self._loaded.trouble() or super().trouble() or (self._link.trouble() if self._link is not None else "")
 
     def request_stop(self) -> None:
-        """See `ports.Settlement`."""
+        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
         self._loaded.request_stop()
         if self._link is not None:
             self._core.loop.call_later(_STATE_GRACE_S, self._link.stop_function)
         super().request_stop()
 
     async def close(self) -> None:
-        """See `ports.Settlement`."""
+        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
         await self._publisher.close()
         if self._link is not None:
             await asyncio.to_thread(self._link.close)

@@ -40,12 +40,12 @@ class Pauses:
     # -- on the sink's thread -------------------------------------------------------------------------------------
 
     def pause(self, topic: str) -> None:
-        """See `SinkContext.pause`."""
+        """Deliver no more messages of a topic; as `SinkContext.pause`."""
         name = self._known(topic)
         self._change(self._paused | {name})
 
     def resume(self, topic: str) -> None:
-        """See `SinkContext.resume`."""
+        """Resume an input topic; as `SinkContext.resume`."""
         name = self._known(topic)
         self._change(self._paused - {name})
 

@@ -210,7 +210,7 @@ class SinkMaker(PieceMaker):
         self._held = held
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """See `function_thread.Maker`."""
+        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
         self._thread = thread
         self._intake.put_back((source, entry))
         while self._intake and not thread.is_stopping:

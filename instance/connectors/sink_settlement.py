@@ -60,7 +60,7 @@ class SinkSettlement(AtLeastOnce):
             self._core.report("ERROR", f"what the sink put into its state is not stored: {error}")
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """See `ports.Settlement`."""
+        """Start taking input; as `ports.Settlement.start`."""
         self._loaded.start()
         super().start(process)
 
@@ -68,11 +68,11 @@ class SinkSettlement(AtLeastOnce):
         await self._loaded.pauses.resumed(source.topic).wait()
 
     def trouble(self) -> str:
-        """See `ports.Settlement`."""
+        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
         return self._loaded.trouble() or super().trouble()
 
     def request_stop(self) -> None:
-        """See `ports.Settlement`."""
+        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
         self._loaded.request_stop()
         super().request_stop()
 

@@ -104,7 +104,7 @@ class SourceSettlement:
 
     @property
     def maker(self) -> Maker:
-        """See `ports.Settlement`."""
+        """The part that works on the function's thread; as `ports.Settlement.maker`."""
         return self
 
     def process(self, thread: FunctionThread, calls: Calls, source: Input, entry: ReceivedEntry) -> None:
@@ -214,7 +214,7 @@ class SourceSettlement:
                 raise InstanceStopping
 
     def ship(self, batch: ReadBatch) -> None:
-        """See `source.Outlet`."""
+        """Send a batch; as `source.Outlet.ship`."""
         try:
             batch.tickets = list(map(self._publisher.publish, batch.others))
         except ClosedError as error:
@@ -222,7 +222,7 @@ class SourceSettlement:
         self._post(self._send, batch)
 
     def leave_out(self, text: str, count: int = 1) -> None:
-        """See `source.Outlet`."""
+        """Count and log skipped records; as `source.Outlet.leave_out`."""
         self._post(self._core.system_failed, text, count)
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
@@ -231,7 +231,7 @@ class SourceSettlement:
     # -- on the event loop ----------------------------------------------------------------------------------------
 
     async def open(self, calls: Calls) -> None:
-        """See `ports.Settlement`."""
+        """Open inputs and outputs; as `ports.Settlement.open`."""
         core, topic = self._core, self._core.spec.details.sink.topic
         core.opening = f"output topic {topic}"
         if self._is_exact:
@@ -278,7 +278,7 @@ class SourceSettlement:
             return output
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """See `ports.Settlement`."""
+        """Start taking input; as `ports.Settlement.start`."""
         self._tasks.start(self._positions.run(), "keep the position", self._core.failed)
         self._may_read.set()
 
@@ -376,7 +376,7 @@ class SourceSettlement:
         self._look_whether_idle()
 
     def session(self) -> StateSession | None:
-        """See `ports.Settlement`."""
+        """Return the function's state, or None; as `ports.Settlement.session`."""
         spec = self._core.spec
         if not spec.state_url:
             return None
@@ -384,18 +384,18 @@ class SourceSettlement:
         return self._link.session
 
     def publish(self, request: PublishRequest) -> None:
-        """See `function_context.Outside`."""
+        """Reject: a source returns its records from `Source.read`."""
         raise InvalidConfig("a source publishes by what it returns from read")
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """See `function_context.Outside`."""
+        """Reject: a source has no input topics."""
         raise InvalidConfig("a source has no input topics")
 
     def _is_stopping(self) -> bool:
         return self._session is not None and self._session.is_stopping
 
     def trouble(self) -> str:
-        """See `ports.Settlement`."""
+        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
         troubles = (
             "" if self._session is None else self._session.trouble,
             self._positions.trouble,
@@ -405,10 +405,10 @@ class SourceSettlement:
         return next(filter(None, troubles), "")
 
     def tick(self) -> None:
-        """See `ports.Settlement`."""
+        """Do nothing: there is no periodic work."""
 
     def request_stop(self) -> None:
-        """See `ports.Settlement`."""
+        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
         self.gate.close()
         self._may_read.set()
         if self._session is not None:
@@ -417,14 +417,14 @@ class SourceSettlement:
             self._core.loop.call_later(STATE_GRACE_S, self._link.stop_function)
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """See `ports.Settlement`."""
+        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
         await self._idle.wait()
         if self._task_topic is not None:
             await self._task_topic.flush()
         await self._positions.flush()
 
     async def close(self) -> None:
-        """See `ports.Settlement`."""
+        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
         self._is_broken = True  # unstored records are given up
         await self._publisher.close()
         await self._tasks.close()

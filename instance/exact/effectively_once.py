@@ -111,12 +111,12 @@ class EffectivelyOnce:
     # -- opening and closing --------------------------------------------------------------------------------------
 
     def session(self) -> StateSession | None:
-        """See `ports.Settlement`."""
+        """Return the function's state, or None; as `ports.Settlement.session`."""
         self.maker.session = None if self._state is None else self._state.session
         return self.maker.session
 
     async def open(self, calls: Calls) -> None:
-        """See `ports.Settlement`."""
+        """Open inputs and outputs; as `ports.Settlement.open`."""
         core, details = self._core, self._core.spec.details
         self._serdes = calls.serdes
         core.opening = "keys of producerConfig.cryptoConfig"
@@ -166,7 +166,7 @@ class EffectivelyOnce:
         return made
 
     def start(self, process: Callable[[Item], None]) -> None:
-        """See `ports.Settlement`."""
+        """Start taking input; as `ports.Settlement.start`."""
         self.process = process
         self._core.tasks.start(self._follow_partitions(), "follow partitions", self._core.failed)
         for partition in self._partitions.values():
@@ -188,32 +188,32 @@ class EffectivelyOnce:
                     log.warning("%s: cannot look for new partitions of %s: %s", spec.key, topic, error)
 
     def trouble(self) -> str:
-        """See `ports.Settlement`."""
+        """Return what prevents the instance from continuing; as `ports.Settlement.trouble`."""
         troubles = ["" if self._state is None else self._state.trouble()]
         troubles += [partition.waits_for for partition in list(self._partitions.values())]
         return next(filter(None, [*troubles, self.steering.paused()]), "")
 
     def tick(self) -> None:
-        """See `ports.Settlement`."""
+        """Do periodic work; as `ports.Settlement.tick`."""
         for partition in self._partitions.values():
             partition.clear_outbox()
 
     def request_stop(self) -> None:
-        """See `ports.Settlement`."""
+        """End all waits of the function's thread; as `ports.Settlement.request_stop`."""
         self.flow.gate.close()
         self._topics.stop()
         if self._state is not None:
             self._state.stop_function()
 
     async def settle(self, unprocessed: Sequence[Item]) -> None:
-        """See `ports.Settlement`."""
+        """Wait until results are durable and acknowledged; as `ports.Settlement.settle`."""
         for source, entry in unprocessed:
             cast(Activation, source).skipped(entry)
         if not self._core.is_broken:
             await asyncio.gather(*(partition.settle() for partition in self._partitions.values()))
 
     async def close(self) -> None:
-        """See `ports.Settlement`."""
+        """Give up work in progress and close inputs and outputs; as `ports.Settlement.close`."""
         self.flow.close()
         if self._state is not None:
             await asyncio.to_thread(self._state.close)
@@ -229,7 +229,7 @@ class EffectivelyOnce:
         self._core.mailbox.post(partial(source.skipped, entry))
 
     def publish(self, request: PublishRequest) -> None:
-        """See `function_context.Outside`."""
+        """Accept a message for any topic; as `function_context.Outside.publish`."""
         if get_ident() != self._core.thread_id:
             raise InvalidConfig(outside_of_call("publish", PUBLISHES_WITH_INPUT))
         if "sequence_id" in request.options:
@@ -241,7 +241,7 @@ class EffectivelyOnce:
         self.maker.publish(request)
 
     def acknowledge(self, message_id: FunctionMessageId, topic: str) -> None:
-        """See `function_context.Outside`."""
+        """Reject: inputs are acknowledged with their outputs."""
         raise InvalidConfig(
             "context.ack is not possible under EFFECTIVELY_ONCE, which acknowledges inputs with their outputs; use the"
             " guarantee MANUAL"

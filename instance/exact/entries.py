@@ -34,7 +34,7 @@ _SIZE_BYTES = 2
 repeated entry must be split as before.
 """
 _FRAMING_BYTES = 16
-"""Maximum size of a message's length fields in an entry, beside payload and header."""
+"""Maximum size of a message's length fields in an entry, in addition to payload and header."""
 
 
 @dataclass(slots=True)

@@ -84,7 +84,7 @@ class ResultMaker:
             session.before_wait = self._ship_made
 
     def process(self, thread: FunctionThread, calls: Calls, source: Source, entry: ReceivedEntry) -> None:
-        """See `function_thread.Maker`."""
+        """Process an entry, together with queued ones; as `function_thread.Maker.process`."""
         messages = size = 0
         ends_s = time.perf_counter() + SHIP_AFTER_S
         try:

@@ -47,11 +47,11 @@ class PartitionSteering:
         )
 
     def pause(self, topic: str, partition: int) -> None:
-        """See `function_context.Steering`."""
+        """Stop taking entries from an input; as `function_context.Steering.pause`."""
         self._core.mailbox.post(partial(self._set, self._find(topic, partition), True))
 
     def resume(self, topic: str, partition: int) -> None:
-        """See `function_context.Steering`."""
+        """Resume an input; as `function_context.Steering.resume`."""
         self._core.mailbox.post(partial(self._set, self._find(topic, partition), False))
 
     def _find(self, topic: str, partition: int) -> str:

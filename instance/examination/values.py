@@ -93,7 +93,7 @@ class _LastFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """See importlib."""
+        """Record the missing module, and return None; called by importlib."""
         frame = sys._getframe(1)
         while frame.f_code.co_filename.startswith(_HELPERS) and frame.f_back is not None:
             frame = frame.f_back

@@ -55,7 +55,7 @@ class OwnImports:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """See ``__import__``."""
+        """Import a module, depending on the importer; replaces ``__import__``."""
         if globals is None or id(globals) not in self._importers:
             return self._import(name, globals, locals, fromlist, level)
         package = str(globals.get("__package__") or "") if level else name

@@ -115,7 +115,7 @@ class _Submodules:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """See importlib."""
+        """Return the spec of a submodule of the official client; called by importlib."""
         if not fullname.startswith(NAME + ".") or not _is_ours(sys.modules.get(NAME, sys)):
             return None
         try:

@@ -63,11 +63,11 @@ READ_AHEAD_BYTES_MAX = 1024 * 1024
 READ_AHEAD_FACTOR = 4
 KEPT_BYTES_MAX = 8 * 1024 * 1024
 """Maximum cached bytes from earlier units, including memory overhead; the current unit may read as much again."""
-KEPT_ROW_BYTES = 250  # memory per key, beside its characters and its value
+KEPT_ROW_BYTES = 250  # memory per key, in addition to its characters and value
 LAYER_BYTES_MAX = 1024 * 1024  # a piece is shipped soon after its changes exceed this
 LAYER_KEYS_MAX = 10_000
 SUSPECTS_MAX = 1000
-ROW_BYTES = 64  # overhead of a change beside its value, for the limits only
+ROW_BYTES = 64  # overhead of a change in addition to its value, for the limits only
 _SURELY_SHORT = 1024  # key length in characters that surely fits, at four bytes each
 NO_THREAD = 0
 _ABSENT = object()

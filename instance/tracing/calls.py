@@ -24,7 +24,7 @@ class _Following(BatchCall):
     _base = 0
 
     def follow(self, unit: Unit, position: int) -> None:
-        """See `BatchCall.follow`."""
+        """Record that a unit's messages from a position on come next; as `BatchCall.follow`."""
         self._unit, self._base = unit, position
 
 
@@ -110,7 +110,7 @@ class TracedRunningCall(RunningCall):
         self._end_if_over()
 
     def take(self, count: int) -> list[bytes]:
-        """See `RunningCall.take`."""
+        """Return the next outputs; as `RunningCall.take`."""
         span = self._span
         if span is None:
             return super().take(count)
@@ -126,7 +126,7 @@ class TracedRunningCall(RunningCall):
             self._end_if_over()
 
     def close(self) -> None:
-        """See `RunningCall.close`."""
+        """End the call and its span; as `RunningCall.close`."""
         super().close()
         self._end_if_over()
 
@@ -149,7 +149,7 @@ class TracedGeneratorCall(_Following, GeneratorCall):
         self._tracing = tracing
 
     def begin(self, value: Any) -> RunningCall:
-        """See `GeneratorCall.begin`."""
+        """Call the function on a value; as `GeneratorCall.begin`."""
         span = self._tracing.begin(self._unit, self._base + self.place.position)
         token = span.enter()
         try:

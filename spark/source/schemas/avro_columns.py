@@ -55,10 +55,10 @@ def decode(node: Node, values: pa.Array) -> pa.Array:
 
 
 class _Reader:
-    """Reads values that lie in one array.
+    """Reads values in one byte array.
 
     Attributes:
-        ends: of each value.
+        ends: end of each value.
     """
 
     def __init__(self, data: np.ndarray, ends: np.ndarray):

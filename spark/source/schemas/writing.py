@@ -65,7 +65,7 @@ class RowSchema:
     fields: pa.Schema
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with their encoded values in ``value``, beside message columns.
+        """Return rows with their encoded values in ``value``, and message columns.
 
         Raises:
             SchemaSerializationError: the schema cannot represent a value; names the column.

@@ -1,4 +1,4 @@
-"""Options of `spark.readStream.format("magnetar").option(...)` beside those of a batch."""
+"""Options of `spark.readStream.format("magnetar").option(...)` in addition to those of a batch."""
 
 from __future__ import annotations
 
