@@ -446,7 +446,7 @@ async def test_thread_that_does_not_end_is_abandoned_and_its_output_discarded(
 
     await until(is_at_work)
     await instance.stop(0.1)
-    assert "did not end within 0.1 s" in instance.leftover()
+    assert "did not stop within 0.1 s" in instance.leftover()
     gate.touch()
     consumer = await client.subscribe(f"{topic}-out", "test", EARLIEST)
     second = await runtime.start(make_spec("def process(x): return 'new'"))
