@@ -1,6 +1,6 @@
 """Topics as Spark data: the data source ``magnetar``, and Spark sessions.
 
-Names are imported on first use. Planning and reading (`source.options`, `source.ranges`, `source.survey`,
+Names are imported on first use. Planning and reading (`source.options`, `source.ranges`, `source.topic_metadata`,
 `source.range_reader`) needs neither pyspark nor pyarrow; `MagnetarSource` needs both, `open_session` needs pyspark and
 Java.
 """
