@@ -3,7 +3,7 @@
 Standard output and the root logger belong to the process. While instances run, standard output is a router that looks
 at the writing thread; log records of function threads reach their instance's log and none of the worker's handlers.
 Threads started by a function itself are unknown here: their ``print`` output and the records of module loggers still
-arrive (`imports`, `ThreadHome`), other output goes to the worker.
+arrive (`import_space`, `ThreadHome`), other output goes to the worker.
 
 Python's logging is shared by the process. A function that configures its own, by ``basicConfig(force=True)`` or
 ``dictConfig``, removes the root logger's handlers and disables some or all existing loggers. So the root logger's
