@@ -28,7 +28,7 @@ TEXT_BYTES_MAX = 64 * 1024
 
 
 def check_text(what: str, text: object, bytes_max: int | None = None) -> None:
-    """Refuse what is no str, has no UTF-8 form, or is longer than ``bytes_max``."""
+    """Reject a value that is not a str, cannot be encoded as UTF-8, or is longer than ``bytes_max``."""
     if not isinstance(text, str):
         raise InvalidConfig(f"{what} is {_shown(text)}, which is {_kind(text)}; give a str")
     try:
@@ -43,7 +43,7 @@ def check_text(what: str, text: object, bytes_max: int | None = None) -> None:
 
 
 def check_texts(what: str, pairs: object, bytes_max: int | None = None) -> None:
-    """Refuse pairs of text of which one is none; ``bytes_max`` is for each."""
+    """Reject a value that is not a mapping of str to str, each at most ``bytes_max`` long."""
     if not isinstance(pairs, Mapping):
         raise InvalidConfig(f"{what} are {_shown(pairs)}, which is {_kind(pairs)}; give a dict of str")
     for name, value in pairs.items():
@@ -52,7 +52,7 @@ def check_texts(what: str, pairs: object, bytes_max: int | None = None) -> None:
 
 
 def check_integer(what: str, number: object, least: int, most: int = INT64_MAX) -> None:
-    """Refuse what is no int between two bounds."""
+    """Reject a value that is not an int between two bounds (inclusive)."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise InvalidConfig(f"{what}={_shown(number)} is {_kind(number)}; give an int from {least} to {most}")
     if not least <= number <= most:
@@ -60,7 +60,7 @@ def check_integer(what: str, number: object, least: int, most: int = INT64_MAX) 
 
 
 def check_delay(what: str, delay: object) -> None:
-    """Refuse what is no timedelta, or a negative one."""
+    """Reject a value that is not a timedelta, or is negative."""
     if not isinstance(delay, timedelta):
         raise InvalidConfig(f"{what}={_shown(delay)} is {_kind(delay)}; give a timedelta")
     if delay < timedelta():
@@ -68,19 +68,19 @@ def check_delay(what: str, delay: object) -> None:
 
 
 def check_finite(what: str, number: float) -> None:
-    """Refuse NaN and the infinities."""
+    """Reject NaN and infinities."""
     if not math.isfinite(number):
         raise InvalidConfig(f"{what}={number} is not finite; give a number")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a text that is not one of ``choices``."""
+    """Reject a value that is not one of ``choices``."""
     if value not in choices:
         raise InvalidConfig(f"{name}={value!r} is not one of {', '.join(choices)}")
 
 
 def check_booleans(settings: DataclassInstance) -> None:
-    """Refuse fields annotated as ``bool`` whose value is not a boolean, such as ``"no"``, which would count as true."""
+    """Reject fields annotated as ``bool`` whose value is not a boolean, such as ``"no"``, which would count as true."""
     for one in fields(settings):
         if one.type in (bool, "bool"):
             value = getattr(settings, one.name)
@@ -89,7 +89,7 @@ def check_booleans(settings: DataclassInstance) -> None:
 
 
 def check_least(name: str, value: float, least: float) -> None:
-    """Refuse what is no number, or a smaller one than ``least``."""
+    """Reject a value that is not a finite number, or is less than ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidConfig(f"{name}={value!a} is {type(value).__name__}; give a number from {least} on")
     check_finite(name, value)
@@ -98,13 +98,13 @@ def check_least(name: str, value: float, least: float) -> None:
 
 
 def check_range(name: str, value: int, least: int, most: int) -> None:
-    """Refuse what is no int from ``least`` to ``most``."""
+    """Reject a value that is not an int from ``least`` to ``most``."""
     check_least(name, value, least)
     check_integer(name, value, least, most)
 
 
 def check_name(name: str | None, remedy: str) -> None:
-    """Refuse an empty name; None is none."""
+    """Reject an empty name; None is allowed."""
     if name is None:
         return
     check_text("name", name, TEXT_BYTES_MAX)
@@ -121,7 +121,7 @@ def check_options(  # noqa: PLR0913 - the keywords of `send`
     deliver_at_ms: Any = 0,
     deliver_after: Any = None,
 ) -> None:
-    """Refuse what a message cannot have beside its payload."""
+    """Reject invalid message options (everything but the payload)."""
     if key is not None and not isinstance(key, bytes):
         check_text("key", key)
     if ordering_key is not None and not isinstance(ordering_key, bytes):
@@ -139,7 +139,7 @@ def check_options(  # noqa: PLR0913 - the keywords of `send`
 
 
 def check_message_id(message_id: MessageId) -> None:
-    """Refuse an id with a number that no message has, of which a broker would make another."""
+    """Reject an id with an out-of-range number, which a broker would decode as a different id."""
     ledger_id, entry_id, partition, batch_index, batch_size = message_id
     check_integer("ledger_id of a message id", ledger_id, -1)
     check_integer("entry_id of a message id", entry_id, -1)
@@ -149,14 +149,14 @@ def check_message_id(message_id: MessageId) -> None:
 
 
 def as_bytes(payload: object) -> bytes:
-    """Return a payload as bytes; refuse what is none."""
+    """Return a payload as bytes; reject any other type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload)
     raise InvalidConfig(f"the payload of a message is bytes, not {_kind(payload)}; encode it")
 
 
 def as_topic_name(topic: str) -> TopicName:
-    """Return the name of a topic; refuse what the protocol cannot carry."""
+    """Return a topic name; reject what the protocol cannot carry."""
     check_text("topic", topic)
     return parse_topic_name(topic)
 

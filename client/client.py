@@ -69,20 +69,20 @@ class AsyncClient:
         clock: Callable[[], float] = time.time,
         rename: Rename | None = None,
     ):
-        """Prepare a client; the first connection is made when it is needed.
+        """Create a client. Connections are opened on demand.
 
         Args:
             service_url: ``pulsar://host:port``, or ``pulsar+ssl://host:port`` with TLS; several hosts separated by
                 commas.
             config: settings.
-            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, for `functions`, with the same
-                credentials; None: port 8080 beside a broker on port 6650, or 8443 with TLS beside 6651.
-            rng: chance, for waits and generated names.
+            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, used by `functions` with the same
+                credentials. None means port 8080 for a broker on port 6650, or 8443 with TLS for 6651.
+            rng: source of randomness for backoff and generated names.
             clock: wall time in seconds, for publish times.
-            rename: for tests: returns the name of a topic on the broker.
+            rename: for tests: maps a topic name to its name on the broker.
 
         Raises:
-            InvalidConfig: an address is none, or settings contradict it.
+            InvalidConfig: an address is invalid, or the settings contradict it.
         """
         self.service_url = service_url
         self._admin_url = admin_url

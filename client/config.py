@@ -65,42 +65,41 @@ class ProducerConfig:
 
     Attributes:
         name: unique on the topic; None lets the broker generate one.
-        access_mode: who else may produce. ``WaitForExclusive`` waits without limit until there is no other producer.
+        access_mode: who else may produce. ``WaitForExclusive`` waits, without a timeout, for other producers to leave.
         compression: compression of whole entries.
         batching: collect messages into entries. An entry is sent when one of the next three limits is reached.
-        batching_type: ``KeyBased`` puts messages of one key only into an entry, as Key_Shared subscriptions need:
-            brokers route an entry by its first key. Sequence ids are then assigned when a batch is closed, key by key.
-        batch_max_messages: messages in an entry; with KeyBased, of all keys together, as in Pulsar's clients.
+        batching_type: ``KeyBased`` gives each key its own entry, as Key_Shared subscriptions require: brokers route an
+            entry by its first key. Sequence ids are then assigned when a batch is closed, key by key.
+        batch_max_messages: messages in an entry; with KeyBased, across all keys, as in Pulsar's clients.
         batch_max_bytes: payload bytes in an entry, before compression.
-        batch_max_delay_ms: time since the first message of the entry. An entry with a message of an awaited `send` is
-            sent earlier: as soon as no other entry of the producer is in flight.
+        batch_max_delay_ms: time since the first message of the entry. An entry that holds a message of an awaited
+            `send` is sent earlier: as soon as the producer has no other entry in flight.
         empty_deletes: whether an empty message removes its key from the compacted topic on every broker. Without it,
             Apache Pulsar up to 4.0.7 keeps empty messages sent without batching; our broker and later versions of
             Pulsar remove the key either way.
-        max_pending_messages: messages sent but not yet stored. An entry is accepted while the number is below the
+        max_pending_messages: messages sent but not yet stored. An entry is accepted while the count is below the
             limit, so one entry may exceed it.
         max_pending_bytes: bytes of pending messages; bounds memory where messages are large.
         block_if_queue_full: `Producer.send` waits for room; otherwise it raises QueueFull.
-        send_timeout_ms: everything pending fails when the oldest message has waited this long; 0 waits without limit.
-        initial_sequence_id: sequence id of the first message; None continues after the last one that the broker has
-            stored.
+        send_timeout_ms: fail all pending messages once the oldest has waited this long; 0 disables the timeout.
+        initial_sequence_id: sequence id of the first message; None continues after the last one stored by the broker.
         properties: shown in the topic's statistics.
         routing: how messages without a key are spread over partitions, or a function (message, partitions) -> index for
             all messages.
         hashing: how keys choose a partition; all producers of a topic must use the same. The default is Java's, as
             C++'s BoostHash depends on the platform.
-        guard: awaited with the connection each time before the producer attaches to it, for example `Lock.cover`.
-        initial_subscription_name: subscription that the topic gets together with the producer if it does not exist, so
-            that no message is deleted before the first consumer subscribes.
-        partition_update_s: interval at which new partitions of the topic are looked for; 0 turns it off.
-        lazy_start_partitioned_producers: create the producer of a partition with its first message. One of them is
-            created at once, so that an error is seen early.
-        interceptors: see each message before it is sent, in this order, and the result.
-        chunking_enabled: send messages above the broker's limit in chunks, which consumers join; only without
-            ``batching``.
-        encryption_keys: names of the public keys that messages are encrypted with; the private key of any one of them
-            decrypts. Keys, properties and other metadata stay readable.
-        crypto_key_reader: finds the keys, for example `FileKeyReader`.
+        guard: awaited with the connection before each time the producer attaches to it, for example `Lock.cover`.
+        initial_subscription_name: subscription to create together with the producer if it does not exist, so that no
+            message is deleted before the first consumer subscribes.
+        partition_update_s: interval for discovering new partitions; 0 disables it.
+        lazy_start_partitioned_producers: create each partition's producer with its first message. One is created
+            immediately, so that errors show early.
+        interceptors: called in this order, with each message before it is sent, and with the result.
+        chunking_enabled: split messages above the broker's size limit into chunks, which consumers reassemble; requires
+            ``batching`` to be off.
+        encryption_keys: names of the public keys to encrypt messages with; the private key of any one of them decrypts.
+            Keys, properties and other metadata are not encrypted.
+        crypto_key_reader: loads the keys, for example `FileKeyReader`.
         crypto_failure_action: what happens if a key is missing: creating the producer fails (FAIL), or messages are
             sent unencrypted (SEND).
     """

@@ -1,9 +1,9 @@
-"""Deduplication of the broker for one topic: switching it on over REST, and waiting until it works.
+"""Broker deduplication for one topic: enable it over REST, and wait until it takes effect.
 
-Design: that the policy is on is not enough. Apache Pulsar 4.0 serves a topic that it has just loaded (after an unload,
-or on another broker after a crash) while it still reads again which sequence ids it has stored, if deduplication is a
-policy of the topic; what is sent again meanwhile may be stored twice. So whoever relies on it waits, each time before a
-producer attaches, until the broker says that it knows them: `memory_guard`.
+Design: an enabled policy is not enough. With a topic-level policy, Apache Pulsar 4.0 serves a topic that it has just
+loaded (after an unload, or on another broker after a crash) before it has recovered the stored sequence ids; messages
+that are resent meanwhile may be stored twice. So a producer that relies on deduplication waits, each time before it
+attaches, until the broker reports the recovery as complete: `memory_guard`.
 """
 
 from __future__ import annotations
@@ -127,17 +127,17 @@ def memory_guard(
     credentials: Credentials = None,
     timeout_s: float = EFFECTIVE_WITHIN_S,
 ) -> Guard:
-    """Return what producers of a topic partition wait for before they attach: that the broker knows what it has stored.
+    """Return a producer guard that waits until the broker has recovered the topic's deduplication state.
 
     Args:
-        admin_url: of the broker's REST interface; asking it also has the topic loaded.
-        topic: full name, of the partition where there are some.
+        admin_url: of the broker's REST interface; the requests also load the topic.
+        topic: full name; the partition's name for a partitioned topic.
         before: awaited first.
-        credentials: shown to the REST interface.
+        credentials: for the REST interface.
         timeout_s: how long one attempt to attach waits.
 
-    It raises ConnectionLost where that takes longer; whoever attaches then tries again. A topic whose deduplication is
-    off is not waited for: that is for `switch_on` to find.
+    The guard raises ConnectionLost on timeout, after which the producer tries to attach again. It does not wait for a
+    topic whose deduplication is off: `switch_on` detects that.
     """
 
     async def guard(connection: Connection) -> None:

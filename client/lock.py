@@ -1,18 +1,18 @@
-"""A lock that the broker keeps: held by a connection, lost with it.
+"""A distributed lock kept by the broker: held by a connection, and lost with it.
 
-Design: the lock is a consumer on a subscription of its own, Exclusive and not durable, of a topic that nobody writes
-to. The broker grants it to one connection at a time and takes it back when that connection ends, however it ends: by
-closing, by the death of the process, or because nothing was heard of a frozen one for too long. No clock takes part.
+Design: the lock is a consumer on a dedicated, Exclusive, non-durable subscription of a topic without messages. The
+broker grants it to one connection at a time and revokes it when that connection ends for any reason: it is closed, the
+process dies, or a frozen process misses its keep-alives. No clock is involved.
 
-What must not happen without the lock goes over the same connection. Producers and consumers that have `Lock.cover` as
-their guard attach to a connection only while the lock is held on it; what a broken connection left unsent is sent
-after that or never. So whoever gets the lock next knows that nothing more comes from those before: the broker drops a
-connection as a whole, and takes nothing from it afterwards.
+Everything that requires the lock uses the same connection. Producers and consumers with `Lock.cover` as their guard
+attach to a connection only while the lock is held on it; whatever a broken connection left unsent is sent after that or
+never. So the next holder of the lock knows that its predecessors send nothing more: the broker drops a connection as a
+whole, and accepts nothing from it afterwards.
 
-Where the topics belong to several brokers, each has a connection of its own; each broker finds out by itself that a
-client is frozen, so the others may be later by as much as their keep-alive intervals differ in phase.
+Topics of several brokers need a connection to each. Each broker detects a frozen client by itself, so one may be later
+than another by the phase difference of their keep-alive intervals.
 
-Rejected: a lease in the client. Between looking at a clock and writing to a socket a process can be frozen for ever.
+Rejected: a lease in the client. Between reading a clock and writing to a socket a process can freeze indefinitely.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class Lock(Attachable):
 
     @property
     def is_held(self) -> bool:
-        """Whether the broker has granted the lock, as far as is known here."""
+        """Whether the broker has granted the lock, as far as the client knows."""
         return self._is_attached
 
     async def acquire(self) -> None:
-        """Wait until the lock is granted, however long another has it; from then on it is taken anew when it is lost.
+        """Wait, without a timeout, until the lock is granted. A lost lock is then reacquired automatically.
 
-        Cancellation: the lock stays asked for until `close`.
+        Cancellation: the lock remains requested until `close`.
 
         Raises:
-            MagnetarError: the broker refuses for good.
+            MagnetarError: the broker refuses the lock permanently.
         """
         if self._task is None:
             self._task = self._tasks.start(self._keep(), f"lock {self.name}", self._broke)
@@ -104,7 +104,7 @@ class Lock(Attachable):
             await self._changed.wait()
 
     async def wait_failed(self) -> None:
-        """Return never; raise when the lock is refused for good, or was closed. Cancellation: safe."""
+        """Never return; raise when the lock is refused permanently or is closed. Cancellation: safe."""
         while True:
             self._check()
             await self._changed.wait()
@@ -115,9 +115,9 @@ class Lock(Attachable):
         Cancellation: safe.
 
         Raises:
-            ConnectionLost: the connection has ended meanwhile; get another.
+            ConnectionLost: the connection has ended meanwhile; open another.
             ClosedError: the lock was closed.
-            MagnetarError: the broker refuses it for good.
+            MagnetarError: the broker refuses the lock permanently.
         """
         while True:
             self._check()
@@ -185,7 +185,8 @@ class Lock(Attachable):
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         log.info("lost the lock %s: %s", self.name, reason)
         self.waits_for = str(reason)
-        # The broker took back the lock alone, say because its topic moves: whoever was covered must be covered anew.
+        # The broker revoked only the lock, for example because its topic moves. Closing the connection makes the
+        # covered producers and consumers wait for the lock again.
         connection.close(ConnectionLost(f"the lock {self.name} was lost: {reason}"))
         self._changed.wake()
 

@@ -23,11 +23,11 @@ class _NoValue(bytes):
 
 
 NO_VALUE: Final[bytes] = _NoValue()
-"""The payload of a message without a value, which is not the same as an empty one: to compaction it deletes its key."""
+"""The payload of a message without a value, as opposed to an empty one: compaction deletes its key."""
 
 
 class SendOptions(TypedDict, total=False):
-    """What a message may have beside its payload, as keywords of `send`; `OutgoingMessage` says what they are."""
+    """The keyword arguments of `send`: message options, described in `OutgoingMessage`."""
 
     key: str | None
     ordering_key: bytes | None
@@ -39,15 +39,15 @@ class SendOptions(TypedDict, total=False):
 
 
 def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], float]) -> int:
-    """Return when a message is to be given out, in ms since 1970.
+    """Return a message's delivery time in ms since 1970.
 
     Args:
-        deliver_after: from now on.
-        deliver_at_ms: has to be 0, as a message has one time.
+        deliver_after: delay from now.
+        deliver_at_ms: must be 0: the two options exclude each other.
         clock: wall time in seconds.
 
     Raises:
-        InvalidConfig: a time is given as well, or the delay is none.
+        InvalidConfig: both options are set, or the delay is invalid.
     """
     if deliver_at_ms:
         raise InvalidConfig(
@@ -58,9 +58,9 @@ def due_ms(deliver_after: timedelta, deliver_at_ms: int, clock: Callable[[], flo
 
 
 def with_time(options: SendOptions, clock: Callable[[], float]) -> SendOptions:
-    """Return what a message has beside its payload, with ``deliver_at_ms`` in place of ``deliver_after``.
+    """Return message options with ``deliver_at_ms`` in place of ``deliver_after``.
 
-    For those who keep a message before they send it, as the delay begins with the call; raises as `due_ms`.
+    For callers that hold a message before sending it, as the delay starts at the call; raises as `due_ms`.
     """
     if "deliver_after" not in options:
         return options
@@ -73,17 +73,17 @@ def with_time(options: SendOptions, clock: Callable[[], float]) -> SendOptions:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """One message on its way out; what a routing function sees.
+    """An outgoing message, as passed to routing functions.
 
     Attributes:
-        payload: the content; `NO_VALUE` for none.
-        key: routes the message and names what compaction keeps; a `Base64Key` for bytes.
-        ordering_key: routes instead of ``key`` where it is set.
-        properties: free pairs of text.
-        event_time_ms: set by the application; 0 is none.
-        sequence_id: chosen by the application; must rise. None continues.
-        deliver_at_ms: when Shared and Key_Shared subscriptions give it out, in ms since 1970; it goes alone, without a
-            batch. 0 is at once.
+        payload: the content; `NO_VALUE` for a message without a value.
+        key: used for routing and compaction; a `Base64Key` for bytes.
+        ordering_key: used for routing instead of ``key`` if set.
+        properties: application-defined string pairs.
+        event_time_ms: set by the application; 0 if unset.
+        sequence_id: chosen by the application; must increase. None continues after the last one.
+        deliver_at_ms: when Shared and Key_Shared subscriptions deliver the message, in ms since 1970; such a message is
+            not batched. 0 means immediately.
     """
 
     payload: bytes

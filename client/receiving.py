@@ -73,10 +73,10 @@ class Receiving(Closing, Generic[M]):
         return self._listening
 
     def pause_message_listener(self) -> None:
-        """Call the listener no more until `resume_message_listener`; a call that runs ends first.
+        """Stop calling the listener until `resume_message_listener`, after waiting for a running call to finish.
 
         Raises:
-            InvalidConfig: there is no listener.
+            InvalidConfig: the consumer has no listener.
         """
         self._listener().pause()
 

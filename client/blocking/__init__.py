@@ -1,11 +1,10 @@
-"""The blocking client: the same calls for code without an event loop.
+"""The blocking client: the asyncio client's API for code without an event loop.
 
-Design: one thread runs an event loop with an `AsyncClient`; every call hands a coroutine to it and waits. So a call
-costs two thread hops: whoever needs more than some ten thousand calls a second uses `Producer.send_async`, which
-collects what is handed over and crosses once for many, `Consumer.batch_receive`, or the asyncio client.
+Design: a background thread runs an event loop with an `AsyncClient`; every call submits a coroutine to it and waits, so
+a call costs two thread hops. For more than about ten thousand calls a second use `Producer.send_async`, which batches
+submissions, `Consumer.batch_receive`, or the asyncio client.
 
-All objects may be used from several threads. Callbacks run on the client's thread: they must not block, and must not
-call back into blocking methods.
+All objects are thread-safe. Callbacks run on the client's thread: they must not block or call blocking methods.
 """
 
 from .client import Client

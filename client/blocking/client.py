@@ -30,17 +30,17 @@ class Client:
     """A client of a cluster, for blocking code."""
 
     def __init__(self, service_url: str, config: ClientConfig | None = None, *, admin_url: str | None = None):
-        """Start the client's thread; the first connection is made when it is needed.
+        """Start the client's thread. Connections are opened on demand.
 
         Args:
             service_url: ``pulsar://host:port``, or ``pulsar+ssl://host:port`` with TLS; several hosts separated by
                 commas.
             config: settings.
-            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, for `functions`, with the same
-                credentials; None: port 8080 beside a broker on port 6650, or 8443 with TLS beside 6651.
+            admin_url: ``http://host:port`` or ``https://…`` of the REST interface, used by `functions` with the same
+                credentials. None means port 8080 for a broker on port 6650, or 8443 with TLS for 6651.
 
         Raises:
-            InvalidConfig: an address is none, or settings contradict it.
+            InvalidConfig: an address is invalid, or the settings contradict it.
         """
         self._listeners = ListenerThreads((config or ClientConfig()).message_listener_threads)
         self._thread = LoopThread()

@@ -47,10 +47,10 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(lambda: client.listen(inner, deliver))
 
     def pause_message_listener(self) -> None:
-        """Call the listener no more until `resume_message_listener`; a call that runs ends first.
+        """Stop calling the listener until `resume_message_listener`, after waiting for a running call to finish.
 
         Raises:
-            InvalidConfig: there is no listener.
+            InvalidConfig: the consumer has no listener.
         """
         self._thread.run(self._inner.pause_message_listener)
 

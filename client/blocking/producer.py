@@ -126,7 +126,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
                 _call_back(callback, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)), None)
             else:
                 future.add_done_callback(partial(_report, callback))
-            # Last, so that whoever hands over meanwhile sees the queue in use; the loop then takes that along too.
+            # Popped last: a message submitted meanwhile sees a non-empty queue, and this loop takes it along.
             waiting.popleft()
 
     async def _take_over_later(self) -> None:

@@ -184,7 +184,7 @@ class Cluster:
         return Backoff(self.config.backoff_initial_ms / 1000, self.config.backoff_max_ms / 1000, self.rng)
 
     def random_name(self) -> str:
-        """Return a name that nobody else has."""
+        """Return a random name: 40 bits in hexadecimal."""
         return f"{self.rng.getrandbits(40):010x}"
 
     # -- closing --------------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport (called by the event loop)."""
-        # A stream transport, though uvloop's is no subclass of asyncio's.
+        # A stream transport, although uvloop's class does not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

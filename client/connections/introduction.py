@@ -84,11 +84,11 @@ class Introduction:
             raise OperationTimeout(f"{failure} within {self._timeout_s} s") from error
 
     def answer(self, send: Callable[[Message], None], close: Callable[[MagnetarError], None]) -> None:
-        """Answer a broker that asks again who the client is, soon.
+        """Answer the broker's authentication challenge in a background task; do nothing without credentials.
 
         Args:
-            send: is given the answer.
-            close: ends the connection if there is none; is told why.
+            send: called with the answer.
+            close: called with the reason when no credentials are available; closes the connection.
         """
         if self._credentials.authentication is None:
             return
@@ -125,7 +125,7 @@ class Introduction:
         return " before it answered; it may want a client certificate (tls_certificate_file)"
 
     async def close(self) -> None:
-        """Answer nobody any more.
+        """Cancel pending answers to challenges.
 
         Cancellation: safe.
         """

@@ -52,8 +52,8 @@ class Opened:
             raise
 
     async def close(self) -> None:
-        """Close them all; the failure of one is no other's.
+        """Close all; a failure of one does not affect the others.
 
-        Cancellation: those that are not closed yet lose their connections with the client.
+        Cancellation: objects not closed yet lose their connections with the client.
         """
         await asyncio.gather(*(one.close() for one in list(self._closables)), return_exceptions=True)

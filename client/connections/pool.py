@@ -41,9 +41,9 @@ class ConnectionPool:
             ConnectionLost: no broker answers there, or the handshake was cut short.
             OperationTimeout: no handshake within ``connection_timeout_s``.
             BrokerError: the broker refuses the client.
-            TlsFailed: one side refuses the other's certificate, or there is no TLS.
-            ForeignProtocol: what answers there is not a broker.
-            CredentialsUnavailable: there is nothing to show to the broker.
+            TlsFailed: one side rejects the other's certificate, or the server does not speak TLS.
+            ForeignProtocol: the peer is not a broker.
+            CredentialsUnavailable: the credentials cannot be read or fetched.
         """
         if self._is_closed:
             raise ClosedError("the client is closed")

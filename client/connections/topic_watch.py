@@ -89,7 +89,7 @@ class TopicWatch(Attachable):
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Learn that there is no watch (called by the attachment): who asks polls."""
+        """Handle a refused watch (called by the attachment): the owner polls instead."""
         self.topics = None
         log.info("topics of %s are polled and not watched: %s", self._pattern, error)
 

@@ -29,7 +29,7 @@ class AckTimeouts:
         return len(self._slot_of)
 
     def add(self, position: _Key) -> None:
-        """Let an entry wait from now on; one that waits already waits anew."""
+        """Start the timeout of an entry, or restart it."""
         newest = self._slots[-1]
         slot = self._slot_of.get(position)
         if slot is not newest:
@@ -39,7 +39,7 @@ class AckTimeouts:
             self._slot_of[position] = newest
 
     def discard(self, position: _Key) -> None:
-        """Forget an entry: it is acknowledged, or asked for again in another way."""
+        """Forget an entry that was acknowledged or is redelivered for another reason."""
         slot = self._slot_of.pop(position, None)
         if slot is not None:
             slot.discard(position)
@@ -50,7 +50,7 @@ class AckTimeouts:
             self.discard(known)
 
     def tick(self) -> list[_Key]:
-        """Go one tick on; return the entries whose time is over, in order, and forget them."""
+        """Advance by one tick; remove the expired entries and return them in order."""
         due = sorted(self._slots.popleft())
         self._slots.append(set())
         for position in due:

@@ -18,13 +18,13 @@ from .received import EntryKey, ReceivedEntry
 
 @dataclass(slots=True)
 class Joined:
-    """What becomes of a chunk.
+    """The outcome of adding a chunk.
 
     Attributes:
         entry: the whole message, if this was its last chunk.
         others: positions of its other chunks.
-        done: chunks that nobody needs any more: to be acknowledged.
-        again: chunks that cannot be used now: to be asked for again.
+        done: chunks that are no longer needed and should be acknowledged.
+        again: chunks that cannot be used now and should be redelivered.
     """
 
     entry: ReceivedEntry | None = None

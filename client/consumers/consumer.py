@@ -515,7 +515,7 @@ class Consumer(Attachable, Receiving[Message]):
             raise self._halt
 
     async def _attached(self) -> Connection:
-        """Return the connection, waiting for it if there is none at the moment."""
+        """Return the connection, waiting until the consumer is attached to one."""
         while True:
             self._check_open()
             if self._is_attached and self._connection is not None:

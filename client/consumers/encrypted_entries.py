@@ -1,9 +1,9 @@
 """The encrypted entries of one consumer, decrypted as they leave its queue.
 
-Design: a private key may be a file, or with somebody over the network, and whoever looks for it must not hold up the
-event loop. So the queue stands still at an entry whose key is not known yet, while another thread asks the reader of
-keys; what is behind it stays behind it, and all that empties a queue works as ever. Keys are kept: the reader is asked
-once for each data key, and not again for a second after it had none.
+Design: a key reader may read a file or call a server, which must not block the event loop. So the queue pauses at an
+entry whose key is not cached, while another thread calls the key reader; later entries stay behind it, and everything
+that empties a queue works as usual. Keys are cached: the reader is called once for each data key, and not again for a
+second after it failed to find one.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ class EncryptedEntries:
         refuse: Callable[[ReceivedEntry, DamagedEntry], None],
         announce: Callable[[], None],
     ) -> None:
-        """Prepare.
+        """Create a filter for one consumer's queue.
 
         Args:
-            decryption: has the keys; None: there are none.
-            take_as_is: told of an entry that is given out although it cannot be decrypted; None: they are not.
-            refuse: is given an entry that cannot be decrypted, which has left the queue.
-            announce: called when the queue goes on.
+            decryption: the keys; None if the consumer has none.
+            take_as_is: called with an entry that is delivered although it cannot be decrypted; None refuses such
+                entries.
+            refuse: called with an entry that cannot be decrypted and has left the queue.
+            announce: called when the queue resumes.
         """
         self.is_waiting = False
         self._decryption = decryption
@@ -70,7 +71,7 @@ class EncryptedEntries:
         self._refused_until_s = 0.0
 
     def pop(self, entries: deque[ReceivedEntry]) -> ReceivedEntry | None:
-        """Remove the oldest entry of a queue and return it, decrypted; None while there is none, or none can be yet."""
+        """Remove and decrypt the oldest entry of a queue; None while the queue is empty or waits for a key."""
         while entries and not self.is_waiting:
             entry = entries[0]
             if not entry.is_encrypted:
@@ -100,7 +101,7 @@ class EncryptedEntries:
         return entry.decrypted(self._decryption.decrypt if error is None else refuse)
 
     def _has_looked_for_key(self, entry: ReceivedEntry) -> bool:
-        """Return whether it is known if there is a key; else it is found out."""
+        """Return whether the key lookup of an entry is complete; start it otherwise."""
         decryption = self._decryption
         if entry is self._asked or decryption is None:
             return True

@@ -122,7 +122,7 @@ def letter_properties(message: Message, subscription: str) -> dict[str, str]:
 
 
 def reconsume_times(properties: Mapping[str, str]) -> int:
-    """Return how often a message has waited in a retry topic; 0 if nobody has counted, or what is there is no count."""
+    """Return how often a message has waited in a retry topic; 0 if the count is missing or invalid."""
     text = properties.get(RECONSUME_TIMES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else 0
 
@@ -245,7 +245,7 @@ class Letters:
             raise
 
     def forget_versions(self) -> None:
-        """Ask for versions of schemas anew: a topic that is created again counts its own from the beginning."""
+        """Drop cached schema versions: a recreated topic numbers its versions from the beginning."""
         self._versions.clear()
 
     async def _version(self, topic: str, message: Message) -> bytes:

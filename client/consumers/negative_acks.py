@@ -22,7 +22,7 @@ class NegativeAcks:
         return len(self._due_s) + len(self._paused_s)
 
     def add(self, position: tuple[int, int], now_s: float, pause_s: float | None = None) -> None:
-        """Ask for an entry again after the delay, or a pause; one that is already here waits anew."""
+        """Schedule redelivery of an entry after the delay, or after ``pause_s``; a scheduled entry waits again."""
         self.discard(position)
         if pause_s is None:
             self._due_s[position] = now_s + self._delay_s

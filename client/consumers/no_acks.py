@@ -1,7 +1,7 @@
-"""The acknowledgements of a consumer of a non-persistent topic: none.
+"""Acknowledgements on non-persistent topics: no-ops.
 
-All its messages have the id 0:0. To remember one as acknowledged would mean to drop the next; and the broker keeps
-nothing for which an acknowledgement would count.
+All messages have the id 0:0, so remembering one as acknowledged would drop the next; and the broker keeps nothing that
+could be acknowledged.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from .received import EntryKey
 
 
 class NoAcks(Acknowledger):
-    """Takes acknowledgements, which are done at once; nothing is sent, and nothing asked for again."""
+    """Completes every acknowledgement immediately; sends nothing, and never asks for redelivery."""
 
     def message(self, message_id: MessageId) -> asyncio.Future[None]:
-        """Be done with a message."""
+        """Complete immediately for a message."""
         return self._done
 
     def entry(self, position: EntryKey) -> asyncio.Future[None]:
-        """Be done with an entry."""
+        """Complete immediately for an entry."""
         return self._done
 
     def entries_now(self, positions: list[EntryKey]) -> asyncio.Future[None]:
-        """Be done with entries."""
+        """Complete immediately for entries."""
         return self._done
 
     def claim(self, positions: list[EntryKey]) -> asyncio.Future[None]:
-        """Be done with entries, which nobody else was given."""
+        """Complete immediately: no other consumer received these entries."""
         return self._done
 
     def all_but(self, position: EntryKey, wanted: int) -> asyncio.Future[None]:
-        """Be done with messages of an entry."""
+        """Complete immediately for messages of an entry."""
         return self._done
 
     def up_to(self, message_id: MessageId) -> asyncio.Future[None]:
-        """Be done with everything up to a message."""
+        """Complete immediately for everything up to a message."""
         return self._done
 
     def negative(self, position: EntryKey, pause_s: float | None = None) -> None:
-        """Ask for nothing: it would not come again."""
+        """Do nothing: a non-persistent topic does not redeliver."""

@@ -1,8 +1,8 @@
-"""What a consumer receives: whole entries, and the messages inside them.
+"""Received entries, and the messages inside them.
 
-Design: an entry stays bytes until its messages are asked for. The event loop only reads the entry's metadata; a batch
-is decompressed and split at the first access, in whichever thread that is, once. Where this module is compiled,
-metadata of the usual form stays bytes, too, until somebody asks for what only few want (`ReceivedEntry.metadata`).
+Design: an entry stays bytes until its messages are read. The event loop parses only the entry's metadata; a batch is
+decompressed and split once, at the first access, on the accessing thread. Where this module is compiled, metadata of
+the usual form also stays bytes until `ReceivedEntry.metadata`, which few applications need, is read.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class DamagedEntry(ProtocolError):
     """An entry cannot be read.
 
     Attributes:
-        validation_error: what the broker is told, a CommandAck.ValidationError.
-        permits: how many messages the broker counted the entry as, as far as that can be said.
+        validation_error: the CommandAck.ValidationError to send to the broker.
+        permits: how many messages the broker counted the entry as, as far as known.
     """
 
     def __init__(self, text: str, validation_error: int, permits: int):
@@ -60,13 +60,13 @@ class DamagedEntry(ProtocolError):
 
 
 def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: int, max_bytes: int) -> ReceivedEntry:
-    """Return the entry that a MESSAGE frame brings.
+    """Return the entry in a MESSAGE frame.
 
     Args:
         message: its command.
         payload: its payload section.
         topic: full name.
-        partition: index, -1 if the topic is none.
+        partition: index, -1 if the topic is not a partition.
         max_bytes: limit of the body when decompressed.
 
     Raises:
@@ -81,12 +81,12 @@ def open_entry(message: CommandMessage, payload: bytes, topic: str, partition: i
 def open_rows(
     rows: list[MessageRow], topic: str, partition: int, max_bytes: int
 ) -> tuple[list[ReceivedEntry], list[tuple[EntryKey, DamagedEntry]]]:
-    """Return the entries that MESSAGE frames bring, in order, and what is wrong with those that are damaged.
+    """Return the entries in MESSAGE frames, in order, and the error of each damaged one.
 
     Args:
         rows: the frames.
         topic: full name.
-        partition: index, -1 if the topic is none.
+        partition: index, -1 if the topic is not a partition.
         max_bytes: limit of a body when decompressed.
     """
     entries: list[ReceivedEntry] = []
@@ -218,17 +218,17 @@ class ReceivedEntry:
         partition: int = -1,
         found: int = 0,
     ):
-        """Take what arrived.
+        """Create an entry from a received frame.
 
         Args:
-            message_id: where it lies.
+            message_id: the entry's position.
             topic: see the attribute.
-            metadata: of the entry; as bytes it is of the usual form.
+            metadata: the entry's metadata; as bytes if it has the usual form.
             redelivery_count: see the attribute.
             permits: see the attribute.
             source: payload section, offset of the body in it, and limit of the body when decompressed, in bytes.
-            partition: index, -1 if the topic is none; only where ``message_id`` does not say it.
-            found: what `usual_metadata` returned, only where ``metadata`` is bytes.
+            partition: index, -1 if the topic is not a partition; only where ``message_id`` does not have it.
+            found: the result of `usual_metadata`, only where ``metadata`` is bytes.
         """
         self._message_id: MessageId | None = None
         self._partition = partition
@@ -362,7 +362,7 @@ class ReceivedEntry:
 
     @property
     def headers(self) -> MessageHeaders | None:
-        """Metadata of each message of a batch; None if it is no batch.
+        """Metadata of each message of a batch; None if the entry is not a batch.
 
         Raises:
             DamagedEntry: as `payloads`.
@@ -497,7 +497,7 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Free pairs of text; what is no UTF-8 in it has been replaced."""
+        """Application-defined string pairs; invalid UTF-8 is replaced."""
         header: Any = self._header  # see `key`
         return {header_text(pair.key): header_text(pair.value) for pair in header.properties}
 
@@ -508,7 +508,7 @@ class Message:
 
     @property
     def event_time_ms(self) -> int:
-        """Set by the producing application; 0 is none."""
+        """Set by the producing application; 0 if unset."""
         return self._header.event_time
 
     @property

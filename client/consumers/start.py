@@ -21,11 +21,11 @@ class StartPosition(NamedTuple):
     inclusive: bool
 
     def new_messages(self, position: EntryKey, batch_size: int | None) -> int | None:
-        """Return the messages of an entry that are to be read, as bits; None if this is another entry.
+        """Return a bit set of the messages to read from the start entry; None if this is another entry.
 
         Args:
-            position: of the entry.
-            batch_size: None if the entry is no batch.
+            position: the entry's position.
+            batch_size: None if the entry is not a batch.
         """
         if position != self.message_id[:2]:
             return None

@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a client gives to its consumers.
+    """The services that a client provides to its consumers.
 
     Attributes:
         open_producer: creates a producer, for letters.
-        random_name: returns a name that nobody else has.
+        random_name: returns a random name.
         clock: wall time in seconds.
-        schema_version: what a topic calls the schema of a message, for letters.
-        counts: whether consumers count what they do.
+        schema_version: returns a topic's version of a message's schema, for letters.
+        counts: whether consumers keep statistics.
     """
 
     open_producer: OpenProducer

@@ -73,7 +73,7 @@ def _meant(annotations: dict[str, Any], names: dict[str, Any], more: dict[str, A
         try:
             holder = SimpleNamespace(__annotations__={name: annotation})
             meant[name] = typing.get_type_hints(holder, names, more, include_extras=True)[name]
-        except Exception:  # noqa: BLE001  evaluating user code may raise anything; the worker says that it cannot be told
+        except Exception:  # noqa: BLE001  evaluating user code may raise anything; the worker reports the failure
             meant[name] = annotation
     return meant
 

@@ -50,7 +50,7 @@ class LocalModules:
         )
 
     def find(self, name: str) -> ModuleType | None:
-        """Return a module of the user's own by name, imported if need be; None if it is none."""
+        """Return a user module by name, importing it if necessary; None if the name is not a user module."""
         top, parent, own = name.partition(".")[0], *name.rpartition(".")[::2]
         if top in sys.stdlib_module_names or top in (_OWN_PACKAGE, "__main__"):
             return None

@@ -53,18 +53,18 @@ class RestClient:
     async def request(
         self, method: str, path: str, *, parts: Parts | None = None, timeout_s: float | None = ANSWER_TIMEOUT_S
     ) -> Answer:
-        """Send a request and return the answer.
+        """Send a request and return the response.
 
         Args:
-            method: of HTTP.
-            path: below the address.
+            method: HTTP method.
+            path: relative to the address.
             parts: a form to send.
-            timeout_s: of the answer; None waits for it as long as the connection holds.
+            timeout_s: response timeout; None waits as long as the connection holds.
 
         Raises:
-            RequestRefused: the answer is an error; its reason.
-            ConnectionLost, OperationTimeout, TlsFailed: there is no answer.
-            CredentialsUnavailable, AuthenticationError: there is nothing to show.
+            RequestRefused: the response has an error status; holds its reason.
+            ConnectionLost, OperationTimeout, TlsFailed: no response was received.
+            CredentialsUnavailable, AuthenticationError: no credentials are available.
         """
         body = None if parts is None else Form(parts)
         timeout = httpx.Timeout(timeout_s, connect=self._connection_timeout_s)

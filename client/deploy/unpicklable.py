@@ -1,8 +1,8 @@
-"""Finds the part of a function that cannot be pickled, and the name by which its author knows it.
+"""Find the part of a function that cannot be pickled, under the name that its author gave it.
 
-Design: the search goes from the function along the names that its author wrote (closures, globals, defaults, attributes
-of objects of their own classes, items of containers) and at each step on to a part that cannot be pickled by itself. It
-ends at the first object whose class is somebody else's: ``client`` is an answer, ``client._thread._lock`` is not.
+Design: the search follows the names in the user's code (closures, globals, defaults, attributes of objects of user
+classes, items of containers), at each step to a part that cannot be pickled by itself. It ends at the first object of a
+library's class: ``client`` is a useful answer, ``client._thread._lock`` is not.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def encrypted_key(data_key: bytes, public_pem: bytes, name: str) -> bytes:
     """Return a data key encrypted with a public key.
 
     Raises:
-        CryptoError: it is no RSA key; names it.
+        CryptoError: the public key is not a usable RSA key; names the key.
     """
     try:
         found = load_pem_public_key(public_pem)
@@ -47,7 +47,7 @@ def decrypted_key(encrypted: bytes, private_pem: bytes, name: str) -> bytes:
     """Return a data key decrypted with a private key.
 
     Raises:
-        CryptoError: it is no RSA key, or not the one of the message; names it.
+        CryptoError: the private key is not an RSA key, or does not match the message; names the key.
     """
     try:
         found = _private_key(private_pem)

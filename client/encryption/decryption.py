@@ -49,11 +49,11 @@ class Decryption:
             raise CryptoError("its body was changed, or encrypted with another key") from error
 
     def is_ready(self, metadata: MessageMetadata) -> bool:
-        """Return whether `decrypt` asks nobody: the data key is known, or there is no reader."""
+        """Return whether `decrypt` will not call the key reader: the data key is cached, or no reader is configured."""
         return self._reader is None or self._kept(metadata) is not None
 
     def find_key(self, metadata: MessageMetadata) -> CryptoError | None:
-        """Have the data key of an entry ready for `decrypt`; return why there is none. May take its time."""
+        """Load an entry's data key for `decrypt`; return the error if that fails, else None. Blocking."""
         try:
             self._cipher(metadata)
         except CryptoError as error:

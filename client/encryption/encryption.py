@@ -1,9 +1,10 @@
-"""Encrypts what a producer sends.
+"""Encryption of a producer's entries.
 
-Design: one data key for all partitions of a producer, made when it is created and anew every `RENEW_S` in another
-thread, as its reader may ask a server for the public keys; what is sent meanwhile has the key before.
+Design: all partitions of a producer share one data key, generated when the producer is created and renewed every
+`RENEW_S` seconds in another thread, as the key reader may call a server for the public keys. Entries sent during the
+renewal use the previous key.
 
-Invariant: what is encrypted with a data key and a nonce has never been encrypted with both before.
+Invariant: a pair of data key and nonce encrypts at most one entry.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from .keys import CryptoKeyReader
 
 RENEW_S = 4 * 3600.0
 RETRY_S = 60.0
-"""After which renewing is tried again when a public key was not found."""
+"""Wait before renewal is retried after it failed."""
 
 log = logging.getLogger(__name__)
 
 
 class _DataKey(NamedTuple):
-    """A data key in use, and what consumers get to know of it."""
+    """A data key in use, and its encrypted forms for consumers."""
 
     cipher: AESGCM
     keys: list[EncryptionKeys]
 
 
 class Encryption:
-    """What encrypts the entries of one producer; made on an event loop, and encrypts in any thread."""
+    """Encrypts the entries of one producer. Created on an event loop; encrypts in any thread."""
 
     def __init__(
         self,
@@ -48,12 +49,12 @@ class Encryption:
         sends_clear: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; `open` makes the first data key.
+        """Create an encryption without a data key; `open` generates the first.
 
         Args:
-            names: of the public keys; who has the private key of any one can read.
-            reader: has them.
-            sends_clear: messages go out as they are while there is no data key.
+            names: names of the public keys; the private key of any one of them decrypts.
+            reader: loads the public keys.
+            sends_clear: send messages unencrypted while no data key is available.
             clock: in seconds.
         """
         self._names = tuple(names)
@@ -66,16 +67,16 @@ class Encryption:
 
     @property
     def may_send_clear(self) -> bool:
-        """Whether messages may go out as they are."""
+        """Whether messages may be sent unencrypted."""
         return self._sends_clear
 
     async def open(self) -> None:
-        """Make the first data key.
+        """Generate the first data key.
 
         Cancellation: safe.
 
         Raises:
-            CryptoError: a public key is missing or cannot be used, unless clear messages are allowed then.
+            CryptoError: a public key is missing or unusable, and unencrypted messages are not allowed.
         """
         try:
             self._data_key = await self._loop.run_in_executor(None, self._made)
@@ -87,12 +88,12 @@ class Encryption:
 
     @property
     def overhead_bytes(self) -> int:
-        """What an entry has more for being encrypted, at most."""
+        """Upper bound on the bytes that encryption adds to an entry."""
         found = self._data_key
         return TAG_BYTES + NONCE_BYTES + 64 + (sum(key.ByteSize() + 8 for key in found.keys) if found else 0)
 
     def encrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """Return the body of an entry encrypted; what readers need for it is put into the metadata."""
+        """Return the encrypted body of an entry, and set the metadata fields that consumers need to decrypt it."""
         if self._clock() >= self._due_s:
             self._renew()
         found = self._data_key

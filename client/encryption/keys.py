@@ -33,10 +33,10 @@ class EncryptionKey:
 
 
 class CryptoKeyReader(Protocol):
-    """Finds keys by their names; what a method raises means that there is no such key, and why.
+    """Loads keys by name. A method that has no such key raises an exception, whose text becomes the reason.
 
-    Methods are called in any thread. Public keys are asked for when a producer is created and every four hours, private
-    ones by consumers when a data key is new to them: those of a consumer hold it up.
+    Methods are called in any thread. Producers load public keys when they are created and every four hours; consumers
+    load private keys when they see a new data key, and deliver nothing meanwhile.
     """
 
     def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKey:
@@ -58,10 +58,10 @@ class FileKeyReader:
         return f"FileKeyReader({str(self._public_path)!r}, {str(self._private_path)!r})"
 
     def get_public_key(self, name: str, metadata: Mapping[str, str]) -> EncryptionKey:
-        """Return what the file of the public key has.
+        """Return the content of the public key's file.
 
         Raises:
-            InvalidConfig: there is none, or it cannot be read.
+            InvalidConfig: the file is missing or cannot be read.
         """
         return _read("public", self._public_path)
 
@@ -112,10 +112,10 @@ class NamedKeyReader:
 
 
 def read_uri(kind: str, uri: str) -> EncryptionKey:
-    """Return the ``public`` or ``private`` key of a URI.
+    """Return the ``public`` or ``private`` key at a URI.
 
     Raises:
-        InvalidConfig: there is none; does not show the key.
+        InvalidConfig: the URI is invalid or the key cannot be read; the text does not show the key.
     """
     scheme, _, rest = uri.partition(":")
     if scheme == "data":

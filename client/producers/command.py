@@ -8,11 +8,11 @@ from ..schemas.schema import SchemaInfo
 
 
 class Creation:
-    """What the broker is told when it creates a producer, the first time and again.
+    """Builds the PRODUCER command for the first and every later attempt to create a producer.
 
     Attributes:
-        schema: that its messages have; None for none.
-        topic_epoch: of an exclusive producer, as the broker gave it: by it a producer that was fenced is known.
+        schema: the schema of its messages, or None.
+        topic_epoch: of an exclusive producer, as returned by the broker, which recognises fenced producers by it.
     """
 
     __slots__ = ("_config", "_epoch", "_producer_id", "_topic", "schema", "topic_epoch")
@@ -26,7 +26,7 @@ class Creation:
         self.topic_epoch: int | None = None
 
     def command(self, name: str) -> CommandProducer:
-        """Return the next PRODUCER, without the id of the request; no name lets the broker choose one."""
+        """Return the next PRODUCER command, without a request id; an empty name lets the broker choose one."""
         config = self._config
         command = CommandProducer(
             topic=self._topic,

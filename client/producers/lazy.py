@@ -46,13 +46,13 @@ class LazyProducer:
         open_it: Callable[[], Awaitable[None]],
         opened: Callable[[], None],
     ):
-        """Prepare; nothing is asked of the broker before the first message.
+        """Create a lazy producer; the broker is not contacted before the first message.
 
         Args:
             producer: not opened yet.
             config: its settings.
             open_it: creates it on the broker.
-            opened: told when everything that waited has been handed over.
+            opened: called when all held messages have been passed to the producer.
         """
         self.producer = producer
         self.is_open = False
@@ -68,24 +68,24 @@ class LazyProducer:
 
     @property
     def has_room(self) -> bool:
-        """Whether `hold` takes something more now."""
+        """Whether `hold` accepts another message now."""
         config = self._config
         return len(self._waiting) < config.max_pending_messages and self._bytes < config.max_pending_bytes
 
     @property
     def pending_messages(self) -> int:
-        """Messages that wait."""
+        """Number of held messages."""
         return len(self._waiting)
 
     def hold(self, send: Callable[[Producer], Future[MessageId]], size: int) -> Future[MessageId]:
-        """Keep a message until the producer is there, and see that it will be; return the future of its id.
+        """Hold a message until the producer is created, which is started if necessary; return the future of its id.
 
         Args:
-            send: hands the message to the producer.
-            size: of its payload in bytes.
+            send: passes the message to the producer.
+            size: payload size in bytes.
 
         Raises:
-            QueueFull: too much waits.
+            QueueFull: too many messages or bytes are held.
             ClosedError: the producer is closed.
         """
         if self._is_closed:
@@ -103,7 +103,7 @@ class LazyProducer:
         return future
 
     def begin(self) -> asyncio.Task[None]:
-        """Have the broker create the producer if it is not under way, and return the task."""
+        """Start creating the producer on the broker unless that is in progress; return the task."""
         if self._opening is None:
             self._opening = self._tasks.start(self._open(), "open", self._fail)
         return self._opening

@@ -122,10 +122,10 @@ class OpenBatch:
 
 
 def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
-    """Empty a batch and return its messages as batches of one key each, in the order of their first messages.
+    """Empty a batch and return its messages as one batch per key, in the order of their first messages.
 
-    Messages without a key are together in one. Sequence ids are given anew, so that those of each batch follow those of
-    the one before it: receipts and deduplication know an entry by its first and last id.
+    Messages without a key share a batch. Sequence ids are reassigned so that they increase within and across the
+    batches: receipts and deduplication identify an entry by its first and last id.
     """
     ids = sorted(header.sequence_id for header in batch.headers)
     parts: dict[tuple[bool, bytes | str], OpenBatch] = {}

@@ -124,10 +124,10 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
 
 
 def delayed(deliver_at_ms: int) -> MessageMetadata:
-    """Return metadata of a message that is to be given out at a time, in ms since 1970.
+    """Return the metadata of a message with a delivery time, in ms since 1970.
 
     Raises:
-        InvalidConfig: it is no time.
+        InvalidConfig: the time is invalid.
     """
     check_integer("deliver_at_ms", deliver_at_ms, 0)
     return MessageMetadata(deliver_at_time=deliver_at_ms)

@@ -42,10 +42,10 @@ class SequenceIds:
         self.last = -1
 
     def assign(self, sequence_id: int | None, count: int) -> int:
-        """Return the first of ``count`` sequence ids; ``sequence_id`` is what the application chose for it.
+        """Return the first of ``count`` sequence ids; ``sequence_id`` is the application's choice for it.
 
         Raises:
-            InvalidConfig: the chosen one is no number, or does not rise.
+            InvalidConfig: ``sequence_id`` is not a valid number, or does not increase.
         """
         first = self.next
         if sequence_id is not None:
@@ -120,7 +120,7 @@ class PendingSend:
         fail_all(self.futures if self.future is None else (self.future,), error)
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_exception(error)
-            self.flushed.exception()  # flush() may have been cancelled; whoever waits still gets it
+            self.flushed.exception()  # marks it as retrieved, as flush() may have been cancelled; waiters still get it
 
 
 class PendingQueue:
@@ -234,7 +234,7 @@ class Admission:
         return ""
 
     async def wait(self, check_open: Callable[[], None]) -> None:
-        """Wait for room behind those who wait already; `Producer.ready` calls it when there is none.
+        """Wait for room, in the order of the calls; called by `Producer.ready` when the queue is full.
 
         Cancellation: safe.
 

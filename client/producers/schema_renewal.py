@@ -1,7 +1,7 @@
-"""What is pending when a producer's schema gets another version: its topic was deleted and created again meanwhile.
+"""Update of pending messages when a producer's schema version changes because its topic was recreated.
 
-A topic numbers its schemas in each life anew. With the version of the life before, a message could not be read, or
-would be read by another schema.
+A recreated topic numbers its schema versions from the beginning. With a version of the deleted topic, a message could
+not be read, or would be read with the wrong schema.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from .pending_queue import PendingQueue, PendingSend
 
 
 def renew_versions(pending: PendingQueue, producer_id: int, old: bytes, new: bytes) -> None:
-    """Write what is pending with one version of the schema anew with another one.
+    """Rewrite pending messages that have one schema version to have another.
 
-    What has a version of its own keeps it. What was damaged in memory stays as it is, so that the broker refuses it.
+    Messages with a different version keep it. Messages damaged in memory are left alone, so that the broker refuses
+    them.
 
     Args:
-        pending: what is not stored yet.
-        producer_id: of the producer.
-        old: version that they have; not empty.
-        new: version that they get; empty for none.
+        pending: the messages not stored yet.
+        producer_id: the producer's id.
+        old: the version to replace; not empty.
+        new: the new version; empty removes it.
     """
     for send in pending:
         renewed = _renewed(send, producer_id, old, new)

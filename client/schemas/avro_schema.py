@@ -46,11 +46,11 @@ class AvroSchema(Schema[T], Generic[T]):
         """Derive the definition, or take one.
 
         Args:
-            kind: a dataclass, as of `JsonSchema`; or a definition, as JSON text (.avsc) or what that says: values are
-                dicts then.
+            kind: a dataclass, as for `JsonSchema`; or a definition, as JSON text (.avsc) or parsed: values are then
+                dicts.
 
         Raises:
-            InvalidConfig: it is no definition, or fastavro is not installed.
+            InvalidConfig: the definition is invalid, or fastavro is not installed.
         """
         self._fastavro = _fastavro()
         self._record: Record | None = None

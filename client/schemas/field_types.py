@@ -389,11 +389,11 @@ class RecordField:
 
 
 class Record(FieldType):
-    """An object of a dataclass; its fields are told later, as they may be of the same class.
+    """An object of a dataclass. Its fields are set later, as they may be of the same class.
 
     Attributes:
         kind: the dataclass.
-        fields: of it.
+        fields: its fields.
     """
 
     def __init__(self, kind: type, namespace: str | None = None):

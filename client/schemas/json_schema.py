@@ -26,7 +26,7 @@ class JsonSchema(Schema[T], Generic[T]):
                 ``| None``.
 
         Raises:
-            InvalidConfig: it is none, or a field is of another type.
+            InvalidConfig: ``kind`` is not a dataclass, or a field has an unsupported type.
         """
         self._record = record_of(kind)
         self.info = SchemaInfo(pb.Schema.Json, definition_text(definition_of(self._record)), "JSON")
@@ -58,10 +58,10 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def load_json(schema: str, data: bytes) -> Any:
-    """Return what JSON says, which has no NaN and no Infinity; ``schema`` is for the error.
+    """Return the value of a JSON text; NaN and Infinity are rejected. ``schema`` is named in errors.
 
     Raises:
-        SchemaSerializationError: it is none.
+        SchemaSerializationError: the text is not valid JSON.
     """
     try:
         return _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))

@@ -51,7 +51,8 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
             encoding: see the attribute.
 
         Raises:
-            InvalidConfig: one is no schema, or takes that of the topic; or the encoding is another word.
+            InvalidConfig: ``key`` or ``value`` is not a schema, or is a KeyValue or AUTO schema; or ``encoding`` is
+                unknown.
         """
         for part in (key, value):
             check_schema(part)

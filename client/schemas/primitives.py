@@ -28,7 +28,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class BytesSchema(Schema[bytes]):
-    """Bytes as they are; the broker is not told of a schema."""
+    """Bytes, unchanged; no schema is sent to the broker."""
 
     info = SchemaInfo(BYTES, name="BYTES")
 
@@ -77,11 +77,11 @@ class _Fixed(Schema[T], Generic[T]):
 
     @abstractmethod
     def _parts(self, value: T) -> tuple[object, ...]:
-        """Return the numbers that stand for a value; refuses what is none."""
+        """Return the numbers that represent a value; reject values of other types."""
 
     @abstractmethod
     def _value(self, parts: tuple[int, ...]) -> T:
-        """Return the value of numbers; OverflowError or ValueError if there is none."""
+        """Return the value that numbers represent; OverflowError or ValueError if Python cannot hold it."""
 
     def encode(self, value: T) -> bytes:
         """Return a value as bytes; as `Schema.encode`."""

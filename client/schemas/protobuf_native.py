@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers; the broker is told their descriptor.
+"""Protocol Buffers messages; their descriptor is sent to the broker.
 
 Source: ProtobufNativeSchemaData of Java's client (4.0); definitions as the official Python client derives them.
 """
@@ -29,7 +29,7 @@ class ProtobufNativeSchema(Schema[M]):
             kind: a class that protoc generated.
 
         Raises:
-            InvalidConfig: it is none.
+            InvalidConfig: ``kind`` is not a message class.
         """
         check_message_class(kind)
         self._kind = kind
@@ -56,10 +56,10 @@ class ProtobufNativeSchema(Schema[M]):
 
 
 def check_message_class(kind: object) -> None:
-    """Refuse what is no class of a message.
+    """Reject anything but a protobuf message class.
 
     Raises:
-        InvalidConfig: it is none.
+        InvalidConfig: ``kind`` is not a message class.
     """
     if not isinstance(kind, type) or not issubclass(kind, Message) or kind is Message:
         raise InvalidConfig(f"{shown(kind)} is no class of a protobuf message; give one that protoc generated")

@@ -1,4 +1,4 @@
-"""Messages of Protocol Buffers as Java's ``Schema.PROTOBUF`` has them: the broker is told an Avro schema alike to them.
+"""Protocol Buffers messages as with Java's ``Schema.PROTOBUF``: an equivalent Avro schema is sent to the broker.
 
 Source: org.apache.avro.protobuf.ProtobufData (Apache Avro 1.11), by which Java's client (4.0) derives it.
 """

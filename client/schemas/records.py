@@ -64,10 +64,10 @@ NAMESPACE = "_avro_namespace"
 
 
 def record_of(kind: object) -> Record:
-    """Return the record that a dataclass is.
+    """Return the record type of a dataclass.
 
     Raises:
-        InvalidConfig: it is none, or a field has a type that Avro has not; says which.
+        InvalidConfig: ``kind`` is not a dataclass, or a field (named in the text) has a type that Avro lacks.
     """
     return _record(kind, {})
 

@@ -1,6 +1,6 @@
-"""What every schema has: how the broker is told of it, and how values become bytes and bytes values.
+"""Base class of schemas: their definition for the broker, and conversion between values and bytes.
 
-Source: Pulsar binary protocol, message Schema; names of types as in Pulsar's Java client.
+Source: Pulsar binary protocol, message Schema; type names as in Pulsar's Java client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...wire import pulsar_api_pb2 as pb
 T = TypeVar("T")
 
 BYTES = -1
-"""The type of a schema that the broker is not told of."""
+"""The type of a schema that is not sent to the broker."""
 
 TYPE_NAMES: Mapping[int, str] = {
     BYTES: "BYTES",
@@ -169,10 +169,10 @@ def shown(value: object) -> str:
 
 
 def check_schema(schema: object) -> None:
-    """Refuse what is no schema.
+    """Reject anything but a schema instance.
 
     Raises:
-        InvalidConfig: it is something else, for example the class of a schema.
+        InvalidConfig: ``schema`` is something else, for example a schema class.
     """
     if not isinstance(schema, Schema):
         remedy = f"write {schema.__name__}(...)" if isinstance(schema, type) else "give an object of magnetar.client"

@@ -1,9 +1,8 @@
-"""The schemas that messages were written with, as the broker has them; kept for the life of a client.
+"""Cache of writer schemas, the schemas that messages were written with; lives as long as the client.
 
-Design: a version of a topic's schema never changes, so it is asked for once. What the broker refuses for good (the
-schema was deleted) is kept likewise; whatever else goes wrong is asked for again with the next message. A topic that is
-deleted and created again counts its versions anew, and its consumers are detached meanwhile: whenever one attaches,
-what is known of its topic is forgotten.
+Design: a version of a topic's schema never changes, so it is fetched once. A permanent refusal (the schema was deleted)
+is cached too; after any other failure the next message fetches again. A recreated topic numbers its versions from the
+beginning, and its consumers are detached meanwhile: so whenever a consumer attaches, the topic's cache is dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class WriterSchemas:
         return None if known is None else known.get(version)
 
     def forget(self, topic: str) -> None:
-        """Ask for the schemas of a topic anew; what is being asked for is not kept."""
+        """Drop the cached schemas of a topic; results of requests in flight are not cached."""
         self._topics.pop(base_of(topic), None)
 
     async def find(self, key: Key) -> SchemaInfo:
