@@ -1,9 +1,9 @@
-"""Drains: which workers are being emptied of instances, or are empty and stay so.
+"""Drains: workers that are being emptied of instances, or are drained.
 
-The order to drain a worker is a record of the assignments topic, so it outlives the leader that took it. How far a
-drain has come is not stored but read off the assignments, so it cannot be wrong: it runs while the worker still owns an
-instance. The order holds for one incarnation of the worker: cut off and back, it is still drained; started again, it is
-like new. An order that can concern nobody any more is forgotten after a while.
+A drain order is a record in the assignments topic, so it outlives the leader that accepted it. The progress of a drain
+is not stored but derived from the assignments: it is running while the worker still owns an instance. The order applies
+to one incarnation of the worker: a worker that reconnects is still drained, one that restarts is not. An order whose
+worker is gone is deleted after a while.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .grace_period import GracePeriod
 
 TOO_FEW = "Too few workers (need at least 2)"
 FORGET_S = 600.0
-"""How long a drained worker may be away and find itself drained when it is back."""
+"""How long a drained worker may be absent and still be drained when it returns."""
 
 _RUNNING = {"status": "RUNNING", "lastError": ""}
 
@@ -24,16 +24,16 @@ class Drains:
     """Workers that were ordered to be drained."""
 
     def __init__(self, drained: Callable[[], Mapping[str, str]]) -> None:
-        """Read from `drained` which workers were drained, and in which incarnation."""
+        """Track drains; ``drained`` returns the drained workers and their incarnations."""
         self._drained = drained
         self._away = GracePeriod(FORGET_S)
 
     def restart(self) -> None:
-        """Count absences anew: another worker led meanwhile."""
+        """Restart the absence timers: another worker led meanwhile."""
         self._away.restart()
 
     def available(self, incarnations: Mapping[str, str]) -> frozenset[str]:
-        """Return the members that may run instances; where all others are gone, the drained ones run them after all.
+        """Return the members that may run instances: those not drained, or all if every member is drained.
 
         Args:
             incarnations: id and incarnation of all connected workers.
@@ -46,15 +46,15 @@ class Drains:
         )
 
     def check(self, worker_id: str, incarnations: Mapping[str, str], owners: Collection[str]) -> str:
-        """Return the incarnation in which a worker is to be drained.
+        """Return the incarnation in which a worker will be drained.
 
         Args:
-            worker_id: which.
+            worker_id: the worker to drain.
             incarnations: id and incarnation of all connected workers.
             owners: ids of the workers that own an instance.
 
         Raises:
-            RequestRefused: it may not be drained now; with Pulsar's codes and texts.
+            RequestRefused: the worker cannot be drained now; with Pulsar's status codes and texts.
         """
         drained = self._present(incarnations)
         if len(incarnations) < 2:
@@ -70,7 +70,7 @@ class Drains:
         return incarnations[worker_id]
 
     def forgotten(self, incarnations: Mapping[str, str], now: float) -> list[str]:
-        """Return the drained workers whose order can go: connected in another incarnation, or away for too long.
+        """Return the workers whose drain order can be deleted: in another incarnation now, or absent for too long.
 
         Args:
             incarnations: id and incarnation of all connected workers.
@@ -81,7 +81,7 @@ class Drains:
         return sorted(set(drained) - awaited - self._present(incarnations))
 
     def status(self, worker_id: str, incarnations: Mapping[str, str], owners: Collection[str]) -> dict[str, str]:
-        """Return the JSON that says how far the drain of a worker is; arguments as for `check`."""
+        """Return the JSON status of a worker's drain; arguments as for `check`."""
         incarnation = self._drained().get(worker_id)
         if incarnation is not None and incarnations.get(worker_id, incarnation) == incarnation:
             return dict(_RUNNING) if worker_id in owners else {"status": "SUCCESS", "lastError": ""}

@@ -1,8 +1,8 @@
-"""GracePeriod: since when names are missing, and which of them are still tolerated.
+"""GracePeriod: since when names have been missing, and which are still within their grace period.
 
-Whoever asks passes the time, and begins anew when what was missing may have been missing for reasons of its own: a
-leader that begins to lead or was cut off itself moves nothing after a restart of the broker, when all workers come back
-one by one.
+The caller passes the time. It restarts the periods when names may have been missing for its own reasons, for example
+when it becomes leader or was disconnected: so after a broker restart, when all workers reconnect one by one, a leader
+does not move instances.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ class GracePeriod:
         self._missing_since: dict[str, float] = {}
 
     def restart(self) -> None:
-        """Begin anew with all names."""
+        """Restart the periods of all names."""
         self._missing_since.clear()
 
     def forget(self, names: Iterable[str]) -> None:
-        """Begin anew with some names: they were there meanwhile, and may be missing again."""
+        """Restart the periods of some names: they were present meanwhile, and may be missing again."""
         for name in names:
             self._missing_since.pop(name, None)
 
     def is_over(self, name: str, now: float) -> bool:
-        """Return whether the period of a name has ended that was missing when somebody looked last."""
+        """Return whether the period of a name has ended, if it was missing at the last call of `granted`."""
         return now - self._missing_since.get(name, now) >= self._period_s
 
     def granted(self, missing: Iterable[str], now: float) -> frozenset[str]:
-        """Return those whose period has not ended.
+        """Return the missing names whose period has not ended.
 
         Args:
-            missing: all names that are missing now; the period of any other begins anew when it is missing again.
+            missing: all names that are missing now; the period of any other restarts when it is missing again.
             now: monotonic seconds.
         """
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}

@@ -21,10 +21,10 @@ from ..errors import RequestRefused
 
 SUBSCRIPTION = "participants"
 INCARNATION = "life"  # what workers of earlier versions write
-"""Property of a membership: another text each time that the worker is started. A reconnection keeps it."""
+"""Property of a membership: a text that changes with each start of the worker, but not when it reconnects."""
 TLS_PORT = "workerPortTls"
-"""Property of a membership: the port of the REST interface with TLS, where there is one. Workers of earlier versions do
-not look at it, and ask the port in the name."""
+"""Property of a membership: the TLS port of the REST interface, if any. Earlier versions ignore it and use the port in
+the name."""
 
 ID_CHARACTERS_MAX = 255
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Member:
-    """One worker: its id and where its REST interface answers.
+    """A worker: its id and the address of its REST interface.
 
     Attributes:
         worker_id: its id.
-        host: of its REST interface.
-        port: of it, as in the name of the consumer: the one without TLS, unless there is none.
-        tls_port: with TLS; 0 without. It tells no two members apart, for the name is all that says who leads.
+        host: host of its REST interface.
+        port: port of its REST interface, as in the consumer name: the one without TLS, if it has one.
+        tls_port: port with TLS, or 0. Ignored in comparisons, as the consumer name alone identifies the leader.
     """
 
     worker_id: str
@@ -55,16 +55,16 @@ class Member:
 
     @property
     def url(self) -> str:
-        """Where its REST interface answers, with TLS if it has that."""
+        """URL of its REST interface, with TLS if available."""
         return f"https://{self._shown_host}:{self.tls_port}" if self.tls_port else self.plain_url
 
     @property
     def plain_url(self) -> str:
-        """Where its REST interface answers without TLS; for one that has TLS alone, where it does not answer."""
+        """URL of its REST interface without TLS; does not work for a TLS-only worker."""
         return f"http://{self._shown_host}:{self.port}"
 
     def url_for(self, *, by_tls: bool) -> str:
-        """Return where to ask it, with TLS or without as far as it has both."""
+        """Return the URL to use, with or without TLS if it has both."""
         return self.url if by_tls or self.is_tls_only else self.plain_url
 
     @property
@@ -78,10 +78,10 @@ class Member:
 
 
 def parse_member(name: str, properties: Mapping[str, Any] | None = None) -> Member | None:
-    """Return the member that a consumer's name and properties denote, None if they denote none.
+    """Return the member that a consumer's name and properties describe, or None if they are not valid.
 
-    The name is read from the right, since a worker id may hold colons; so may a host, in brackets. Anybody may consume
-    under any name: one that makes no URL, or no line of a log, denotes nobody.
+    The name is parsed from the right, since a worker id may contain colons, as may a host in brackets. Any client can
+    choose any consumer name: one that does not yield a URL, or is not printable, is not a member.
     """
     rest, _, shown_port = name.rpartition(":")
     port, tls_port = _port(shown_port), _port(str((properties or {}).get(TLS_PORT, "")))
@@ -98,7 +98,7 @@ def parse_member(name: str, properties: Mapping[str, Any] | None = None) -> Memb
 
 
 def _port(text: str) -> int:
-    """Return a port, 0 for what is none."""
+    """Return a port, or 0 if the text is not one."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 5
     return int(text) if is_number and int(text) < 65536 else 0
 
@@ -123,7 +123,7 @@ class Roster:
 
 
 def participants(topic_stats: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return name and properties of every consumer of the subscription, whoever it is."""
+    """Return name and properties of every consumer of the subscription, member or not."""
     consumers = _subscription(topic_stats).get("consumers")
     return [
         (str(one.get("consumerName", "")), _mapping(one.get("metadata")))

@@ -1,23 +1,22 @@
-"""Function metadata manager: the functions of the cluster, and on the leader their changes.
+"""Function metadata manager: the cluster's function table, and on the leader, changes to it.
 
-Design: the metadata topic is the truth. Every worker applies its records in order and so holds the same
-`FunctionTable`, a state machine without I/O. Only the leader decides: it looks at its table, which has everything that
-the topic holds, and either appends one record or refuses. Nothing changes the table but a record that comes back out of
-the log, on the leader too; a request is answered then, so the answer and every later look at the table agree.
+Design: the metadata topic is the source of truth. Every worker applies its records in order and so holds the same
+`FunctionTable`, a state machine without I/O. Only the leader decides: it checks a request against its up-to-date table
+and either appends one record or refuses. The table changes only when a record is read back from the log, on the leader
+too; the request is answered after that, so the response agrees with every later read of the table.
 
 Invariants:
-- A record of a version that is not newer than the table's changes nothing: applying the log twice is the same as once.
-  The one exception ends the trial of a version (`ends_trial`), which is no change for anybody who runs it.
-  Versions begin anew with each creation, so only those of one creation are compared: a reader whom compaction spared a
-  deletion and the creation after it goes over from one to the other by the time of creation.
-- An unreadable record changes nothing; the log counts it and goes on.
-- A request that was already written, recognised by its id, is answered with success: a lost answer never becomes an
-  error when the caller repeats it, and never a second change. Each record carries the ids of the requests before it
-  (`earlierRequestIds`), so that this holds although others have changed or removed the function meanwhile, and for a
-  worker that has read nothing but the compacted log.
+- A record whose version is not newer than the table's changes nothing, so applying the log twice equals applying it
+  once. The one exception ends the trial of a version (`ends_trial`), which does not affect running instances.
+  Versions restart with each creation, so they are compared only within one creation: a reader that missed a deletion
+  and the next creation because of compaction recognises the new function by its creation time.
+- An unreadable record changes nothing; the log counts it and continues.
+- A request that was already written, recognised by its id, succeeds: if a response is lost, the repeated request causes
+  neither an error nor a second change. Each record carries the ids of earlier requests (`earlierRequestIds`), so this
+  holds even if the function was changed or deleted meanwhile, and for a worker that has read only the compacted log.
 
-A request whose function was deleted and created anew in between is told apart by the time of creation, which the
-version alone could not do.
+The creation time also identifies a request whose function was deleted and recreated meanwhile, which the version alone
+could not do.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ from .replicated_log import LogRecord, LogStorage, ReplicatedLog, Turn
 VERSION = "version"
 REQUEST_ID = "requestId"
 CREATE_TIME = "createTime"
-"""Property of a deletion: when the function was created that it deletes."""
+"""Property of a deletion: the creation time of the deleted function."""
 
 EARLIER_REQUEST_IDS = "earlierRequestIds"
-"""Property with the ids of the requests before this record's own, newest first, joined by commas."""
+"""Property with the ids of the requests before the record's own, newest first, comma-separated."""
 
 REMEMBERED_REQUESTS = 16
-"""Ids kept for each function: more requests than reach one function within the time for which one is repeated."""
+"""Request ids kept per function: more than the requests to one function while a request may still be repeated."""
 
 _REMEMBERED_DELETIONS = 10_000
-"""Deleted functions whose requests are still recognised; that of an older one counts as a deletion of nothing."""
+"""Deleted functions whose requests are still recognised; beyond that, a repeated deletion finds no function."""
 
 _ATTEMPTS = 3
-"""How often a record is written anew when it came back and changed nothing; once would do."""
+"""Attempts to write a record that changes nothing when read back; a second one should suffice."""
 
 BeforeDeletion = Callable[[FunctionMetaData], Awaitable[None]]
 
@@ -66,10 +65,10 @@ def fqfn(metadata: FunctionMetaData) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRequest:
-    """One change that somebody asks for.
+    """A requested change.
 
     Attributes:
-        metadata: the record to be; of a deletion its name, version and time of creation count.
+        metadata: the new record; a deletion uses only its name, version and creation time.
         request_id: the same for every repetition of this request.
         is_deletion: remove the function instead of writing the record.
     """
@@ -302,7 +301,7 @@ class FunctionMetadataManager:
         # A record that is on its way must not be overtaken by the next decision, although its caller went away.
         name = fqfn(request.metadata)
 
-        def failed(failure: BaseException) -> None:  # whoever awaits it gets it, too
+        def failed(failure: BaseException) -> None:  # also raised to the caller that awaits it
             _log.debug("the request %s for %s ended: %s", request.request_id, name, failure)
 
         await asyncio.shield(self._under_way.start(self._submit(request), f"request for {name}", failed))

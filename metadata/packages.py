@@ -85,13 +85,13 @@ class PackageStore:
         self._in_use: Counter[str] = Counter()
 
     def prepare(self) -> None:
-        """Create the directories and remove what a crash left half done. Blocking."""
+        """Create the directories and remove incomplete files left by a crash. Blocking."""
         shutil.rmtree(self._directory / _INCOMING, ignore_errors=True)
         (self._directory / _INCOMING).mkdir(parents=True)
 
     @contextlib.contextmanager
     def used(self, package_id: str) -> Iterator[None]:
-        """Keep a package although no function names it yet."""
+        """Keep a package that no function refers to yet."""
         self._in_use[package_id] += 1
         try:
             yield
@@ -101,7 +101,7 @@ class PackageStore:
                 del self._in_use[package_id]
 
     def in_use(self) -> set[str]:
-        """Return the packages that somebody is about to name."""
+        """Return the packages kept by `used`."""
         return set(self._in_use)
 
     async def receive(self, chunks: AsyncIterable[bytes]) -> Upload:

@@ -1,15 +1,15 @@
-"""Replicated log: every worker applies the same records in the same order, and the leader alone appends to it.
+"""Replicated log: every worker applies the same records in the same order; only the leader appends.
 
-Design: the log is the truth. A state machine (the function table, the assignments) changes by no other way than by a
-record that comes back out of the log, on the leader too. The leader decides in turns: it looks at its state machine,
-appends records, and waits until its own state machine has applied them before the next turn begins.
+Design: the log is the source of truth. A state machine (the function table, the assignments) changes only when a record
+is read back from the log, on the leader too. The leader decides in turns: it reads its state machine, appends records,
+and waits until its own state machine has applied them before the next turn begins.
 
 Invariants:
-- Records are applied once each, in the order of their positions; a position seen before is passed over.
-- A turn begins with everything applied that earlier turns may have written. When an append was cancelled, or its
-  record did not come back in time, the next turn first reads the log to its end.
-- Fencing: a failed append ends the leadership. The record may still arrive, but none of this writer's does once its
-  successor holds the log; so it is taken anew, and read to its end, before anything else is decided.
+- Each record is applied once, in the order of positions; a position seen before is skipped.
+- When a turn begins, everything that earlier turns may have written has been applied. If an append was cancelled, or
+  its record was not read back in time, the next turn first reads the log to its end.
+- Fencing: a failed append ends the leadership. The record may still arrive, but no record of this writer does once a
+  successor has opened the log; so the log is reopened, and read to its end, before anything else is decided.
 
 The storage behind it is an interface, so that managers and tests need no broker; `worker` implements it with a topic.
 """
@@ -93,7 +93,7 @@ class Turn:
             OperationTimeout: the records did not come back in time.
         """
         log = self._log
-        # Until the records have come back, nobody knows whether those of a failed append reached the log.
+        # Until the records are read back, it is unknown whether those of a failed append reached the log.
         log._is_unsure = True
         try:
             position = await self._writer.append(records)
@@ -144,7 +144,7 @@ class ReplicatedLog:
         await self._storage.tail(self.apply)
 
     async def catch_up(self) -> None:
-        """Return when everything that the log held at the call has been applied. Cancellation: safe.
+        """Wait until every record in the log at the time of the call has been applied. Cancellation: safe.
 
         Raises:
             MagnetarError: the log cannot be read.
@@ -152,7 +152,7 @@ class ReplicatedLog:
         await self._storage.catch_up()
 
     def apply(self, position: Position, key: str | None, value: bytes, properties: Mapping[str, str]) -> None:
-        """Apply the next record; one that was seen before is passed over, one that nobody can read is counted."""
+        """Apply the next record; skip one that was seen before, skip and count one that cannot be read."""
         if position <= self._applied:
             return
         self._applied = position
@@ -166,11 +166,11 @@ class ReplicatedLog:
                 settle(future, None)
 
     async def open(self, name: str) -> None:
-        """Take the log for writing, under a name that the broker shows."""
+        """Open the log for writing, under a name that the broker displays."""
         self._writer = await self._storage.open_writer(name)
 
     async def close(self) -> None:
-        """Give the log up for the next leader."""
+        """Release the log for the next leader."""
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
@@ -179,22 +179,22 @@ class ReplicatedLog:
                 _log.debug("closing the %s topic: %s", self._name, exc)
 
     def lead(self, on_failure: Callable[[], None]) -> None:
-        """Decide from now on; the log was opened for writing anew, and was read to its end since.
+        """Start deciding. The caller has reopened the log for writing, and read it to its end since.
 
         Args:
-            on_failure: called when an append fails; has to end the leadership.
+            on_failure: called when an append fails; must end the leadership.
         """
         assert self._writer is not None
         self._leading, self._on_failure = self._writer, on_failure
         self._is_unsure = False
 
     def follow(self) -> None:
-        """Decide nothing from now on; somebody else leads."""
+        """Stop deciding: another worker leads."""
         self._leading = None
 
     @property
     def is_leading(self) -> bool:
-        """Whether decisions are taken here."""
+        """Whether this worker decides."""
         return self._leading is not None
 
     def undecided(self) -> AbstractAsyncContextManager[None]:

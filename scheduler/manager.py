@@ -32,10 +32,10 @@ DRAINED = "drained worker:"
 
 
 def parse_instance_key(text: str) -> InstanceKey:
-    """Return the key that ``tenant/namespace/name:number`` denotes.
+    """Parse ``tenant/namespace/name:number``.
 
     Raises:
-        ValueError: there is no number behind the last colon.
+        ValueError: no number follows the last colon, or nothing precedes it.
     """
     function, _, number = text.rpartition(":")
     if not function or not (number.isascii() and number.isdigit()):
@@ -239,7 +239,7 @@ class SchedulerManager:
                 self._drained.pop(worker_id, None)
             return
         if not self._is_in_round:
-            self._settled = None  # somebody else decided
+            self._settled = None  # another worker decided
         instance = parse_instance_key(key or "")
         if self._apply_assignment(instance, value):
             self._on_change(instance)

@@ -2,6 +2,6 @@
 
 import os
 
-# Before gRPC is loaded: of each connection that TLS fails for it would write a line to standard error, which may be a
-# function's log. What is wrong is told by those who call it.
+# Set before gRPC is loaded: it would write a line to standard error, which may be a function's log, for each failed TLS
+# connection. The callers report these failures.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -20,15 +20,15 @@ import grpc
 from ..tasks import FairQueue, Room, Shares
 
 THREADS = 96
-"""Calls that are served at once; each waiting one holds a thread."""
+"""Calls that run at the same time; each waiting one holds a thread."""
 THREADS_PER_TENANT = 32
 CALLS_MAX = 2_048
-"""Calls that wait or are served; more are told to come again."""
+"""Limit of waiting and running calls; further calls are refused and should be retried."""
 CALLS_PER_TENANT = 512
 REQUEST_TIMEOUT_S = 10.0
 """How long a call with a thread may take to send its request."""
 _REFUSING_THREADS = 4
-"""Threads for calls that are refused, which never wait."""
+"""Threads for refused calls, which never wait."""
 
 
 class _Work(NamedTuple):

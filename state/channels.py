@@ -1,10 +1,10 @@
-"""The connection of a client to the table service, and why there is none.
+"""A client's connection to the table service, and the diagnosis of connection failures.
 
-A channel of gRPC keeps the certificates that it was made with. Where TLS fails and files have changed since, `renew`
-has the next call make another one.
+A gRPC channel keeps the certificates that it was created with. If TLS fails and the files have changed since, `renew`
+makes the next call create a new channel.
 
-gRPC says of TLS what its library says, in words that change, and of a server that ends the connection nothing. So a
-failed connection is tried once more by Python's own TLS, which tells what is wrong and what helps (`tls_failure`).
+gRPC reports TLS errors in the unstable words of its library, and gives no reason if the server closes the connection.
+So a failed connection is repeated once with Python's TLS, to find the cause and the remedy (`tls_failure`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 TRY_S = 1.0
-"""How long the connection may take that tells why there is none."""
+"""Timeout of the connection that finds out why the first one failed."""
 _ENDED = ("socket closed", "reset", "broken pipe", "end of")
 """Words of gRPC where a server took the connection and ended it."""
 
@@ -66,10 +66,10 @@ class Channels:
     """The channel of one client; its methods may be called from any thread."""
 
     def __init__(self, store: StoreAddress) -> None:
-        """Prepare; files are read, and the connection is made, by the first call.
+        """Create a lazy channel; the first call reads the files and connects.
 
         Raises:
-            InvalidConfig: the address is none, or the settings of TLS do not work with it.
+            InvalidConfig: the address is invalid, or the TLS settings do not fit it.
         """
         store.check()
         self._host, self._port = address_of(store.url)
@@ -111,7 +111,7 @@ class Channels:
         return grpc.secure_channel(self._where, credentials, options=OPTIONS)
 
     def renew(self) -> None:
-        """Have the next call make a channel anew if files of certificates have changed since this one was made."""
+        """Make the next call create a new channel if certificate files have changed since this one was created."""
         if not self._has_tls:
             return
         with suppress(CredentialsUnavailable), self._lock:
@@ -120,17 +120,17 @@ class Channels:
                 self._channel = None
 
     def close(self) -> None:
-        """End the connection; calls under way fail."""
+        """Close the connection; calls in flight fail."""
         with self._lock:
             self._is_closed = True
             if self._channel is not None:
                 self._channel.close()
 
     def why(self, details: str) -> str:
-        """Return what is wrong with a connection that could not be made, and what helps; empty if that is not known.
+        """Return the cause of a failed connection and the remedy, or an empty text if unknown. Blocking.
 
         Args:
-            details: what gRPC says. Blocking.
+            details: gRPC's error text.
         """
         said = details.lower()
         if "refused" in said:

@@ -71,14 +71,14 @@ class TableClient:
     """One connection to the table service; its methods may be called from any thread."""
 
     def __init__(self, url: str, security: ClientSecurity | None = None) -> None:
-        """Prepare; the connection is made by the first call.
+        """Create a client; the first call connects.
 
         Args:
-            url: ``bk://host:port``, or ``bk+ssl://host:port`` with TLS; a token may stand before the host.
-            security: whom to trust with TLS, and the certificate to show; None: whom the system trusts, and none.
+            url: ``bk://host:port``, or ``bk+ssl://host:port`` with TLS; ``TOKEN@`` may precede the host.
+            security: TLS trust and client certificate; None trusts the system's authorities, without a certificate.
 
         Raises:
-            InvalidConfig: the url is none, or the settings do not work with it.
+            InvalidConfig: the URL is invalid, or the settings do not fit it.
         """
         self._channels = Channels(StoreAddress(url, security or ClientSecurity()))
         self._url = without_token(url)

@@ -1,18 +1,17 @@
-"""Copies of tables: what a table held when a version of its function was replaced, kept under that version's number.
+"""Table copies: a table's contents when a version of its function was replaced, stored under that version's number.
 
-Design: a copy is a table like any other, under a name that no function has, so the database's format stays the same. It
-is made in pieces: a snapshot of the database is read by a connection of its own, and what it holds is written by the
-writer thread, some thousand rows in a transaction, between the requests of others. As long as it is unfinished it has
-another name; the last transaction gives it its own, or puts it in the place of the table. What a process that was
-killed has begun is removed by the next start.
+Design: a copy is an ordinary table, under a name that no function can have, so the database format is unchanged. It is
+made in pieces: a separate connection reads a snapshot of the database, and the writer thread writes the rows, a few
+thousand per transaction, between other requests. An unfinished copy has a temporary name; the last transaction renames
+it, or swaps it with the table. Unfinished copies of a killed process are removed at the next start.
 
 Invariants:
-- A copy is what the table held at one moment, and is never changed.
-- `keep` makes a copy of a version once, and none of a version before one of which there is a copy. A call that comes
-  late, of a leader that was frozen, so finds its work done and cannot overwrite it with what the table holds by then.
-- `restore` is made once for an epoch. It first raises the table's epoch, so that nobody who began before can change the
-  table any more, then builds the new contents, then swaps them for the old ones, in one transaction. Positions, outputs
-  and the numbers of calls go over to the new contents as they are.
+- A copy holds the table's contents at one moment, and never changes.
+- `keep` copies a version at most once, and never a version older than an existing copy. So a late call by a leader that
+  was frozen does nothing, and cannot overwrite the copy with newer contents.
+- `restore` runs once per epoch. It first raises the table's epoch, so that no earlier writer can change the table any
+  more, then builds the new contents, then swaps them for the old ones in one transaction. Positions, outputs and call
+  numbers carry over unchanged.
 
 Rejected: one `INSERT … SELECT`. With a million keys it takes two seconds, during which all functions wait.
 """

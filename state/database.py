@@ -14,7 +14,7 @@ FILE = "state.sqlite"
 FORMAT = 2
 """Number in the file's ``user_version``; a file of a later format is refused."""
 APPLICATION_ID = 0x4D414754
-"""Marks the file as ours for `file(1)` and against opening somebody else's database."""
+"""Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
 CHECKED_BYTES_MAX = 256 * 1024 * 1024
 """Files up to this size are checked whole at the start, at about 180 MB a second; of larger ones only the head is."""
 WRITER_CACHE_KIB = 32 * 1024

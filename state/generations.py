@@ -14,7 +14,7 @@ import os
 from typing import NamedTuple
 
 TABLES_MAX = 10_000
-"""Tables whose changes are told apart; readers of the others are told of a change when there are more."""
+"""Limit of tracked tables; beyond it, readers of untracked tables see a new generation."""
 _START_BYTES = 7
 
 
@@ -22,9 +22,9 @@ class _Changes(NamedTuple):
     """The last changes of a table.
 
     Attributes:
-        writer: who made the last one; empty: nobody in particular.
-        generation: of the last one.
-        others: of the last one that this writer did not make.
+        writer: the writer of the last change; empty if unknown.
+        generation: generation of the last change.
+        others: generation of the last change by another writer.
     """
 
     writer: bytes
@@ -36,10 +36,10 @@ class Generations:
     """The generations of all tables, in memory only."""
 
     def __init__(self, tables_max: int = TABLES_MAX) -> None:
-        """Begin with numbers that no process before has given.
+        """Start at a random number, so that generations of an earlier process are not reused.
 
         Args:
-            tables_max: how many tables are told apart.
+            tables_max: limit of tracked tables.
         """
         self._last = 1 + int.from_bytes(os.urandom(_START_BYTES))
         self._base = self._last  # of all tables that are not in `_tables`
@@ -47,11 +47,11 @@ class Generations:
         self._tables_max = tables_max
 
     def of(self, table: str, writer: bytes) -> int:
-        """Return the generation of a table for a reader; to be asked before reading (from any thread).
+        """Return the generation of a table for a reader; call it before reading (from any thread).
 
         Args:
-            table: its name.
-            writer: by which the reader changes the table.
+            table: the table's name.
+            writer: the id under which the reader itself changes the table.
         """
         changes = self._tables.get(table)
         if changes is None:
@@ -59,11 +59,11 @@ class Generations:
         return changes.others if changes.writer == writer else changes.generation
 
     def change(self, table: str, writer: bytes) -> None:
-        """Note a change that readers see by now; before anybody is told that it is made.
+        """Record a change: after it is visible to readers, and before it is confirmed to the caller.
 
         Args:
-            table: its name.
-            writer: who made it; empty if no reader made it.
+            table: the table's name.
+            writer: the reader that made it; empty for any other.
         """
         self._last += 1
         before = self._tables.get(table)
@@ -76,7 +76,7 @@ class Generations:
 
     def _make_room(self) -> None:
         if len(self._tables) >= self._tables_max:
-            # First the number: who does not find the table any more must find another one than it has.
+            # Raise the number first: a reader that no longer finds the table must see a different generation.
             self._base = self._last
             self._last += 1
             del self._tables[next(iter(self._tables))]

@@ -93,13 +93,13 @@ def check_changes(
 
 
 def check_writer(writer: bytes, sequence: int) -> None:
-    """Refuse a writer or a sequence that could not be told from another."""
+    """Reject a writer id of the wrong length, or a sequence number that is out of range."""
     if len(writer) != WRITER_BYTES or not 0 < sequence < 2**63:
         raise StateRefused(f"a writer has {WRITER_BYTES} bytes and counts from 1 on; here {len(writer)} and {sequence}")
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """Refuse a question for too many keys, or with one beyond its limits."""
+    """Reject a read of too many keys, or of a key beyond its limits."""
     if len(keys) > READ_KEYS_MAX:
         raise StateRefused(f"{len(keys)} state keys in one question, the limit is {READ_KEYS_MAX}; ask several times")
     for key in keys:
@@ -107,22 +107,22 @@ def check_keys(keys: Sequence[bytes]) -> None:
 
 
 def check_table(table: str) -> None:
-    """Refuse a table name that is not ``tenant/namespace/name``."""
+    """Reject a table name that is not ``tenant/namespace/name``."""
     parts = table.split("/")
     if len(parts) != 3 or not all(parts) or len(table) > TABLE_CHARACTERS_MAX or is_copy(table):
         raise StateRefused(f"state table {table[:100]!r} is not tenant/namespace/name")
 
 
 def scheme_of(url: str) -> str:
-    """Return how a ``stateStorageServiceUrl`` begins, empty if it is none."""
+    """Return the scheme of a ``stateStorageServiceUrl``, or an empty text if it has none of ours."""
     return next((one for one in (SCHEME, TLS_SCHEME) if url.startswith(one)), "")
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Return host and port of a ``stateStorageServiceUrl``; a token before them, see `access`, is left out.
+    """Return host and port of a ``stateStorageServiceUrl``, without a token (see `access`).
 
     Raises:
-        InvalidConfig: it is neither ``bk://host:port`` nor ``bk+ssl://host:port``.
+        InvalidConfig: the URL is neither ``bk://host:port`` nor ``bk+ssl://host:port``.
     """
     scheme = scheme_of(url)
     place = url.removeprefix(scheme).rpartition("@")[2]

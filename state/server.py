@@ -180,7 +180,7 @@ def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> d
         return pb.PutResponse(version=version)
 
     def read(request: pb.ReadRequest) -> pb.ReadResponse:
-        # Before the values: a change between the two is then told of by the next answer.
+        # Read before the values: a change between the two then shows in the generation of the next response.
         generation = store.generation(request.table, request.writer) if request.writer else 0
         answer = encode_values(store.read(request.table, request.keys))
         answer.generation = generation

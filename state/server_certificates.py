@@ -1,7 +1,7 @@
-"""TLS of the table service: its certificate, read anew where its files changed.
+"""TLS of the table service: its certificate, reloaded when the files change.
 
-gRPC asks for the certificate at each new connection. It is answered from memory; the files are looked at once a period.
-Files that cannot be used leave the former ones in force, and a line in the log, as in `security.server_tls`.
+gRPC asks for the certificate at each new connection, and gets the cached one; the files are checked once per period.
+If they cannot be used, the previous certificate stays in use and an error is logged, as in `security.server_tls`.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class ServerCertificates:
         self._first = self._read()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return what a port is made with."""
+        """Return the credentials for a server port."""
         required = self._settings.requires_client_certificate
         # None, for no change, is missing in the types.
         return grpc.dynamic_ssl_server_credentials(self._first, self.changed, required)  # type: ignore[arg-type]
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return the certificate if its files have changed since it was asked for last, else None. Blocking."""
+        """Return the certificate if its files have changed since the last call, else None. Blocking."""
         with self._lock:
             now_s = self._clock()
             if now_s - self._looked_s < self._settings.refresh_check_s:

@@ -317,8 +317,8 @@ def move_position(
     # First the repetition: a commit whose answer was lost is sent again, and then the stored position is its own.
     if row is not None and stored == new:
         return row[0], True
-    # The fence: whoever processes this input partition moves its position with each commit. A stored position that is
-    # not the one expected was moved by another instance, and nothing of this commit may be kept.
+    # The fence: the instance that processes this input partition moves its position with each commit. A stored position
+    # other than the expected one was moved by another instance, so nothing of this commit may be kept.
     if stored != expected:
         raise FencedByPosition(
             f"input {request.partition} of {request.table} stands at {_show(stored)}, not at {_show(expected)}:"

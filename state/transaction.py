@@ -36,11 +36,11 @@ class Transaction:
         self._reserved = self._version = self._marks.get("version", 0)
 
     def note(self, table: str, writer: bytes) -> None:
-        """Remember that a writer changes a table; empty: nobody in particular."""
+        """Remember that a writer changes a table; ``writer`` is empty if unknown."""
         self.written[table, writer] = None
 
     def table_id(self, name: str) -> int:
-        """Return the number of a table, which is made if it is missing."""
+        """Return the number of a table, creating the table if it is missing."""
         found = self.tables.get(name)
         if found is None:
             found = self.tables[name] = tables.create_table(self.connection, name)
@@ -119,8 +119,8 @@ class Transaction:
         if self.is_changed:
             self.tables = tables.tables(self.connection)
             self._marks = _read_meta(self.connection)
-        # The rollback may have undone the reservation in the database, so the next version reserves anew. A version
-        # that an undone request had is skipped, never given twice.
+        # The rollback may have undone the reservation in the database, so the next version makes a new one. Versions
+        # assigned to a request that was rolled back are skipped, never assigned twice.
         self._reserved = self._version
 
 

@@ -18,15 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 class Backoff:
-    """Waits that grow from ``initial_s`` to ``max_s``; never below ``initial_s``.
+    """Exponential backoff from ``initial_s`` to ``max_s``; never below ``initial_s``.
 
     Args:
         initial_s: the first wait.
-        max_s: the longest wait; equal to ``initial_s`` for waits that do not grow.
-        rng: shortens each wait by up to ``jitter`` of it; None for none.
+        max_s: the longest wait; equal to ``initial_s`` for constant waits.
+        rng: shortens each wait by a random fraction of up to ``jitter``; None disables jitter.
         factor: the growth from one wait to the next.
-        jitter: the largest part that is taken off.
-        settled_s: `after` begins anew with what ran so long; by default ``max_s``.
+        jitter: the largest fraction that is taken off.
+        settled_s: `after` resets the backoff if the work ran this long; by default ``max_s``.
     """
 
     __slots__ = ("_factor", "_initial_s", "_jitter", "_max_s", "_next_s", "_rng", "_settled_s")
@@ -58,13 +58,13 @@ class Backoff:
         return max(self._initial_s, wait_s * (1 - self._jitter * self._rng.random()))
 
     def after(self, ran_s: float) -> float:
-        """Return the wait before something is started again that ran for ``ran_s`` seconds."""
+        """Return the wait before restarting work that ran for ``ran_s`` seconds."""
         if ran_s >= self._settled_s:
             self.reset()
         return self.next_s()
 
     def reset(self) -> None:
-        """Begin again with the shortest wait."""
+        """Return to the shortest wait."""
         self._next_s = self._initial_s
 
 

@@ -1,17 +1,17 @@
-"""Tasks that outlive the request which started them.
+"""Tasks that outlive the request that started them.
 
-Design: a task that nobody awaits fails in silence, and the work it did stops without a reason shown. So every task has
-an owner, the `TaskSet` of the object it works for, and a handler for its failure:
+Design: a task that is never awaited fails silently, and its work stops without a reason. So every task has an owner,
+the `TaskSet` of the object it works for, and a failure handler:
 
-- `TaskSet.start` runs a piece of work once; a failure is logged, or goes to the handler that is given;
-- `TaskSet.keep` is for work that goes on as long as its owner (timers, watches, listeners): a failure is logged, and
-  the work begins anew after a pause that doubles;
-- `TaskSet.close` cancels what still runs and waits for its end.
+- `TaskSet.start` runs a piece of work once; a failure is logged, or passed to a handler;
+- `TaskSet.keep` is for work that runs as long as its owner (timers, watches, listeners): a failure is logged, and the
+  work restarts after a pause that doubles;
+- `TaskSet.close` cancels running tasks and waits for their end.
 
-Within one coroutine an `asyncio.TaskGroup` does the same and is better; `race` is for "whichever ends first".
-`tests/test_architecture.py` fails if a task is made elsewhere.
+Within one coroutine `asyncio.TaskGroup` does the same and is preferable; `race` is for "whichever ends first".
+`tests/test_architecture.py` fails if a task is created elsewhere.
 
-Invariant: no exception of a task is lost. It is logged, handled, or raised to those who await the task.
+Invariant: no exception of a task is lost. It is logged, handled, or raised to the code that awaits the task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def log_failure(name: str) -> OnFailure:
 
 
 def awaited_elsewhere(failure: BaseException) -> None:
-    """Handler for a task that somebody always awaits: the failure is raised there."""
+    """Failure handler for a task that is always awaited: the failure is raised there."""
 
 
 class TaskSet:
@@ -96,14 +96,14 @@ class TaskSet:
         longest_pause_s: float = LONGEST_PAUSE_S,
         on_failure: OnFailure | None = None,
     ) -> asyncio.Task[None]:
-        """Run work for as long as its owner exists: what fails is handled and begun anew, work that returns has ended.
+        """Run work for as long as its owner exists: restart it after a failure, but not after it returns.
 
         Args:
-            make_work: makes the coroutine, once per start.
-            name: what it does, for logs and `repr`.
-            first_pause_s: seconds before the first new start; doubles with each failure that follows within
-                ``longest_pause_s`` of the start, and begins anew after work that ran longer.
-            longest_pause_s: seconds, the longest pause.
+            make_work: creates the coroutine, once per start.
+            name: description of the work, for logs and `repr`.
+            first_pause_s: seconds before the first restart; doubles with each failure within ``longest_pause_s`` of the
+                start, and is reset by work that ran longer.
+            longest_pause_s: longest pause in seconds.
             on_failure: called with each failure; by default it is logged.
         """
         handle = on_failure or log_failure(f"{self.owner}: {name}")

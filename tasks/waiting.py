@@ -20,7 +20,7 @@ async def within(seconds: float, awaitable: Awaitable[object]) -> bool:
 
 
 def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
-    """Give a future its result or error, unless it has one: its caller was cancelled, or something else was faster."""
+    """Set a future's result or exception, unless it is done: cancelled, or already settled."""
     if future.done():
         return
     if isinstance(result, BaseException):
@@ -30,7 +30,7 @@ def settle(future: asyncio.Future[T], result: T | BaseException) -> None:
 
 
 def call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
-    """Run ``call`` on a loop, from any thread; after the end of the loop nobody is left to be told."""
+    """Run ``call`` on a loop, from any thread; do nothing if the loop is closed."""
     try:
         loop.call_soon_threadsafe(call, *arguments)
     except RuntimeError:

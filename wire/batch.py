@@ -1,8 +1,8 @@
-"""The body of a batch: ``[u32 size][SingleMessageMetadata][payload]`` for each message, one behind the other.
+"""Batch bodies: ``[u32 size][SingleMessageMetadata][payload]`` for each message, concatenated.
 
-Design: a Python object per message is what makes batches slow, so `split_batch` leaves metadata as bytes, and parses
-that of a message when somebody asks for it. `decode_batch` parses all of it; metadata with equal bytes is one object,
-which nobody may change. Encoding keeps the header of plain messages by payload length. The caches are per process,
+Design: a Python object per message is what makes batches slow, so `split_batch` leaves metadata as bytes and parses a
+message's metadata on first access. `decode_batch` parses all of it; metadata with equal bytes is one shared object,
+which must not be modified. Encoding caches the header of plain messages by payload length. The caches are per process,
 bounded, and hold only derived values.
 
 Source: Pulsar binary protocol, section Batch messages.
@@ -256,16 +256,16 @@ def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessa
 def uniform_rows(
     body: bytes, count: int, *, ignores_sequence_ids: bool = False
 ) -> tuple[int, SingleMessageMetadata] | None:
-    """Return where the payload begins in each row of a batch whose rows all have the same metadata, and that metadata.
+    """Return the payload offset within each row, and the metadata, of a batch whose rows all have equal metadata.
 
-    Such a body is a table of ``count`` rows of one width, so its header columns can be compared as strided slices,
-    without a step of Python per message. None if it is none, or none that is worth the comparison.
+    Such a body is a table of ``count`` rows of equal width, so its header columns can be compared as strided slices,
+    without a Python step per message. None if the batch is not uniform, or the comparison would not pay off.
 
     Args:
-        body: of the batch.
-        count: of its messages.
-        ignores_sequence_ids: messages that differ in nothing else count as the same; the id in the metadata is then
-            that of the first.
+        body: the batch body.
+        count: its number of messages.
+        ignores_sequence_ids: metadata that differs only in the sequence id counts as equal; the returned metadata has
+            the id of the first message.
     """
     width, rest = divmod(len(body), count) if count > 1 else (0, 1)
     header_end = 4 + int(_unpack_size(body, 0)[0]) if rest == 0 else 0
@@ -306,8 +306,8 @@ def _uniform_payloads(body: bytes, count: int, start: int) -> list[bytes]:
 
 
 def header_text(value: str | bytes) -> str:
-    """Return a string of a header, which protobuf gives as bytes where it is no UTF-8; that is replaced.
+    """Return a header's string; invalid UTF-8, which protobuf returns as bytes, is replaced.
 
-    Brokers look into the metadata of entries, and not into the headers inside batches, so any client may send such.
+    Brokers check the metadata of entries but not the headers inside batches, so any client may send such strings.
     """
     return value if isinstance(value, str) else value.decode("utf-8", "replace")

@@ -24,7 +24,7 @@ def compress(kind: int, data: bytes) -> bytes:
     """Return ``data`` compressed; ``kind`` is a CompressionType.
 
     Raises:
-        ProtocolError: ``kind`` is no CompressionType.
+        ProtocolError: ``kind`` is not a CompressionType.
     """
     match kind:
         case 0:

@@ -40,7 +40,7 @@ _BURSTS = frozenset(
 
 
 class Frame(NamedTuple):
-    """One frame: its command, and the payload section after it (``b""`` if there is none)."""
+    """One frame: its command, and the payload section after it (or ``b""``)."""
 
     command: BaseCommand
     payload: bytes

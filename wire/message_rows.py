@@ -1,12 +1,12 @@
-"""The messages of a batch as rows of bytes: splitting and joining without a protobuf object for each.
+"""Batch messages as rows of bytes: split and join them without a protobuf object for each.
 
-A row is ``[u32 size][SingleMessageMetadata][payload]``. Its metadata stays bytes until somebody asks for a field, and
-what an output takes over of its input is cut out of these bytes.
+A row is ``[u32 size][SingleMessageMetadata][payload]``. Its metadata stays bytes until a field is read, and fields that
+an output copies from its input are cut out of these bytes.
 
-Design: the functions here look at the few fields that they need, byte by byte. In Python that is slow (2 to 3 µs a
-message), compiled by mypyc it is fast (0.1 µs), so a package that is not compiled uses what `wire.batch` does with
-protobuf instead; see `IS_COMPILED`. Metadata that official clients do not write (fields that nobody knows, numbers of
-eleven bytes, groups) is given to protobuf, which decides: so both ways take and refuse the same.
+Design: these functions parse only the fields they need, byte by byte. That is slow in Python (2 to 3 µs a message) and
+fast when compiled by mypyc (0.1 µs), so an uncompiled package uses protobuf through `wire.batch` instead; see
+`IS_COMPILED`. Metadata that official clients do not write (unknown fields, eleven-byte varints, groups) is passed to
+protobuf, so that both implementations accept and reject the same input.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def seal(metadata: MessageMetadata, body: bytes) -> bytes:
 
 
 def _after_broker_entry(payload: bytes) -> int:
-    """Return the offset behind the broker's own metadata, 0 if there is none."""
+    """Return the offset after the broker entry metadata, or 0 without it."""
     if len(payload) >= 6 and _U16.unpack_from(payload, 0)[0] == MAGIC_BROKER_ENTRY:
         return 6 + int(_U32.unpack_from(payload, 2)[0])
     return 0

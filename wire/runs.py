@@ -77,7 +77,7 @@ def _number(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
 
 
 def _behind_number(data: bytes, at: i64, end: i64) -> i64:
-    """Return the offset behind a varint of ten bytes at most, -1 if there is none."""
+    """Return the offset after a varint of at most ten bytes, or -1 if it is invalid."""
     last: i64 = at + 10
     while at < end and at < last:
         byte: i64 = data[at]

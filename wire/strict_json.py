@@ -1,8 +1,7 @@
-"""JSON as others send it: read strictly, so that nothing odd in it comes up later.
+"""Strict parsing of JSON from untrusted sources, so that odd values are rejected on input.
 
-Python's reader takes what is no JSON (``NaN``), numbers that nothing holds (``1e400``, thousands of digits), texts that
-cannot be written (half of a surrogate pair), a name twice, and nests so deep that whoever descends into it fails. All
-of that is refused here, where it comes in.
+Python's parser accepts non-JSON (``NaN``), numbers out of range (``1e400``, thousands of digits), strings that cannot
+be encoded (half of a surrogate pair), duplicate names, and nesting so deep that recursive code fails.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def has_strings(kind: Descriptor) -> bool:
 
 
 def bad_string(message: Message) -> str | None:
-    """Return the path of the first string that is no UTF-8, as ``metadata[2].value``; None if all are."""
+    """Return the path of the first string with invalid UTF-8, such as ``metadata[2].value``; None if all are valid."""
     return _find(message, _plan(message.DESCRIPTOR))
 
 
@@ -110,4 +110,4 @@ def _checked(name: str) -> type[Message]:
 
 
 parse_metadata: Callable[[bytes], MessageMetadata] = _checked("MessageMetadata").FromString  # type: ignore[assignment]
-"""Parse the metadata of an entry, as `MessageMetadata.FromString`; a string that is no UTF-8 is a `DecodeError`."""
+"""Parse entry metadata, like `MessageMetadata.FromString`; a string with invalid UTF-8 raises `DecodeError`."""

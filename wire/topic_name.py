@@ -54,7 +54,7 @@ class TopicName:
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that this name is a partition of; the name itself if it is none."""
+        """The partitioned topic of a partition; the name itself if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         if match is None or self.partition < 0:
             return self

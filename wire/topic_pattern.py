@@ -38,11 +38,11 @@ _REMEDY = "write the pattern without"
 
 @lru_cache(maxsize=64)
 def compile_pattern(text: str) -> Callable[[str], bool]:
-    """Return a function that tells whether the whole of a name matches a pattern.
+    """Return a function that returns whether a whole name matches a pattern.
 
     Raises:
-        PatternNotSupported: it is a regular expression of Java's, with something that is not supported.
-        InvalidPattern: it is no regular expression.
+        PatternNotSupported: the pattern is a Java regular expression with an unsupported construct.
+        InvalidPattern: the pattern is not a valid regular expression.
     """
     import re2  # here: it takes 3 MB, and few processes meet a pattern
 

@@ -32,7 +32,7 @@ from .store import Change, Record, check_path, check_value, check_version
 FORMAT = 1
 """Number in the file's ``user_version``; a file of a later format is refused."""
 APPLICATION_ID = 0x4D414753
-"""Marks the file as ours for `file(1)` and against opening somebody else's database."""
+"""Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
 MAX_GROUP = 2_000
 """Operations in one transaction."""
 MAX_QUEUED = 100_000
@@ -200,7 +200,7 @@ class SqliteStore:
                 operation.changes.clear()
 
     def _report(self, group: list[_Operation]) -> None:
-        # Before the answers: a watch that is set after an answer must not be told of what was answered.
+        # Copied before the results are delivered: a watch set after an operation returned must not report it.
         watches = tuple(self._watches)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Operation]] = {}
         for operation in group:

@@ -1,21 +1,20 @@
 """The metadata store: small versioned values under slash-separated paths, with watches.
 
-Design: everything that is not message data (tenants, clusters, policies, partitioned topics, schemas) lies in one
-tree of paths, as Pulsar keeps it in ZooKeeper, so that SQLite (one machine) and ZooKeeper (an ensemble) are
-interchangeable. The semantics below are what both can give; `tests/conformance/metadata_store.py` checks every
-sentence of them on each provider.
+Design: all metadata (tenants, clusters, policies, partitioned topics, schemas) is one tree of paths, like Pulsar's in
+ZooKeeper, so that SQLite (one machine) and ZooKeeper (an ensemble) are interchangeable. Both implement the semantics
+below; `tests/conformance/metadata_store.py` checks every sentence on each provider.
 
-* A **path** is ``/name/name…`` without the characters that ZooKeeper refuses (control characters, private use, those
-  beyond the basic plane); ``/zookeeper`` is its own. A **record** is a value of 1 to `MAX_VALUE_BYTES` bytes with a
-  version. Empty values do not exist: ZooKeeper needs a node for every parent, and an empty node is how it shows that
-  there is no record.
-* **Parents** need not exist. A path with no record but with records below it answers `get` with None and is named by
-  the `children` of its parent; once nothing lies below it, it is not.
-* **Versions** are non-negative and grow by each `put` for as long as the record lives. They tell whether a value is
-  still the one that was read; after a deletion they may begin anew.
+* A **path** is ``/name/name…`` without the characters that ZooKeeper rejects (control characters, private use, those
+  beyond the basic plane); ``/zookeeper`` is reserved. A **record** is a value of 1 to `MAX_VALUE_BYTES` bytes with a
+  version. Empty values do not exist: ZooKeeper needs a node for every parent, and an empty node means that there is
+  only a parent and not a record.
+* **Parents** need not exist. For a path without a record but with records below it, `get` returns None, and the
+  `children` of its parent include it until the last record below it is deleted.
+* **Versions** are non-negative and increase with each `put` during the record's lifetime. They show whether a value is
+  still the one that was read; after a deletion they may restart.
 * **Operations take effect one after the other**, in the order in which one task issues them, and an operation returns
-  only once its effect is durable. What fails with `BadVersion` or `StorageError` has no effect, but when the
-  connection to a remote store breaks during a write, the effect is unknown.
+  only once its effect is durable. An operation that fails with `BadVersion` or `StorageError` has no effect, except
+  that the effect is unknown when the connection to a remote store breaks during a write.
 * **Watches** report paths, not values, after the change is durable: at least once after the last change of each path,
   in order for each path. Changes in quick succession may be merged.
 
@@ -133,7 +132,7 @@ def check_value(path: str, value: bytes) -> bytes:
 
 
 def check_version(path: str, version: int | None, expected: int) -> None:
-    """Compare the version of a record, None if there is no record, with the one that its reader expects.
+    """Compare a record's version, None if it does not exist, with the expected one.
 
     Raises:
         BadVersion: they differ.

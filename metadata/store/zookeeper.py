@@ -1,16 +1,17 @@
 """The metadata store on a ZooKeeper ensemble, below one of its nodes.
 
-Design: a record is a node; a node without value stands where records only lie below. ZooKeeper's own versions are the
-versions. Three things are left to do here: nodes without value must come and go with what is below them, an operation
-must end in bounded time whatever the servers do, and whoever was cut off must not be told what nobody knows.
+Design: a record is a node; a parent without a record is a node without a value. ZooKeeper's node versions are the
+record versions. This module adds three things: nodes without a value are created and deleted with their descendants,
+every operation ends in bounded time whatever the servers do, and after a lost connection an unknown outcome is reported
+as unknown.
 
-Invariant: a node without value below our top always has nodes below it. So the nodes that a record needs above it are
-made in the transaction that makes the record, and those that nothing needs any more go in the one that deletes it. A
-transaction names what it relies on (the version of a record above, another child, which is checked to be there); if
-that changed meanwhile it fails as a whole, and is planned anew.
+Invariant: a node without a value below our top always has children. So the transaction that creates a record creates
+its missing parents, and the one that deletes it deletes the parents that are no longer needed. A transaction checks its
+preconditions (the version of a record above, the existence of another child); if one changed meanwhile, the transaction
+fails as a whole and is planned again.
 
-Repetition: what broke with the connection is repeated until the time of the operation is over, unless it was a write
-that depends on a version, whose first attempt may have taken effect: then the caller is told that this is unknown.
+Retries: an operation interrupted by a lost connection is retried until its timeout, unless it is a write that depends
+on a version and whose first attempt may have taken effect: the caller then gets an error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ from .zookeeper_session import ConnectionBroken, Session
 from .zookeeper_watch import RESERVED, RETRY_DELAY_S, TreeWatch
 
 CLOSE_TIMEOUT_S = 2.0
-"""How long `ZookeeperStore.close` waits for operations to end."""
+"""How long `ZookeeperStore.close` waits for pending operations."""
 ANY_VERSION = -1
-"""What ZooKeeper calls "whatever is there"."""
+"""ZooKeeper's wildcard for any version."""
 
 _RACED = (BadVersionError, NoNodeError, NodeExistsError, NotEmptyError)
-"""What a request meets when somebody else was faster; then everything is read and planned again."""
+"""Errors of a request that lost a race against another client; the operation is then read and planned again."""
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class _Operation:
-    """One call of the store's user.
+    """A call of a store method.
 
     Attributes:
-        path: the node that it is about.
-        is_repeatable: whether it may be sent again when nobody knows what became of it.
-        is_unsure: whether a write is on its way, or was when the connection broke.
+        path: the node's path.
+        is_repeatable: whether it may be sent again when the outcome of an attempt is unknown.
+        is_unsure: whether a write is in flight, or was when the connection broke.
         has_deleted: whether a repeated deletion saw the record at an earlier attempt.
     """
 
@@ -65,7 +66,7 @@ class _Operation:
 
 
 class _Node(NamedTuple):
-    """What a node holds; without value there is no record."""
+    """The contents of a node; a node without a value is not a record."""
 
     value: bytes
     version: int
@@ -92,16 +93,16 @@ class ZookeeperStore:
         path: str,
         timeout_s: float,
     ) -> ZookeeperStore:
-        """Connect, and make the node at ``path`` if it is not there.
+        """Connect, and create the node at ``path`` if it is missing.
 
         Args:
             servers: ``host:port,host:port…``.
-            path: node below which everything lies; ``/`` or an empty text for the root.
-            timeout_s: how long to wait for a first server, and for the answer to each operation.
+            path: root node of the store; ``/`` or an empty text for ZooKeeper's root.
+            timeout_s: timeout for the first connection, and for each operation.
 
         Raises:
-            MetadataUnavailable: nobody answered in time.
-            StorageError: the ensemble does not let us work there.
+            MetadataUnavailable: no server answered in time.
+            StorageError: the ensemble denies access to ``path``.
         """
         session = Session(servers)
         await session.start(timeout_s)
@@ -178,7 +179,7 @@ class ZookeeperStore:
         self._check_open()
         # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
         earlier = tuple(self._abandoned)
-        # Nobody is left to be told of a failure when the caller was cancelled.
+        # A failure after the caller was cancelled concerns no one, so it is not logged.
         task = self._owned.start(self._perform(operation, work, earlier), operation.path, awaited_elsewhere)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -306,7 +307,7 @@ class ZookeeperStore:
                 continue
 
     async def _create(self, operation: _Operation, value: bytes) -> None:
-        """Make a record where there is no node, and the nodes above it that are missing."""
+        """Create a record without a node, and its missing parents."""
         try:
             await self._write(operation, _request("create_async", operation.path, value))
         except NoNodeError:

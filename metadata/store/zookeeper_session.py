@@ -1,10 +1,9 @@
-"""One session with a ZooKeeper ensemble, spoken to from one event loop.
+"""A session with a ZooKeeper ensemble, used from one event loop.
 
-Design: kazoo does its I/O in a thread of its own and answers in a second one. Requests go to it from the loop without
-waiting, answers come back by `call_soon_threadsafe`; so no thread is needed for a request, and many are on their way
-at once, which is what lets the server sync them together. Kazoo connects again by itself, for ever; here a loss is
-turned into one exception, `ConnectionBroken`, and each connection gets a number, by which watches know that they have
-to be set anew.
+Design: kazoo does its I/O in one thread and delivers results in a second one. Requests are submitted from the loop
+without waiting, and results return through `call_soon_threadsafe`; so a request needs no thread, and many are in flight
+at once, which lets the server sync them together. Kazoo reconnects indefinitely; here a lost connection raises
+`ConnectionBroken`, and connections are numbered so that watches know when they must be set again.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Session:
         """Connect.
 
         Raises:
-            MetadataUnavailable: nobody answered in time; the session is stopped.
+            MetadataUnavailable: no server answered in time; the session is stopped.
         """
         try:
             self._client.start_async()

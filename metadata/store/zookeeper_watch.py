@@ -1,14 +1,14 @@
-"""A watch on a whole tree of ZooKeeper nodes, made of the one-shot watches that every server has.
+"""A watch on a tree of ZooKeeper nodes, built from one-shot watches, which every server supports.
 
-Design: for each node at or below the prefix we hold what it was when we last looked, and one watch on its value and
-one on the names below it. A watch only says that something happened: the node is then read again, which sets the
-watches anew, and what differs from what we hold is reported. Watches die with their connection, so after each new one
-the whole tree is read; a change that happened meanwhile differs like any other and is reported too.
+Design: for each node at or below the prefix, the watch keeps the last seen state, and sets one ZooKeeper watch on its
+value and one on its children. A ZooKeeper watch only signals a change: the node is then read again, which sets the
+watches again, and differences from the last seen state are reported. ZooKeeper watches are lost with their connection,
+so the whole tree is read after each reconnection, and changes made meanwhile are reported as differences too.
 
-Invariant: until the first reading of the tree is complete (`is_armed`), operations of the store wait: what a caller
-reads or writes after `watch` is never older than what the watch compares with.
+Invariant: store operations wait until the first reading of the tree is complete (`is_armed`), so what a caller reads or
+writes after `watch` is never older than the state that the watch compares with.
 
-Rejected: ZooKeeper's persistent recursive watches, one instead of two for each node. Servers before 3.6 do not know
+Rejected: ZooKeeper's persistent recursive watches, one instead of two for each node. Servers before 3.6 do not support
 them, nor does kazoo.
 """
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """A record as it was last seen; ``change_id`` (ZooKeeper's mzxid) grows also when a record is made anew."""
+    """The last seen state of a record; ``change_id`` (ZooKeeper's mzxid) increases even if a record is recreated."""
 
     change_id: int
     version: int
@@ -49,7 +49,7 @@ class TreeWatch:
 
     Attributes:
         is_armed: set once no later change can be missed.
-        nodes_read: how many nodes were read so far: whoever waits for `is_armed` sees by it whether that makes sense.
+        nodes_read: number of nodes read so far, by which a caller that waits for `is_armed` sees progress.
     """
 
     def __init__(
