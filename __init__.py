@@ -63,10 +63,10 @@ def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str],
 
 
 class LateModule(ModuleType):
-    """Stands for a module that nobody has asked for a name of yet, and passes on those that are asked for."""
+    """Stand-in for a module that is imported at the first access to one of its names."""
 
     def __getattr__(self, name: str) -> object:
-        """Import the module, under the import system's own locks, and return what it has."""
+        """Import the module, under the import system's locks, and return its attribute."""
         if "__path__" in vars(self) and PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__) is not None:
             return importlib.import_module(
                 f"{self.__name__}.{name}"
@@ -84,14 +84,14 @@ class LateModule(ModuleType):
 
 
 def late_module(name: str) -> None:
-    """Have a module imported when somebody first asks for a name of it, though others import it at their start.
+    """Defer the import of a module until one of its names is first accessed, even if libraries import it earlier.
 
-    For modules that libraries import and servers hardly ever use. Nothing happens if it has been imported, or is not
+    For modules that libraries import and servers hardly ever use. Does nothing if the module is already imported or not
     installed.
 
     Args:
-        name: of the module, dotted; one inside a package has no modules of its own. As an attribute of its package
-            it is there only if that has been imported before; ``from package import module`` finds it always.
+        name: the module's dotted name; a module inside a package cannot have submodules. It is an attribute of its
+            package only if the package was imported before; ``from package import module`` always finds it.
     """
     from importlib.util import find_spec
 

@@ -1,43 +1,43 @@
 """Every error that Magnetar raises on purpose, and the table of the protocol's error codes.
 
-One root; below it, who failed and what to do: the peer broke the protocol, you used something closed, the
-network went away, the broker refused. A message is fact, numbers, remedy, on one line.
+One root class; the subclasses say what failed: the peer violated the protocol, the caller used a closed object, the
+connection was lost, the broker returned an error. A message is one line: what is wrong, with which value, what to do.
 
     MagnetarError
-    ├── ProtocolError          the peer sent what the protocol forbids; the connection is closed
+    ├── ProtocolError          the peer violated the protocol; the connection is closed
     │   ├── FrameTooLarge
-    │   └── ForeignProtocol    it is not a broker, but an HTTP port for example
-    ├── InvalidTopicName       the text is no topic name
-    ├── InvalidPattern         the text is no regular expression
-    │   └── PatternNotSupported  it is one of Java's, with what is not supported here
+    │   └── ForeignProtocol    the peer is not a broker, but an HTTP port for example
+    ├── InvalidTopicName       the text is not a valid topic name
+    ├── InvalidPattern         the text is not a valid regular expression
+    │   └── PatternNotSupported  the pattern uses a construct of Java's that is not supported here
     ├── InvalidConfig          a setting is unknown, out of range or not supported
     ├── PackageError           a function's package is unreadable or lacks what it should hold
     │   └── UnpicklableFunction  a function refers to something that belongs to its process
-    ├── FunctionExists         a function of that name is there already
+    ├── FunctionExists         a function of that name exists already
     ├── OutOfDate              the function changed since the request was made
-    ├── NotLeader              another worker decides
-    ├── RequestRefused         a REST request is answered with an error status
-    ├── ClosedError            you used a client, producer or consumer after closing it
-    ├── ConnectionLost         the network or the broker went away; retried where the protocol allows
-    ├── TlsFailed              a certificate is refused, by this side or the other, or there is no TLS there
-    ├── CredentialsUnavailable what shows who we are cannot be read or fetched now
-    ├── OperationTimeout       no answer in time
+    ├── NotLeader              another worker is the leader
+    ├── RequestRefused         a REST request returned an error status
+    ├── ClosedError            a client, producer or consumer was used after it was closed
+    ├── ConnectionLost         the connection to the broker was lost; retried where the protocol allows
+    ├── TlsFailed              either side rejected a certificate, or the server does not speak TLS
+    ├── CredentialsUnavailable the client's credentials cannot be read or fetched now
+    ├── OperationTimeout       no response in time
     ├── QueueFull              a bounded queue or memory limit is full and blocking is off
-    ├── MessageTooLarge        a message or batch exceeds what the broker takes
-    ├── SchemaSerializationError  a value does not fit its schema, or bytes are no value of it
-    ├── CryptoError            a key for messages is missing or cannot be used, or a message cannot be decrypted
-    ├── DataLoss               what was to be read is gone, or does not come
-    ├── SparkFailed            Spark did not start, or ended by itself
+    ├── MessageTooLarge        a message or batch exceeds the broker's size limit
+    ├── SchemaSerializationError  a value does not fit its schema, or bytes cannot be decoded with it
+    ├── CryptoError            an encryption key is missing or unusable, or a message cannot be decrypted
+    ├── DataLoss               data to be read was deleted, or does not arrive
+    ├── SparkFailed            Spark did not start, or terminated unexpectedly
     ├── FunctionLoadError      the code of a function cannot be loaded or run
-    ├── StateUnavailable       a function asked for state or a secret where there is none
-    ├── StateStoreUnavailable  the table service cannot be reached, or did not answer in time; try again
-    ├── StateStoreFailed       the table service's disk or database file failed; nothing of the call was kept
-    ├── StateRefused           a key, value or number that the table service does not take
-    ├── FencedByPosition       another instance went on with the input; this one must stop
-    ├── StorageError           the disk refused or holds damaged data
+    ├── StateUnavailable       a function used state or a secret, and none is configured
+    ├── StateStoreUnavailable  the table service cannot be reached, or did not respond in time; try again
+    ├── StateStoreFailed       the table service's disk or database file failed; the call had no effect
+    ├── StateRefused           the table service rejects a key, value or number
+    ├── FencedByPosition       another instance took over the input; this one must stop
+    ├── StorageError           the disk failed or holds damaged data
     │   ├── DataDirectoryInUse
-    │   └── MetadataUnavailable  the server of the metadata store does not answer; try again
-    ├── BadVersion             a metadata record or a state key is not at the version that was expected
+    │   └── MetadataUnavailable  the metadata store's server does not respond; try again
+    ├── BadVersion             a metadata record or a state key does not have the expected version
     └── BrokerError            the broker answered with an error code; one subclass per code
 """
 
@@ -53,29 +53,29 @@ class ProtocolError(MagnetarError):
 
 
 class FrameTooLarge(ProtocolError):
-    """A frame announces more bytes than the limit; nothing of it was buffered."""
+    """A frame announces a size above the limit; none of it was buffered."""
 
 
 class ForeignProtocol(ProtocolError):
-    """The peer does not speak Pulsar's binary protocol: it is an HTTP port, for example.
+    """The peer does not speak Pulsar's binary protocol; it may be an HTTP port.
 
     Attributes:
-        is_final: True, as repeating the same request cannot help.
+        is_final: True, as retrying the same request cannot help.
     """
 
     is_final = True
 
 
 class InvalidTopicName(MagnetarError):
-    """The text cannot be read as a topic name."""
+    """The text is not a valid topic name."""
 
 
 class InvalidPattern(MagnetarError):
-    """The text is no regular expression."""
+    """The text is not a valid regular expression."""
 
 
 class PatternNotSupported(InvalidPattern):
-    """The text is a regular expression of Java's with something that is not supported, or too large."""
+    """The text is a Java regular expression with an unsupported construct, or is too large."""
 
 
 class InvalidConfig(MagnetarError):
@@ -83,11 +83,11 @@ class InvalidConfig(MagnetarError):
 
 
 class PackageError(MagnetarError):
-    """A function's package cannot be read, is too large, or lacks what the function names."""
+    """A function's package cannot be read, is too large, or lacks a name that the function refers to."""
 
 
 class UnpicklableFunction(PackageError):
-    """A function cannot be pickled, for it refers to something that belongs to its process; nothing was sent."""
+    """A function cannot be pickled, as it refers to an object that belongs to its process; nothing was sent."""
 
 
 FunctionCannotTravel = UnpicklableFunction
@@ -95,14 +95,14 @@ FunctionCannotTravel = UnpicklableFunction
 
 
 class FunctionExists(MagnetarError):
-    """A function of that name is there already."""
+    """A function of that name exists already."""
 
 
 class DeploymentFailed(MagnetarError):
-    """A function was created or changed, and its new version does not come up.
+    """A function was created or updated, and its new version does not start.
 
     Attributes:
-        details: what its instance says, with the traceback if there is one; empty if it says nothing.
+        details: the error of its instance, with the traceback if available; may be empty.
     """
 
     def __init__(self, reason: str, details: str = "") -> None:
@@ -111,18 +111,18 @@ class DeploymentFailed(MagnetarError):
 
 
 class OutOfDate(MagnetarError):
-    """The function changed since the request was made; look again and repeat."""
+    """The function changed since the request was made; read it again and retry."""
 
 
 class NotLeader(MagnetarError):
-    """The request belongs to the worker that leads."""
+    """The request must be sent to the leader."""
 
 
 class RequestRefused(MagnetarError):
-    """A request over REST is answered with an error.
+    """A REST request returned an error status.
 
     Attributes:
-        status: the HTTP status of the answer; the message is its reason.
+        status: HTTP status of the response; the message is its reason.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -131,27 +131,27 @@ class RequestRefused(MagnetarError):
 
 
 class ClosedError(MagnetarError):
-    """The object was closed by its user before this call."""
+    """The object was closed before this call."""
 
 
 class ConnectionLost(MagnetarError):
-    """The connection to the broker broke or could not be made."""
+    """The connection to the broker was lost or could not be established."""
 
 
 class TlsFailed(MagnetarError):
-    """No TLS connection: one side refuses the other's certificate, or the other does not speak TLS."""
+    """The TLS handshake failed: one side rejected the other's certificate, or the server does not speak TLS."""
 
 
 class CredentialsUnavailable(MagnetarError):
-    """What shows who we are, or a certificate, cannot be read or fetched now."""
+    """The client's credentials, or a certificate, cannot be read or fetched now."""
 
 
 class OperationTimeout(MagnetarError):
-    """No answer within the operation timeout, or no message within the timeout of `receive`."""
+    """No response within the operation timeout, or no message within the timeout of `receive`."""
 
 
 Timeout = OperationTimeout
-"""The same error by the name that Pulsar's Python client has for it."""
+"""Alias: the name of this error in Pulsar's Python client."""
 
 
 class QueueFull(MagnetarError):
@@ -159,31 +159,31 @@ class QueueFull(MagnetarError):
 
 
 class MessageTooLarge(MagnetarError):
-    """A message or batch exceeds the largest size that the broker takes."""
+    """A message or batch exceeds the broker's size limit."""
 
 
 class SchemaSerializationError(MagnetarError):
-    """A value does not fit the schema of its producer, or the bytes of a message are no value of the consumer's."""
+    """A value does not fit the producer's schema, or a message cannot be decoded with the consumer's schema."""
 
 
 class CryptoError(MagnetarError):
-    """A key for encrypted messages is missing or cannot be used, or a message cannot be decrypted."""
+    """An encryption key is missing or cannot be used, or a message cannot be decrypted."""
 
 
 class DataLoss(MagnetarError):
-    """Messages that were to be read are gone, or do not come in time."""
+    """Messages to be read were deleted, or do not arrive in time."""
 
 
 class SparkFailed(MagnetarError):
-    """Spark, or the Java that runs it, did not start or ended by itself."""
+    """Spark, or its Java process, did not start or terminated unexpectedly."""
 
 
 class RunRefused(MagnetarError):
-    """A function that works in runs cannot begin one now."""
+    """A function that works in runs cannot start one now."""
 
 
 class RunNotYet(RunRefused):
-    """A function that works in runs is about to be ready to begin one."""
+    """A function that works in runs will be able to start one shortly."""
 
 
 class FunctionLoadError(MagnetarError):
@@ -191,22 +191,22 @@ class FunctionLoadError(MagnetarError):
 
 
 class StateUnavailable(MagnetarError):
-    """A function used its state, and there is no state store; unless the function handles it, its instance stops."""
+    """A function used its state without a state store; unless the function handles this, its instance stops."""
 
 
 class StateStoreUnavailable(MagnetarError):
-    """The table service cannot be reached or did not answer in time; whether a change was made is not known."""
+    """The table service cannot be reached or did not respond in time; it is unknown whether a change took effect."""
 
 
 class StateStoreFailed(MagnetarError):
-    """The table service's disk or database file failed; an operator must look at it."""
+    """The table service's disk or database file failed and needs an operator's attention."""
 
 
 class StateRefused(MagnetarError):
-    """The table service does not take a change or a question; nothing of the call was kept.
+    """The table service rejected a change or a query; the call had no effect.
 
     Attributes:
-        key: the key that it is about; None if it is about the call as a whole.
+        key: the key at fault; None if the error concerns the whole call.
     """
 
     def __init__(self, reason: str, key: bytes | None = None) -> None:
@@ -215,11 +215,11 @@ class StateRefused(MagnetarError):
 
 
 class FencedByPosition(MagnetarError):
-    """The input was taken further by another instance; nothing was changed, and this instance must stop."""
+    """Another instance took over the input; nothing was changed, and this instance must stop."""
 
 
 class StorageError(MagnetarError):
-    """The disk refused an operation, or what it holds is damaged."""
+    """A disk operation failed, or the stored data is damaged."""
 
 
 class DataDirectoryInUse(StorageError):
@@ -227,41 +227,41 @@ class DataDirectoryInUse(StorageError):
 
 
 class MetadataUnavailable(StorageError):
-    """The server that keeps the metadata cannot be reached; try again."""
+    """The metadata store's server cannot be reached; try again."""
 
 
 class BadVersion(MagnetarError):
-    """A metadata record or a key of a state table is not at the version that was expected; nothing was changed."""
+    """A metadata record or a state table key does not have the expected version; nothing was changed."""
 
 
 BROKER_ERRORS: dict[int, type[BrokerError]] = {}
-"""Every error of the broker by its code."""
+"""The error class of each broker error code."""
 
 
 class BrokerError(MagnetarError):
-    """The broker answered with an error.
+    """The broker returned an error.
 
     Attributes:
         code: number of the protocol's ServerError.
-        is_final: True if repeating the same request cannot help.
+        is_final: True if retrying the same request cannot help.
     """
 
     code = 0
     is_final = False
 
     def __init_subclass__(cls, *, code: int | None = None, is_final: bool = False) -> None:
-        """Take the class as the error of a code."""
+        """Register the class for an error code."""
         if code is not None:
             cls.code, cls.is_final = code, is_final
             BROKER_ERRORS[code] = cls
 
 
 class UnknownBrokerError(BrokerError, code=0):
-    """ServerError.UnknownError, or a code that this version does not know."""
+    """ServerError.UnknownError, or a code unknown to this version."""
 
 
 class MetadataError(BrokerError, code=1):
-    """The broker's metadata store failed, or the request contradicts it."""
+    """The broker's metadata store failed, or the request conflicts with it."""
 
 
 class PersistenceError(BrokerError, code=2):
@@ -269,7 +269,7 @@ class PersistenceError(BrokerError, code=2):
 
 
 class AuthenticationError(BrokerError, code=3, is_final=True):
-    """The credentials were refused."""
+    """The credentials were rejected."""
 
 
 class AuthorizationError(BrokerError, code=4, is_final=True):
@@ -277,7 +277,7 @@ class AuthorizationError(BrokerError, code=4, is_final=True):
 
 
 class ConsumerBusy(BrokerError, code=5, is_final=True):
-    """The subscription has a consumer that excludes this one."""
+    """The subscription has a consumer that does not allow this one."""
 
 
 class ServiceNotReady(BrokerError, code=6):
@@ -285,15 +285,15 @@ class ServiceNotReady(BrokerError, code=6):
 
 
 class ProducerBlockedQuotaExceeded(BrokerError, code=7, is_final=True):
-    """The backlog quota is used up and producers wait."""
+    """The backlog quota is exceeded, and its policy holds producers."""
 
 
 class ProducerBlockedQuotaExceededRefused(BrokerError, code=8, is_final=True):
-    """The backlog quota is used up and producers are refused."""
+    """The backlog quota is exceeded, and its policy rejects producers."""
 
 
 class ChecksumError(BrokerError, code=9, is_final=True):
-    """The CRC-32C of an entry is wrong."""
+    """An entry's CRC-32C checksum is wrong."""
 
 
 class UnsupportedVersion(BrokerError, code=10, is_final=True):
@@ -313,35 +313,35 @@ class ConsumerNotFound(BrokerError, code=13):
 
 
 class TooManyRequests(BrokerError, code=14, is_final=True):
-    """A limit of the broker on concurrent requests is reached."""
+    """The broker's limit of concurrent requests is reached."""
 
 
 class TopicTerminated(BrokerError, code=15, is_final=True):
-    """The topic takes no more messages."""
+    """The topic was terminated and accepts no more messages."""
 
 
 class ProducerBusy(BrokerError, code=16, is_final=True):
-    """A producer of that name, or an exclusive one, is connected."""
+    """A producer of that name, or an exclusive producer, is connected."""
 
 
 class TopicNameRefused(BrokerError, code=17, is_final=True):
-    """The broker says that the text is no topic name."""
+    """The broker rejected an invalid topic name."""
 
 
 class IncompatibleSchema(BrokerError, code=18, is_final=True):
-    """The schema does not fit the topic's."""
+    """The schema is not compatible with the topic's."""
 
 
 class ConsumerAssignError(BrokerError, code=19, is_final=True):
-    """The consumer cannot be given keys."""
+    """The consumer cannot be assigned keys."""
 
 
 class TransactionCoordinatorNotFound(BrokerError, code=20):
-    """There is no such transaction coordinator."""
+    """The transaction coordinator does not exist."""
 
 
 class InvalidTransactionStatus(BrokerError, code=21):
-    """The transaction is in another state."""
+    """The transaction is not in a state that allows the operation."""
 
 
 class NotAllowed(BrokerError, code=22, is_final=True):
@@ -349,15 +349,15 @@ class NotAllowed(BrokerError, code=22, is_final=True):
 
 
 class TransactionConflict(BrokerError, code=23):
-    """Another transaction acknowledged the message."""
+    """The message was acknowledged in another transaction."""
 
 
 class TransactionNotFound(BrokerError, code=24):
-    """There is no such transaction."""
+    """The transaction does not exist."""
 
 
 class ProducerFenced(BrokerError, code=25, is_final=True):
-    """Another exclusive producer took the topic."""
+    """Another exclusive producer took over the topic."""
 
 
 def broker_error(code: int, message: str) -> BrokerError:

@@ -65,27 +65,27 @@ def pool(
 
 
 class CredentialsTransport(httpx.AsyncBaseTransport):
-    """Shows credentials with each request, and makes connections with the certificates as they are now.
+    """Adds credentials to each request, and opens connections with the current certificates.
 
-    The authorities are read at the first `https` request: that takes 30 ms and 1 MB for each pool, and most talk to a
-    broker or a worker beside them only.
+    The certificate authorities are read at the first `https` request: that takes 30 ms and 1 MB per pool, and most
+    processes only talk to a broker or worker on the same machine.
     """
 
     def __init__(self, credentials: ClientCredentials, limits: httpx.Limits) -> None:
-        """Prepare; no file is read yet."""
+        """Create a transport; no file is read yet."""
         self._credentials = credentials
         self._make = partial(httpx.AsyncHTTPTransport, limits=limits, trust_env=False)
         self._plain = self._make(verify=False)  # for http only
         self._context: ssl.SSLContext | None = None
         self._secure: list[httpx.AsyncHTTPTransport] = []
-        """That of the present certificates last; one of former ones before it, whose requests may be under way."""
+        """The transport with the current certificates last, after the previous one, which may have pending requests."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the answer.
+        """Send a request and return the response.
 
         Raises:
-            MagnetarError: there is nothing to show, or a file of certificates cannot be read.
-            httpx.TransportError: there is no answer.
+            MagnetarError: the credentials or a certificate file cannot be read.
+            httpx.TransportError: no response was received.
         """
         if self._credentials.authentication is not None and "Authorization" not in request.headers:
             request.headers.update(await asyncio.to_thread(self._credentials.headers))
@@ -121,21 +121,21 @@ async def request(
     headers: Mapping[str, str] | None = None,
     timeout: httpx.Timeout | None = None,
 ) -> Answer:
-    """Make a request and return the answer.
+    """Make a request and return the response.
 
     Args:
-        http: connections.
-        method: of HTTP.
-        url: of the resource.
-        body: a `Form`, or sent as JSON; None sends nothing.
-        headers: further ones.
-        timeout: instead of that of `http`.
+        http: the client that holds the connections.
+        method: HTTP method.
+        url: URL of the resource.
+        body: a `Form`, or a value sent as JSON; None sends no body.
+        headers: additional headers.
+        timeout: overrides the timeout of `http`.
 
-    Cancellation: the server may carry the request out nevertheless.
+    Cancellation: the server may still carry out the request.
 
     Raises:
-        NoAnswer: there is no answer; a subclass where it is known why.
-        MagnetarError: the credentials of ``http`` cannot be had.
+        NoAnswer: no response was received; a subclass if the cause is known.
+        MagnetarError: the credentials of ``http`` cannot be read or fetched.
     """
     content, own_headers = encode_body(body)
     target = url

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..security.authentication.authenticator import Authenticator
 
 METHOD = "magnetar.method"
-"""Key of a request's scope: the method by which the role is known, empty for the anonymous one and without any."""
+"""Scope key of a request: the authentication method; empty for the anonymous role, and without authentication."""
 _SHOWN = 200
 """Characters of a path in the log."""
 _OPEN = ("/metrics", "/metrics/")
@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class AuthenticatedRequests:
-    """Application around the one that answers.
+    """Middleware that authenticates requests.
 
     Attributes:
-        authenticator: who finds out; None takes whoever asks.
+        authenticator: authenticates each request; None accepts every request without a role.
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator | None) -> None:

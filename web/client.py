@@ -1,14 +1,13 @@
-"""REST calls: answers, their errors, forms and redirects for all callers, and a blocking client on `http.client`.
+"""REST calls: responses, errors, forms and redirects for all callers, and a blocking client on `http.client`.
 
-It needs the standard library alone: instances and Spark tasks make a few requests each and should load no HTTP library
-for them. A process that has httpx anyway, and makes requests in its event loop, uses `async_client`.
+The client needs only the standard library: instances and Spark tasks make a few requests each and should not load an
+HTTP library for them. A process that loads httpx anyway, and makes requests in its event loop, uses `async_client`.
 
-An answer with an error status is an answer: callers look at `Answer.is_success` and say `Answer.reason`. Where there is
-no answer, a subclass of ConnectionLost is raised.
+An error status does not raise: callers check `Answer.is_success` and report `Answer.reason`. If no response is
+received, a subclass of ConnectionLost is raised.
 
-Credentials go with a request to wherever it is redirected, for the brokers and workers of a cluster redirect to each
-other and ask for the same ones: whoever redirects has seen them already. Never from https to http: such a redirect is
-not followed at all.
+Redirected requests keep their credentials: the brokers and workers of a cluster redirect to each other and accept the
+same ones, and the redirecting server has seen them already. A redirect from https to http is never followed.
 """
 
 from __future__ import annotations
@@ -212,16 +211,16 @@ def request(
     """Make a request and return the answer. Blocking.
 
     Args:
-        method: of HTTP.
-        url: of the resource; see `with_query`.
-        body: a `Form`, or sent as JSON; None sends nothing.
+        method: HTTP method.
+        url: URL of the resource; see `with_query`.
+        body: a `Form`, or a value sent as JSON; None sends no body.
         timeout_s: how long the server may stay silent.
-        connect_timeout_s: how long connecting may take; `timeout_s` by default.
-        credentials: that are shown, and the settings of TLS; None shows nothing and trusts what the system does.
+        connect_timeout_s: timeout for connecting; `timeout_s` by default.
+        credentials: credentials and TLS settings; None sends none and trusts the system's authorities.
 
     Raises:
-        NoAnswer: there is no answer; a subclass where it is known why.
-        CredentialsUnavailable, ConnectionLost, AuthenticationError: there is nothing to show.
+        NoAnswer: no response was received; a subclass if the cause is known.
+        CredentialsUnavailable, ConnectionLost, AuthenticationError: no credentials are available.
     """
     content, headers = encode_body(body)
     timeouts_s = (connect_timeout_s or timeout_s, timeout_s)

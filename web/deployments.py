@@ -1,7 +1,7 @@
-"""What the REST interface tells of a deployment, and what clients make of it: does the version that was sent run?
+"""Deployment status in the REST interface, and its interpretation by clients: is the deployed version running?
 
-Ours; Apache Pulsar's workers tell nothing of the kind. Whoever created or changed a function finds the version in the
-header of the answer, and asks `GET …/deployment?version=N` until it is decided.
+An extension: Apache Pulsar's workers have no such status. A client that creates or updates a function reads the version
+from a response header, and polls `GET …/deployment?version=N` until the outcome is known.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from typing import Any
 from ..errors import DeploymentFailed
 
 VERSION_HEADER = "X-Magnetar-Function-Version"
-"""Of the answer to a creation or update: the version that it deployed."""
+"""Response header of a creation or update: the deployed version."""
 
 NOTICE_HEADER = "X-Magnetar-Notice"
-"""Of the answer to the creation or update of a connector: one line that its user should read."""
+"""Response header of a connector's creation or update: one line for the user to read."""
 
 ROLLBACK_PARAMETER = "rollbackOnFailure"
-"""Query parameter of an update: true has the version before it restored if this one does not come up."""
+"""Query parameter of an update: true restores the previous version if the new one does not come up."""
 
 STARTING = "starting"
 RUNNING = "running"
 STOPPED = "stopped"
-"""None of its instances is to run."""
+"""All of its instances are stopped."""
 FAILED = "failed"
-"""An instance has failed several times in a row; it goes on trying."""
+"""An instance has failed several times in a row; it keeps restarting."""
 ROLLED_BACK = "rolledBack"
 REPLACED = "replaced"
 """A later version was deployed."""
 
 WAIT_TIMEOUT_S = 120.0
-"""How long clients wait by default: a first start may load large libraries."""
+"""Clients' default timeout: a first start may load large libraries."""
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
 def next_pause(pause_s: float = 0.0) -> float:
-    """Return how many seconds to wait before asking again, after a pause of ``pause_s``; 0 begins."""
+    """Return the seconds to wait before polling again, given the previous pause; 0 for the first."""
     return min(_LONGEST_PAUSE_S, pause_s * 1.5) if pause_s else _FIRST_PAUSE_S
 
 
 def is_up(answer: Mapping[str, Any]) -> bool:
-    """Return whether a version has come up, or has nothing to run; False: ask again.
+    """Return whether a version is running or stopped; False means poll again.
 
     Args:
-        answer: to ``GET …/deployment?version=N``.
+        answer: the response to ``GET …/deployment?version=N``.
 
     Raises:
-        DeploymentFailed: it has not; says why.
+        DeploymentFailed: the version did not come up; the text has the reason.
     """
     state, version = answer["state"], answer["version"]
     details = str(answer.get("error") or "")
@@ -68,7 +68,7 @@ def is_up(answer: Mapping[str, Any]) -> bool:
 
 
 def not_up_in_time(answer: Mapping[str, Any], waited_s: float) -> DeploymentFailed:
-    """Return what is said when a version has not come up in time; the last answer tells how far it is."""
+    """Return the error for a version that did not come up in time, with the progress in the last response."""
     details = str(answer.get("error") or "")
     why = f": {_reason(details)}" if details else "; it goes on starting, `functions status` shows how far it is"
     return DeploymentFailed(
@@ -78,7 +78,7 @@ def not_up_in_time(answer: Mapping[str, Any], waited_s: float) -> DeploymentFail
 
 
 def _reason(details: str) -> str:
-    """Return the line of a traceback, or of another text, that says most."""
+    """Return the last line of a traceback, or the first line of another text."""
     lines = [line.strip() for line in details.strip().splitlines() if line.strip()]
     if not lines:
         return "no reason is known"

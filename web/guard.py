@@ -20,7 +20,7 @@ NOBODY = Roles(None)
 
 
 class Guard(ABC, Generic[C]):
-    """Decides each request by the rules of its route, before the handler looks for what the request names."""
+    """Authorizes each request by its route's rules, before the handler looks up the resources that it names."""
 
     def __init__(self, settings: AuthorizationSettings, table: RestTable, grants: GrantsReader) -> None:
         self.settings = settings
@@ -31,7 +31,7 @@ class Guard(ABC, Generic[C]):
         """Return the rules of a route.
 
         Raises:
-            InvalidConfig: there are none.
+            InvalidConfig: the route has none.
         """
         rules = self._table.get(("GET" if method == "HEAD" else method, path))
         if not rules:
@@ -41,11 +41,11 @@ class Guard(ABC, Generic[C]):
         return rules
 
     async def check(self, call: C, rules: Rules) -> None:
-        """Let a request pass.
+        """Check that a request is authorized.
 
         Raises:
-            Refused: it is not allowed, in Pulsar's words.
-            MagnetarError: what is granted cannot be read.
+            Refused: the request is not authorized; with Pulsar's text.
+            MagnetarError: the grants cannot be read.
         """
         for rule in rules:
             resource = self.resource_of(call, rule)
@@ -53,8 +53,8 @@ class Guard(ABC, Generic[C]):
                 await self.check_one(call, rule, resource)
 
     async def check_one(self, call: C, rule: Rule, resource: Resource) -> None:
-        """Let a request pass that does one thing to one resource; raises as `check`."""
-        # Without roles nobody knows who asks, which cannot be while authentication is on: it must not open anything.
+        """Check that one operation on one resource is authorized; raises as `check`."""
+        # A call without roles cannot happen while authentication is on; if it does, it must not gain any access.
         roles = call.roles or NOBODY
         refusal = await decide(self.settings, self._grants, roles, rule, resource)
         if refusal is not None:
@@ -62,8 +62,7 @@ class Guard(ABC, Generic[C]):
 
     @abstractmethod
     def resource_of(self, call: C, rule: Rule) -> Resource | None:
-        """Return what a request is about, by the parameters in its path.
+        """Return the resource that the parameters in a request's path name.
 
-        It is what the handler takes them for: decoded alike, checked alike. None lets the handler say that it does not
-        exist.
+        The parameters are decoded and checked as in the handler. None lets the handler reply that it does not exist.
         """

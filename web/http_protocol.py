@@ -1,10 +1,10 @@
-"""HTTP/1.1 of every web server of ours: uvicorn's protocol with bounds on what a client may hold.
+"""HTTP/1.1 for all our web servers: uvicorn's protocol with limits on slow clients.
 
-uvicorn waits for ever for the rest of a request. Here a client has so long for the head of a request, and must keep its
-body coming; and when all connections are taken, a new client replaces the one that the server has waited for longest:
-clients that send nothing lock nobody out.
+uvicorn waits indefinitely for the rest of a request. Here a request's head has a timeout, and its body an idle timeout;
+and when the connection limit is reached, a new client replaces the one that has been silent for longest, so clients
+that send nothing cannot lock others out.
 
-Invariant: a connection whose request is complete is never closed for another.
+Invariant: a connection whose request is complete is never closed in favour of another.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self._is_in_body and not self.flow.read_paused and not self.cycle.waiting_for_100_continue
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Register the connection; where all are taken, close the one whose client was silent for longest."""
+        """Register the connection; if the limit is exceeded, close the one whose client was silent for longest."""
         super().connection_made(transport)
         self._heard_s = time.monotonic()
         if len(self.connections) > self._limits.max_connections:
@@ -127,7 +127,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def give_up(self, status: int, reason: str) -> None:
-        """Close the connection, with an answer where one is waited for and none has begun."""
+        """Close the connection, with an error response if a request is incomplete and no response has begun."""
         self.connections.discard(self)
         self._stop_waiting()
         if self.transport.is_closing():

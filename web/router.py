@@ -1,15 +1,14 @@
-"""Router of every REST interface: from path and method to a handler, and from an error to its answer.
+"""Router of all REST interfaces: maps path and method to a handler, and errors to responses.
 
-Starlette's router does the matching, with three changes. Paths are matched as sent, not decoded: a topic may hold an
-encoded slash. A slash at the end is nothing where no path has one. And all methods of a path lie in one table, so that
-a wrong one is answered with the right ``Allow``.
+Starlette's router does the matching, with three changes. Paths are matched as sent, not decoded: a topic name may
+contain an encoded slash. A trailing slash is ignored unless the route has one. And all methods of a path are in one
+table, so that an unsupported method is answered with the right ``Allow``.
 
-Starlette compares a path with one route after the other, of which a broker has hundreds. So those that can match are
-found by how a path begins and how many parts it has; among them it is Starlette that matches, in the table's order.
-Their regular expressions are compiled at the first request for such a path: all of a broker's take 40 ms and 1 MB.
+Starlette compares a path with every route in turn, and a broker has hundreds. So candidate routes are found by the
+path's beginning and its number of parts; Starlette matches among them, in the table's order. Their regular expressions
+are compiled at the first request for such a path: all of a broker's take 40 ms and 1 MB.
 
-Where a guard stands before the handlers, a route without a rule keeps the server from starting. Without one, and for
-requests of nobody in particular, nothing is looked up.
+With a guard, a route without a rule prevents the server from starting. Without one, rules are not looked up.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ class RestRouter(Generic[C]):
                 return (await answer if isinstance(answer, Awaitable) else answer) or done()
         except RequestRefused as error:
             return refusal(error)
-        except ClientDisconnect:  # nobody is left to read an answer
+        except ClientDisconnect:  # the response has no reader
             return done()
         except MagnetarError as error:
             known = self._refuse(error)

@@ -1,14 +1,14 @@
-"""Rule for which requests are answered: those for a name of this server that no page of another site has sent.
+"""Same-site check: reject requests sent by pages of other sites, and requests for names that are not this server's.
 
-A browser sends requests for every page that is open in it, to servers on its own machine too, and whoever can deploy a
-function runs code. Three headers tell, which pages cannot forge:
+A browser sends requests for any open page, also to servers on its own machine, and deploying a function means running
+code. Three headers, which pages cannot forge, identify such requests:
 
 - `Host`: a page whose name was made to resolve to this machine (DNS rebinding) still sends its own name. An address
-  cannot be rebound, so addresses are fine; of names, those of this server.
-- `Origin`: where the page comes from that sent the request. It must be this server, or a name that the settings allow.
-- `Sec-Fetch-Site`: how page and server are related, also where a browser sends no `Origin`.
+  cannot be rebound, so all addresses are accepted, but only this server's names.
+- `Origin`: the site of the page that sent the request. It must be this server, or a name that the settings allow.
+- `Sec-Fetch-Site`: the relation of page and server, also where a browser sends no `Origin`.
 
-Programs that are no browsers send none of the last two and the name by which they were told to connect.
+Clients other than browsers send neither of the last two, and as `Host` the name that they connect to.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class AllowedNames:
     """The names of one web server.
 
     Attributes:
-        own: names of this machine and those that the server listens on or is told to others by.
-        configured: names that the settings add; pages from there may send requests too.
-        is_loopback: only this machine can connect. Elsewhere a name without a dot is fine too: it can only come from
-            the network around, not from the internet's name service.
-        setting: what adds a name, for errors.
+        own: names of this machine, and the names that the server listens on or advertises.
+        configured: names added by the settings; pages from there may send requests too.
+        is_loopback: only this machine can connect. Otherwise a name without a dot is also accepted: it can only be
+            resolved by the local network, not by public DNS.
+        setting: the setting that adds a name, for errors.
     """
 
     own: frozenset[str]
@@ -62,11 +62,11 @@ def allowed_names(bound: str, configured: Iterable[str] = (), *advertised: str) 
 
     Args:
         bound: the address or name that it listens on.
-        configured: names without port that are added.
-        advertised: under which others are told to reach it.
+        configured: additional names, without ports.
+        advertised: the names under which the server is advertised to others.
 
     Raises:
-        InvalidConfig: a configured name is none.
+        InvalidConfig: a configured name is not a valid host name.
     """
     added = {host_name(text) for text in configured}
     own = {_plain(name) for name in (bound, *advertised, *_machine_names()) if name not in _ALL_ADDRESSES}
@@ -74,10 +74,10 @@ def allowed_names(bound: str, configured: Iterable[str] = (), *advertised: str) 
 
 
 def host_name(text: str) -> str:
-    """Return the name of a host as it is compared.
+    """Return a host name in the normal form used for comparisons.
 
     Raises:
-        InvalidConfig: it is none.
+        InvalidConfig: the text is not a valid host name.
     """
     name = _plain(text)
     if _address(name) is None and not _NAME.fullmatch(name):
@@ -101,11 +101,11 @@ def _machine_names(hosts: Path = Path("/etc/hosts")) -> set[str]:
 
 
 def refusal_of(headers: Iterable[tuple[bytes, bytes]], names: AllowedNames) -> str | None:
-    """Return why a request is not answered, None if it is; pure.
+    """Return the reason to refuse a request, or None to accept it; pure.
 
     Args:
-        headers: of the request, names in lower case.
-        names: of the server.
+        headers: the request's headers, names in lower case.
+        names: the server's names.
     """
     found: dict[bytes, str] = {}
     for name, value in headers:

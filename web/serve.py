@@ -98,7 +98,7 @@ class WebServer(Server):
         yield
 
     async def main_loop(self) -> None:
-        """Refresh the date of answers once a second until told to stop."""
+        """Refresh the response date once a second until `stop`."""
         while not await self.on_tick(0):
             await within(1, self._stopping.wait())
 
@@ -137,7 +137,7 @@ class CheckedRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":  # uvicorn is told to serve HTTP only
+        if scope["type"] != "http":  # uvicorn is configured to serve HTTP only
             return
         try:
             reason = refusal_of(scope["headers"], self._names)

@@ -1,7 +1,8 @@
-"""What we use of uvicorn, without what starts it from a command line.
+"""The parts of uvicorn that we use, without its command line.
 
-The package imports its command line and supervisors, and with them multiprocessing: 0.6 MB in every server. Its modules
-do without. So the package is run, and complete, when somebody asks for a name of it, which a function may do.
+The package imports its command line and supervisors, and with them multiprocessing: 0.6 MB in every server. The modules
+that we use do not need them. So the package itself is executed only when one of its names is accessed, which user code
+may do.
 """
 
 from __future__ import annotations
