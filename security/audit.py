@@ -1,10 +1,10 @@
-"""The audit log: one line for each request that was refused or changed something, written while authentication is on.
+"""The audit log: one line for each request that was refused or changed something, if authentication is enabled.
 
-The logger is `magnetar.audit`. Every value stands in quotes; what would end them or the line, and what a terminal would
-obey, is escaped. Whoever chooses a role, a topic or a path cannot write a line of their own.
+The logger is `magnetar.audit`. Values are quoted; quotes, line breaks and terminal control characters are escaped, so
+the choice of a role, topic or path name cannot forge a log line.
 
-Anyone can be refused as often as they like, so what was not done is limited by client (`AuditLimit`). What changed
-something is always written.
+Clients can cause any number of refusals, so lines about requests without effect are rate-limited per client
+(`AuditLimit`). Changes are always logged.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ REFUSED = "refused"
 DONE = "done"
 PERIOD_S = 60.0
 REFUSALS_MAX = 60
-"""Lines about requests of one client that changed nothing, in `PERIOD_S`."""
+"""Limit of lines per client and `PERIOD_S` about requests that changed nothing."""
 CLIENTS_MAX = 10_000
-"""Clients whose lines are counted; the one that has been counted for longest is forgotten first."""
+"""Limit of tracked clients; the one with the oldest period is dropped first."""
 _VALUE_CHARACTERS_MAX = 1024
 _log = logging.getLogger(LOGGER)
 
@@ -33,11 +33,11 @@ def record(roles: Roles, address: str, operation: str, resource: str, outcome: s
     """Write one line.
 
     Args:
-        roles: of who asked.
-        address: of the peer.
-        operation: what was asked: a command, or the method of a request.
-        resource: what it was asked about: a topic, a namespace, a path.
-        outcome: `REFUSED`, `DONE`, or the HTTP status of the answer.
+        roles: the client's roles.
+        address: the peer's address.
+        operation: the command, or the HTTP method.
+        resource: the topic, namespace or path.
+        outcome: `REFUSED`, `DONE`, or the HTTP status of the response.
     """
     if _log.isEnabledFor(logging.INFO):
         is_done = outcome == DONE or outcome[:1] in ("2", "3")
@@ -53,10 +53,10 @@ class _Written:
 
 
 class AuditLimit(logging.Filter):
-    """Bounds the lines about requests that changed nothing; for the logger `LOGGER`.
+    """Rate limit of lines about requests that changed nothing; for the logger `LOGGER`.
 
-    A client is a role, or an address where no role is known. The first line of a client after a period in which lines
-    were left out ends with their number.
+    A client is a role, or an address if the role is unknown. The first line of a client after a period in which lines
+    were dropped ends with their number.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,7 +65,7 @@ class AuditLimit(logging.Filter):
         self._clients: dict[object, _Written] = {}  # in the order of their periods
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written; see `logging.Filter`."""
+        """Return whether to write a line (called by `logging`)."""
         client = getattr(record, "refused_client", None)
         if client is None:
             return True

@@ -1,5 +1,5 @@
-"""How a server finds out who asks: providers for tokens, passwords and certificates.
+"""Server-side authentication with tokens, passwords and certificates.
 
-`settings` has what a server can be told, `provider` the interface of one method (own ones are classes of it),
-`authenticator` the rules by which a connection or a request becomes `Roles`.
+`settings` has the server's settings, `provider` the interface of an authentication method (subclass it for a custom
+one), and `authenticator` the rules that map a connection or request to `Roles`.
 """

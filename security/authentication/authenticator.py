@@ -1,10 +1,10 @@
-"""The rules by which a connection or a request becomes `Roles`.
+"""The rules that map a connection or a request to `Roles`.
 
-On the binary protocol the client names its method, and that one alone is asked. Over HTTP every provider that is shown
-something is asked in the order of the settings, unless a header names the method. Who shows nothing gets the anonymous
-role, if there is one; over HTTP bad credentials do, too, where no method is named, while on the binary protocol they
-are refused. Whatever a provider fails with, its peer is refused: nothing but `AuthenticationError` and
-`AuthorizationError` comes out of here, with a reason that is for the log.
+On the binary protocol the client names its method, and only that provider is called. Over HTTP, unless a header names
+the method, every provider that finds credentials in the request is called, in the order of the settings. Clients
+without credentials get the anonymous role, if configured; so do HTTP requests with bad credentials that do not name a
+method, while bad credentials on the binary protocol are refused. Any failure of a provider refuses the peer: this
+module raises only `AuthenticationError` and `AuthorizationError`, with a reason for the log.
 
 Source: Pulsar's ServerCnx.handleConnect, AuthenticationService.authenticateHttpRequest; reference of security,
 sections 1, 2, 4 and 6.
@@ -29,13 +29,13 @@ from .settings import ServerSecurity
 
 THREADS = 2
 MAX_WAITING = 1000
-"""Authentications that wait for these threads or run there; more are refused."""
+"""Limit of authentications that run in these threads or wait for them; more are refused."""
 TIMEOUT_S = 10.0
-"""How long a provider that blocks may take, its wait for a thread included."""
+"""Timeout of a blocking provider, including the wait for a thread."""
 METHOD_HEADER = "x-pulsar-auth-method-name"
 ORIGINAL_HEADER = "x-original-principal"
 ANONYMOUS = ""
-"""The method of who was not authenticated."""
+"""The method of unauthenticated clients."""
 INVALID_ROLES = "Invalid roles."
 NO_PROXY = "Must not set proxyVersion without connecting as a ProxyRole."
 
@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a CONNECT shows.
+    """The credentials in a CONNECT command.
 
     Attributes:
-        method: `auth_method_name`, or what stands for it.
+        method: `auth_method_name`, or its legacy equivalent.
         data: `auth_data`.
-        original: `original_principal`; for whom a proxy asks.
-        original_method: how that one authenticated.
-        original_data: with what.
-        has_proxy_version: whether the client says that it is a proxy.
+        original: `original_principal`: the proxy's client.
+        original_method: the authentication method of the proxy's client.
+        original_data: the credentials of the proxy's client.
+        has_proxy_version: whether the peer declares itself a proxy.
     """
 
     method: str
@@ -65,11 +65,11 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Who sends a request.
+    """The result of authenticating a request.
 
     Attributes:
-        roles: who asks.
-        method: how that was found out, `ANONYMOUS` if it was not.
+        roles: the client's roles.
+        method: the authentication method; `ANONYMOUS` if unauthenticated.
     """
 
     roles: Roles
@@ -92,11 +92,11 @@ class Authenticator:
         self._waiting = 0
 
     async def connect(self, shown: Shown, peer: Peer) -> Session:
-        """Return who connects.
+        """Authenticate a connection and return its session.
 
         Raises:
             AuthenticationError: the credentials are refused.
-            AuthorizationError: they are good, but may not be combined so; the text is for the client.
+            AuthorizationError: the credentials are valid, but not this combination; the text is for the client.
 
         Cancellation: safe.
         """
@@ -109,7 +109,7 @@ class Authenticator:
                 shown.original_method or "none", shown.original_data, Peer(peer.address)
             )
             if original_method == ANONYMOUS:
-                identity = original  # nobody vouches for the pair any more
+                identity = original  # an anonymous original makes the whole connection anonymous
         roles = Roles(identity.role, original.role if original is not None else None)
         if fault_of_pair(roles, settings.proxy_roles) is not None:
             raise AuthorizationError(INVALID_ROLES)
@@ -118,11 +118,11 @@ class Authenticator:
         return Session.of(roles, (method, identity), (original_method, original))
 
     async def renew(self, session: Session, data: bytes, peer: Peer) -> Session:
-        """Return a session as it goes on with the credentials of an AUTH_RESPONSE.
+        """Return a session renewed with the credentials of an AUTH_RESPONSE.
 
         Raises:
-            AuthenticationError: they are refused.
-            RoleChanged: they are somebody else's.
+            AuthenticationError: the credentials are refused.
+            RoleChanged: the credentials belong to another role.
 
         Cancellation: safe.
         """
@@ -133,20 +133,20 @@ class Authenticator:
         return session.renewed(identity)
 
     def now_s(self) -> float:
-        """Return the time that expiry is judged by, in seconds since the epoch."""
+        """Return the clock's time, used to check expiry, in seconds since the epoch."""
         return self._clock()
 
     async def request(self, headers: Iterable[tuple[bytes, bytes]], peer: Peer) -> Answer:
-        """Return who sends an HTTP request.
+        """Authenticate an HTTP request.
 
-        Whether role and original are a valid pair is judged with each operation, as some need neither.
+        The combination of role and original is checked by each operation, as some need neither.
 
         Args:
             headers: names in lower case.
-            peer: who sends it.
+            peer: the client.
 
         Raises:
-            AuthenticationError: it shows no credentials that are good.
+            AuthenticationError: the request has no valid credentials, and anonymous access does not apply.
 
         Cancellation: safe.
         """
@@ -181,7 +181,7 @@ class Authenticator:
         raise AuthenticationError("; ".join(reasons) or "there are no credentials")
 
     async def _identify(self, method: str, data: bytes, peer: Peer) -> tuple[str, Identity]:
-        """Return who shows these credentials of a method, and by which method that is known."""
+        """Return the identity for credentials of a method, and the method that established it."""
         asked = [one for one in self._providers if one.method == method]
         if not asked:
             if self.settings.anonymous_role:
@@ -197,7 +197,7 @@ class Authenticator:
         raise refusal
 
     async def _ask(self, provider: AuthenticationProvider, data: bytes, peer: Peer) -> Identity:
-        """Return what one provider says; in a thread, if it may take time."""
+        """Call one provider, in a thread if it is blocking."""
         call = partial(provider.authenticate, data, peer, self._clock())
         try:
             identity = await self._in_thread(call) if provider.is_blocking else call()
@@ -228,7 +228,7 @@ class Authenticator:
         self._waiting -= 1
 
     def close(self) -> None:
-        """Close the providers, and end the threads once they are done; what waits for them is dropped."""
+        """Close the providers and end the threads once they are done; waiting authentications are cancelled."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -242,10 +242,10 @@ def _when_open(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> Non
 
 
 def _single(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return headers by name; what decides who asks may stand there once only.
+    """Return headers by name; authentication headers must be unique.
 
     Raises:
-        AuthenticationError: it stands there twice, so that two readers might read two roles.
+        AuthenticationError: one occurs twice, so that different readers might see different roles.
     """
     found: dict[str, str] = {}
     for raw_name, value in headers:

@@ -28,7 +28,7 @@ MAX_PASSWORD_BYTES = 1024
 APR1 = re.compile(r"\$apr1\$([^$]{1,8})\$[./0-9A-Za-z]{22}")
 CRYPT = re.compile(r"[./0-9A-Za-z]{13}")
 _NOBODY = "$apr1$........$......................"
-"""What the password of an unknown name is compared with; no password has this hash."""
+"""The hash to compare the password of an unknown name with; no password has it."""
 
 log = logging.getLogger(__name__)
 _loading = threading.Lock()
@@ -36,10 +36,10 @@ _loaded: dict[str, Any] = {}
 
 
 def read_users(content: bytes) -> dict[str, str]:
-    """Return the hash of each name of a htpasswd file; one in a format that is not read cannot log in.
+    """Return the users and hashes in a htpasswd file. Users whose hash format is unsupported cannot log in.
 
     Raises:
-        InvalidConfig: a line is no ``name:hash``, or nobody is in there.
+        InvalidConfig: a line is not ``name:hash``, or the file has no users.
     """
     users: dict[str, str] = {}
     for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
@@ -58,7 +58,7 @@ def read_users(content: bytes) -> dict[str, str]:
 
 
 def is_password(password: str, hashed: str) -> bool:
-    """Return whether a password has a hash, in a time that does not tell how far they agree."""
+    """Return whether a password has a hash; the comparison takes constant time."""
     try:
         if match := APR1.fullmatch(hashed):
             made = _scheme("apr_md5_crypt").using(salt=match[1], relaxed=True).hash(password)
@@ -74,8 +74,8 @@ def is_password(password: str, hashed: str) -> bool:
 def _scheme(name: str) -> Any:
     """Return one of passlib's schemes.
 
-    It is loaded where passwords are configured, and used once by the thread that loads it: passlib makes names and
-    tables when they are needed first, and a second thread meanwhile finds them half made.
+    It is loaded only if passwords are configured, and used once under the lock: passlib initialises its names and
+    tables at first use, which is not thread-safe.
     """
     with _loading:
         if name not in _loaded:
@@ -98,12 +98,12 @@ class BasicProvider(AuthenticationProvider):
         self._users = read_users(key_bytes("basicAuthConf", settings.basic_auth_conf))
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return whose ``name:password`` this is."""
+        """Return the user whose ``name:password`` this is."""
         if len(data) > MAX_PASSWORD_BYTES:
             raise AuthenticationError(f"{len(data)} bytes of name and password exceed {MAX_PASSWORD_BYTES}")
         try:
             name, password = data.decode().split(":")
-        except ValueError as error:  # bytes that are no text are one, too
+        except ValueError as error:  # also raised for bytes that are not UTF-8
             raise AuthenticationError("these are no name:password with one colon") from error
         known = self._users.get(name)
         if not is_password(password, known or _NOBODY) or known is None:
@@ -111,7 +111,7 @@ class BasicProvider(AuthenticationProvider):
         return Identity(name)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return what stands behind ``Basic``, decoded."""
+        """Return the decoded credentials of the ``Basic`` scheme."""
         scheme, _, value = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return None

@@ -13,9 +13,9 @@ from .provider import AuthenticationProvider, Identity, Peer
 
 
 def common_name(certificate: Mapping[str, Any]) -> str | None:
-    """Return the common name of a certificate's subject as `ssl.SSLSocket.getpeercert` shows it.
+    """Return the common name of a certificate's subject, in the form of `ssl.SSLSocket.getpeercert`.
 
-    Of several, the most specific counts, which stands last; it is the first in the text form that Pulsar reads.
+    If there are several, the last, most specific one counts; it is the first in the text form that Pulsar reads.
     """
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return str(names[-1]) if names and names[-1] else None
@@ -28,7 +28,7 @@ class TlsProvider(AuthenticationProvider):
     is_blocking = False
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return whom the certificate names."""
+        """Return the identity in the certificate."""
         if not peer.certificate:
             raise AuthenticationError("there is no client certificate")
         role = common_name(peer.certificate)
@@ -37,5 +37,5 @@ class TlsProvider(AuthenticationProvider):
         return Identity(role)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return that a certificate is shown, if one is."""
+        """Return empty data if the client has a certificate, else None."""
         return b"" if peer.certificate else None

@@ -1,8 +1,8 @@
-"""What a broker tells its worker about a caller that only the broker could know, such as one with a client certificate.
+"""Roles that a broker forwards to its worker, for callers that only the broker can authenticate, e.g. by certificate.
 
-Broker and worker of one `standalone` share a key, made at each start and passed on the worker's pipe. The broker signs
-the caller's role with it, for a minute; the worker believes that before anything else that the request shows. Tokens of
-users are signed with other keys, and no setting of a file sets this one.
+Broker and worker of a `standalone` share a key, generated at each start and passed through the worker's pipe. With it
+the broker signs the caller's role, valid for a minute; the worker checks this before any other credentials. User tokens
+are signed with other keys, and no configuration file can set this one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LIFE_S = 60
 
 
 def forwarded_token(role: str, key: bytes, now_s: float) -> str:
-    """Return what the header of a request says that is passed on for a role."""
+    """Return the header value of a request that is forwarded for a role."""
     import jwt
 
     return jwt.encode({"sub": role, "exp": int(now_s) + LIFE_S}, key, "HS256")
 
 
 class ForwardedProvider(AuthenticationProvider):
-    """Takes the word of the broker; the key is `forward_key`."""
+    """Accepts roles signed by the broker with `forward_key`."""
 
     method = "forwarded"
     is_blocking = False
@@ -36,13 +36,13 @@ class ForwardedProvider(AuthenticationProvider):
         self._settings = ServerSecurity()
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return for whom the broker asks."""
+        """Return the identity that the broker forwards."""
         identity = judge(self._verifier.claims(data), self._settings, now_s)
         if identity.role is None or identity.expires_at is None:
             raise AuthenticationError("what is passed on names nobody, or for ever")
         return identity
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return the broker's word, if it is there."""
+        """Return the signed role, or None."""
         value = headers.get(HEADER)
         return None if value is None else value.encode()

@@ -13,14 +13,14 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 def key_bytes(setting: str, value: str) -> bytes:
-    """Return the content that a setting names: raw bytes, not decoded further.
+    """Return the content that a setting refers to, as raw bytes.
 
     Args:
-        setting: its name, for errors.
+        setting: the setting's name, for errors.
         value: ``data:;base64,…``, ``file:///path``, a path that exists, or the content in base64.
 
     Raises:
-        InvalidConfig: it is none of these, or cannot be read; the text does not show the value.
+        InvalidConfig: the value has none of these forms, or cannot be read; the text does not show it.
     """
     if value.startswith("data:"):
         return _of_data_url(setting, value)

@@ -1,6 +1,6 @@
-"""The interface of an authentication provider: who shows what becomes a role, or is refused.
+"""The interface of an authentication provider, which maps credentials to a role or refuses them.
 
-A provider of one's own is a class of this, named in `authenticationProviders` as ``module.Class``:
+A custom provider is a subclass, named in `authenticationProviders` as ``module.Class``:
 
     class Badges(AuthenticationProvider):
         method = "badge"
@@ -30,11 +30,11 @@ from .settings import ServerSecurity
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who somebody is.
+    """An authenticated identity.
 
     Attributes:
-        role: None where the credential is valid and names no role.
-        expires_at: when the credential ends, in seconds since the epoch; None for never.
+        role: its role; None for a valid credential without one.
+        expires_at: when the credential expires, in seconds since the epoch; None for never.
     """
 
     role: str | None
@@ -47,7 +47,7 @@ class Peer:
 
     Attributes:
         address: for logs.
-        certificate: its certificate as `ssl.SSLSocket.getpeercert` shows it, which is empty unless it was verified.
+        certificate: its certificate as returned by `ssl.SSLSocket.getpeercert`; empty unless verified.
     """
 
     address: str = ""
@@ -55,45 +55,46 @@ class Peer:
 
 
 class AuthenticationProvider:
-    """One way to authenticate; made once, when the server starts.
+    """An authentication method; created once, when the server starts.
 
     Attributes:
-        method: the name of the method, such as ``token``: `auth_method_name` of the binary protocol.
-        is_blocking: whether `authenticate` may take longer than a fraction of a millisecond, or wait. Then it is called
-            in one of a few threads, by several at a time; else on the event loop.
+        method: the method's name, such as ``token``: `auth_method_name` of the binary protocol.
+        is_blocking: whether `authenticate` may block or take longer than a fraction of a millisecond. If so, it is
+            called concurrently in a few threads; otherwise on the event loop.
     """
 
     method: str = ""
     is_blocking: bool = True
 
     def __init__(self, settings: ServerSecurity) -> None:
-        """Take the settings, and read what they name; called in a thread.
+        """Read the settings and the files that they name; called in a thread.
 
         Raises:
-            InvalidConfig: a setting is missing or wrong.
+            InvalidConfig: a setting is missing or invalid.
         """
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return who shows these credentials.
+        """Return the identity that credentials prove.
 
         Args:
-            data: `auth_data` of the binary protocol, or what `http_data` returned.
-            peer: who shows them.
+            data: `auth_data` of the binary protocol, or the result of `http_data`.
+            peer: the client.
             now_s: seconds since the epoch.
 
         Raises:
-            AuthenticationError: they are not good; the reason is logged, and shown to nobody. It must not have secrets.
+            AuthenticationError: the credentials are invalid. The reason is logged but not sent to the client; it must
+                not contain secrets.
         """
         raise NotImplementedError
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return what a request shows, None where it shows nothing for this method.
+        """Return a request's credentials, or None if it has none of this method.
 
         Args:
-            headers: by name in lower case.
-            peer: who asks.
+            headers: headers by lower-case name.
+            peer: the client.
         """
         return None
 
     def close(self) -> None:
-        """Release what is held; the server has stopped."""
+        """Release resources; called when the server has stopped."""

@@ -15,7 +15,7 @@ _OURS = {
     "basic": ("basic", "BasicProvider"),
     "tls": ("certificates", "TlsProvider"),
 }
-"""Module and class of each; imported when they are configured, for a server without them shall not pay."""
+"""Module and class of each; imported only if configured, so that other servers do not pay for them."""
 _NAMES = {
     **{name: name for name in _OURS},
     f"{_PULSAR}AuthenticationProviderToken": "token",
@@ -26,10 +26,10 @@ _CLASS = re.compile(r"[A-Za-z_][\w.]*[.:][A-Za-z_]\w*")
 
 
 def provider_class(name: str) -> type[AuthenticationProvider]:
-    """Return the class of a name; imports its module.
+    """Import and return the provider class of a name.
 
     Raises:
-        InvalidConfig: there is none, or it is no provider.
+        InvalidConfig: the name is unknown, cannot be imported, or is not a provider class.
     """
     known = _NAMES.get(name)
     if known is not None:
@@ -44,7 +44,7 @@ def provider_class(name: str) -> type[AuthenticationProvider]:
         module, _, attribute = name.replace(":", ".").rpartition(".")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # code of others: whatever it fails with, the start is refused for it
+        except Exception as error:  # third-party code: any failure refuses the server's start
             raise InvalidConfig(
                 f"authenticationProviders: {name} cannot be imported: {type(error).__name__}: {error}"
             ) from error
@@ -57,10 +57,10 @@ def provider_class(name: str) -> type[AuthenticationProvider]:
 
 
 def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
-    """Return the providers of a server in their order; reads what the settings name.
+    """Create a server's providers, in the order of the settings.
 
     Raises:
-        InvalidConfig: there are none, or one of them is not content with the settings.
+        InvalidConfig: no providers are configured, or one rejects the settings.
     """
     if not settings.providers:
         raise InvalidConfig(
@@ -78,7 +78,7 @@ def load_providers(settings: ServerSecurity) -> list[AuthenticationProvider]:
             provider = found(settings)
         except InvalidConfig:
             raise
-        except Exception as error:  # code of others, as above
+        except Exception as error:  # third-party code, as above
             raise InvalidConfig(
                 f"authenticationProviders: {name} does not start: {type(error).__name__}: {error}"
             ) from error

@@ -1,7 +1,7 @@
-"""Which pairs of a role and the one it asks for are valid.
+"""Check of the pair of a role and its original role. Pure.
 
-A proxy role asks for others, and only for others; whoever else names an original is refused, but over HTTP its own name
-passes. Pure.
+A proxy role must name an original role that is not a proxy role. Other roles must not name one, except that over HTTP
+they may name themselves.
 
 Source: Pulsar's AuthorizationService.isValidOriginalPrincipal.
 """
@@ -14,12 +14,12 @@ from ..roles import Roles
 
 
 def fault_of_pair(roles: Roles, proxy_roles: Container[str], *, own_name_passes: bool = False) -> str | None:
-    """Return what is wrong with a role and its original, None if nothing is.
+    """Return what is wrong with a pair of role and original role, or None if it is valid.
 
     Args:
-        roles: who asks, and for whom.
-        proxy_roles: those that may ask for others.
-        own_name_passes: whether an original that is the role itself is fine, as over HTTP.
+        roles: the pair.
+        proxy_roles: roles that may act for others.
+        own_name_passes: whether the original may be the role itself, as over HTTP.
     """
     original = (roles.original or "").strip()
     if roles.role is not None and roles.role in proxy_roles:

@@ -1,4 +1,4 @@
-"""An authenticated connection as its credentials come to their end: what is to be done, and what an answer changes.
+"""Expiry and renewal of an authenticated connection's credentials.
 
 Source: Pulsar's ServerCnx.refreshAuthenticationCredentials; reference of security, section 1.
 """
@@ -14,11 +14,11 @@ from .provider import Identity
 
 
 class RoleChanged(MagnetarError):
-    """Credentials that were to renew a session are those of another role."""
+    """The credentials for renewing a session belong to another role."""
 
 
 class Check(Enum):
-    """What a look at a session's credentials comes to."""
+    """The result of checking a session's credentials."""
 
     KEEP = "they are good"
     CHALLENGE = "they have ended: ask for new ones"
@@ -27,15 +27,15 @@ class Check(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who is connected, and whose credentials have to be renewed.
+    """The roles of a connection, and the credentials to renew.
 
     Attributes:
-        roles: who asks; `expires_at` is the earlier end.
-        method: how the credentials were shown that can be renewed; empty for the anonymous role.
-        expires_at: when these end; None for never.
-        ends_at: when the session ends in any case; None for never. So it does with the credentials of a proxy, which
-            its client cannot renew.
-        is_forwarded: whether the credentials are those that a proxy passed on.
+        roles: the client's roles; its `expires_at` is the earlier of the two expiry times.
+        method: the method of the renewable credentials; empty for the anonymous role.
+        expires_at: when these expire; None for never.
+        ends_at: when the session ends regardless, as a proxy's credentials expire, which its client cannot renew; None
+            for never.
+        is_forwarded: whether the renewable credentials were forwarded by a proxy.
     """
 
     roles: Roles
@@ -46,12 +46,12 @@ class Session:
 
     @classmethod
     def of(cls, roles: Roles, own: tuple[str, Identity], original: tuple[str, Identity | None]) -> Session:
-        """Return the session of a role and, if there is one, its original.
+        """Return the session of a role and its original role, if any.
 
         Args:
-            roles: both.
-            own: method and identity of who connects.
-            original: those of the original; the method is empty where a proxy has only told its name.
+            roles: both roles.
+            own: method and identity of the peer.
+            original: method and identity of the original; the method is empty if the proxy only named the role.
         """
         method, identity = own
         original_method, first = original
@@ -71,7 +71,7 @@ class Session:
         """Return the session with new credentials.
 
         Raises:
-            RoleChanged: they are somebody else's.
+            RoleChanged: the credentials belong to another role.
         """
         expected = self.roles.original if self.is_forwarded else self.roles.role
         if identity.role != expected:
@@ -79,12 +79,12 @@ class Session:
         return replace(self, expires_at=identity.expires_at)._dated()
 
     def check(self, now_s: float, *, is_asked: bool, can_answer: bool) -> Check:
-        """Return what is to be done at a moment; pure.
+        """Return what to do about the credentials now; pure.
 
         Args:
             now_s: seconds since the epoch.
-            is_asked: whether an AUTH_CHALLENGE is not answered yet.
-            can_answer: whether the client said that it answers them (`supports_auth_refresh`).
+            is_asked: whether an AUTH_CHALLENGE is pending.
+            can_answer: whether the client supports challenges (`supports_auth_refresh`).
         """
         if self.ends_at is not None and now_s > self.ends_at:
             return Check.CLOSE

@@ -1,4 +1,4 @@
-"""What a server can be told about authentication: one frozen record of plain values, checked once."""
+"""A server's authentication settings: a frozen record of plain values, validated once."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ MAX_REFRESH_CHECK_S = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSecurity:
-    """How a server authenticates; its representation has no secrets.
+    """Authentication settings of a server; its ``repr`` has no secrets.
 
     Attributes:
-        enabled: `authenticationEnabled`; False takes whoever comes, and nothing else here has an effect.
+        enabled: `authenticationEnabled`; False accepts every client and disables all other settings here.
         providers: `authenticationProviders`; class names of Pulsar, ``token``, ``basic`` and ``tls``, or
-            ``module.Class`` for a provider of one's own (`provider.AuthenticationProvider`). Over HTTP they are asked
-            in this order.
+            ``module.Class`` for a custom provider (`provider.AuthenticationProvider`). Over HTTP they are tried in this
+            order.
         token_secret_key: `tokenSecretKey`; key of HMAC signatures, in one of the forms of `keys.key_bytes`.
         token_public_key: `tokenPublicKey`; key of RSA and ECDSA signatures, likewise. As in Pulsar, the secret key
-            counts where both are given.
-        token_public_alg: `tokenPublicAlg`; says whether the public key is of RSA or ECDSA.
-        token_auth_claim: `tokenAuthClaim`; which claim of a token is the role.
-        token_audience_claim: `tokenAudienceClaim`; which claim says for whom a token is; empty does not look.
-        token_audience: `tokenAudience`; what that claim has to be, or to hold if it is a list.
-        token_clock_skew_s: `tokenAllowedClockSkewSeconds`; how far other clocks may be off.
+            takes precedence.
+        token_public_alg: `tokenPublicAlg`; says whether the public key is RSA or ECDSA.
+        token_auth_claim: `tokenAuthClaim`; the claim that holds the role.
+        token_audience_claim: `tokenAudienceClaim`; the claim that holds the audience; empty disables the check.
+        token_audience: `tokenAudience`; the required value of that claim, or an element of it if it is a list.
+        token_clock_skew_s: `tokenAllowedClockSkewSeconds`; tolerated difference between clocks.
         basic_auth_conf: `basicAuthConf`; a htpasswd file, in one of the forms of `keys.key_bytes`.
-        anonymous_role: `anonymousUserRole`; of who shows no credentials; empty refuses them.
-        proxy_roles: `proxyRoles`; those that ask for others.
-        authenticate_original: `authenticateOriginalAuthData`; proxies have to pass on their clients' credentials.
-        refresh_check_s: `authenticationRefreshCheckSeconds`; how often a connection's credentials are looked at.
-        authenticate_metrics: `authenticateMetricsEndpoint`; without it everybody may read /metrics.
-        properties: further settings by name, for providers of one's own.
-        forward_key: key in hexadecimal digits, by which a broker tells the worker that it supervises who asks; in no
-            file, see `forwarded`.
+        anonymous_role: `anonymousUserRole`; role of clients without credentials; empty refuses them.
+        proxy_roles: `proxyRoles`; roles that act for others.
+        authenticate_original: `authenticateOriginalAuthData`; proxies must forward their clients' credentials.
+        refresh_check_s: `authenticationRefreshCheckSeconds`; interval for checking a connection's credentials.
+        authenticate_metrics: `authenticateMetricsEndpoint`; if off, /metrics needs no authentication.
+        properties: further settings by name, for custom providers.
+        forward_key: key in hexadecimal digits, with which a broker signs the roles that it forwards to its worker;
+            cannot be set in a file, see `forwarded`.
     """
 
     enabled: bool = False
@@ -59,7 +59,7 @@ class ServerSecurity:
     forward_key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """Check ranges; whether the keys are there and fit is found out by those who read them.
+        """Check ranges; the keys are checked when they are read.
 
         Raises:
             InvalidConfig: names the setting and its range.
@@ -77,7 +77,7 @@ class ServerSecurity:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ServerSecurity:
-        """Return the record of what `dataclasses.asdict` made of one, also after a way through JSON."""
+        """Return the record from the result of `dataclasses.asdict`, even after a round trip through JSON."""
         given = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         kept: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
         return cls(**kept)

@@ -1,9 +1,9 @@
-"""Tokens: signed JSON (JWT) that names a role, and until when.
+"""JWT authentication: signed tokens that contain a role and an expiry time.
 
-Design: the kind of the key alone says which algorithms are taken, never the token: a secret key takes HMAC, a public
-one RSA or ECDSA of its curve. So `none` is no algorithm, and a public key, which everybody may have, is no secret: one
-that is given as `tokenSecretKey` is refused at the start. PyJWT verifies the signature; times, audience and role are
-judged here, by the clock that the caller passes in.
+Design: the type of the key alone determines the accepted algorithms, never the token: HMAC for a secret key, RSA or
+ECDSA of its curve for a public one. So `none` is never accepted; and a public key set as `tokenSecretKey`, with which
+anyone could sign tokens, is rejected at startup. PyJWT verifies the signature; times, audience and role are checked
+here, with the clock that the caller passes in.
 
 Source: Pulsar's AuthenticationProviderToken; RFC 7519, RFC 8725 sections 3.1, 3.2 and 3.11.
 """
@@ -25,7 +25,7 @@ MAX_TOKEN_BYTES = 64 * 1024
 RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _HMAC = (("HS256", 32), ("HS384", 48), ("HS512", 64))
-"""Algorithms of a secret with the shortest key for each, in bytes (RFC 7518 section 3.2)."""
+"""HMAC algorithms and the minimum key length of each, in bytes (RFC 7518 section 3.2)."""
 _BEARER = "Bearer "
 _OPTIONS = dict.fromkeys(
     ("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss", "verify_sub", "verify_jti"), False
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 
 class TokenVerifier:
-    """A key and the algorithms that it verifies."""
+    """A key and the algorithms that it accepts."""
 
     def __init__(self, key: Any, algorithms: tuple[str, ...]) -> None:
         self.algorithms = algorithms
         self._key = key
 
     def claims(self, token: bytes) -> dict[str, Any]:
-        """Return what a token says, if its signature is good; nothing else is checked.
+        """Verify a token's signature, and nothing else; return its claims.
 
         Raises:
-            AuthenticationError: it is not, or this is no token.
+            AuthenticationError: the token is malformed, or its signature is invalid.
         """
         import jwt  # here: only where tokens are configured
 
@@ -59,20 +59,20 @@ class TokenVerifier:
             raise
         except jwt.InvalidTokenError as error:
             raise AuthenticationError(f"the token is refused: {type(error).__name__}") from error
-        except Exception as error:  # what bytes can provoke in a parser is the peer's fault
+        except Exception as error:  # any parser failure is caused by the peer's bytes
             raise AuthenticationError(f"this is no token: {type(error).__name__}") from error
         return dict(found)
 
 
 def secret_verifier(secret: bytes, setting: str = "tokenSecretKey") -> TokenVerifier:
-    """Return what verifies tokens that are signed with a secret.
+    """Return a verifier of tokens signed with a secret key.
 
     Args:
-        secret: the key, as it is.
-        setting: its name, for errors.
+        secret: the raw key.
+        setting: the setting's name, for errors.
 
     Raises:
-        InvalidConfig: it is too short, or no secret.
+        InvalidConfig: the key is too short, or is a public key.
     """
     if len(secret) < MIN_SECRET_BYTES:
         raise InvalidConfig(
@@ -98,15 +98,15 @@ def _is_public(content: bytes) -> bool:
 
 
 def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicKey") -> TokenVerifier:
-    """Return what verifies tokens that are signed with the private key of a public one.
+    """Return a verifier of tokens signed with the private key of a key pair.
 
     Args:
-        content: the public key, SubjectPublicKeyInfo in DER, or the same as PEM.
-        algorithm: `tokenPublicAlg`, of which only the kind of the key counts.
-        setting: name of the key's, for errors.
+        content: the public key, SubjectPublicKeyInfo in DER or PEM.
+        algorithm: `tokenPublicAlg`, of which only the key type matters.
+        setting: the setting's name, for errors.
 
     Raises:
-        InvalidConfig: it is no such key.
+        InvalidConfig: the content is not a public key of that type, or its curve is unsupported.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -136,10 +136,10 @@ def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicK
 
 
 def verifier_of(settings: ServerSecurity) -> TokenVerifier:
-    """Return what verifies the tokens of a server; reads files.
+    """Return a server's token verifier; reads files.
 
     Raises:
-        InvalidConfig: there is no key, or it cannot be used.
+        InvalidConfig: no key is configured, or it cannot be used.
     """
     if settings.token_secret_key:
         if settings.token_public_key:
@@ -153,10 +153,10 @@ def verifier_of(settings: ServerSecurity) -> TokenVerifier:
 
 
 def judge(claims: Mapping[str, Any], settings: ServerSecurity, now_s: float) -> Identity:
-    """Return whom the claims of a verified token name at a moment; pure.
+    """Return the identity in the claims of a verified token; pure.
 
     Raises:
-        AuthenticationError: it is over, not valid yet, or for somebody else.
+        AuthenticationError: the token is expired, not valid yet, for another audience, or has malformed claims.
     """
     skew_s = settings.token_clock_skew_s
     expires_s = _moment(claims, "exp")
@@ -209,12 +209,12 @@ class TokenProvider(AuthenticationProvider):
         self._verifier = verifier_of(settings)
 
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
-        """Return whom a token names."""
+        """Return the identity in a token."""
         if not data:
             raise AuthenticationError("there is no token")
         return judge(self._verifier.claims(data), self._settings, now_s)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:
-        """Return what stands behind ``Bearer``, whose case counts."""
+        """Return the token after ``Bearer``, which is case-sensitive."""
         value = headers.get("authorization", "")
         return value[len(_BEARER) :].strip().encode() if value.startswith(_BEARER) else None
