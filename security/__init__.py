@@ -1,1 +1,1 @@
-"""Who asks, what they may do, and TLS: `credentials` of clients, `authentication` and `authorization` of servers."""
+"""Security: `credentials` of clients, `authentication` and `authorization` of servers, and TLS for both."""

@@ -1,4 +1,4 @@
-"""The security of one client at work: what it shows, and its TLS settings, read anew where files changed."""
+"""A client's credentials and TLS context, reloaded when files change."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ _Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class ClientCredentials:
-    """What a client shows to all servers that it talks to; made once, for it keeps tokens until they expire.
+    """The credentials that a client uses with all servers. Create it once, as it caches tokens until they expire.
 
-    What is said to block may read files or ask other servers: call it on a thread. All of it may be called by several
-    threads.
+    Methods marked as blocking may read files or call other servers: call them on a thread. All methods are thread-safe.
 
     Attributes:
         security: the settings.
-        authentication: shows who the client is; None for nothing.
+        authentication: supplies the credentials; None for an unauthenticated client.
     """
 
     def __init__(self, security: ClientSecurity | None = None, authentication: Authentication | None = None) -> None:
-        """Prepare; no file is read yet.
+        """Create credentials; no file is read yet.
 
         Args:
-            security: settings; None for none.
-            authentication: instead of a plugin that the settings name.
+            security: settings; None for the defaults.
+            authentication: used instead of a plugin named by the settings.
 
         Raises:
-            InvalidConfig: the settings name no plugin that can be had, or there are two.
+            InvalidConfig: the plugin in the settings is unavailable, or both are given.
         """
         self.security = security or ClientSecurity()
         if authentication is not None:
@@ -53,20 +52,20 @@ class ClientCredentials:
 
     @property
     def method(self) -> str:
-        """Pulsar's name of the method, ``none`` without."""
+        """Pulsar's name of the authentication method, or ``none``."""
         return "none" if self.authentication is None else self.authentication.method
 
     @property
     def has_certificate(self) -> bool:
-        """Whether servers are shown a certificate."""
+        """Whether the client has a certificate."""
         ours = None if self.authentication is None else self.authentication.certificate()
         return bool(self.security.tls_certificate_file) or ours is not None
 
     def check_url(self, *urls: str | None) -> None:
-        """Raise if settings of TLS are given and no URL is one of TLS.
+        """Check that TLS settings are given only with a TLS URL.
 
         Raises:
-            InvalidConfig: names them, with the remedy.
+            InvalidConfig: names the TLS settings that would have no effect.
         """
         if any(url is not None and url.startswith(TLS_URLS) for url in urls):
             return
@@ -81,10 +80,11 @@ class ClientCredentials:
             )
 
     def data(self) -> bytes:
-        """Return the ``auth_data`` of CONNECT or of the answer to a challenge. Blocking.
+        """Return the ``auth_data`` for CONNECT or the answer to a challenge. Blocking.
 
         Raises:
-            CredentialsUnavailable, ConnectionLost, AuthenticationError: there is none now; says why, without secrets.
+            CredentialsUnavailable, ConnectionLost, AuthenticationError: no credentials are available; the text has the
+                reason, without secrets.
         """
         if self.authentication is None:
             return b""
@@ -92,11 +92,11 @@ class ClientCredentials:
             return self.authentication.data()
         except MagnetarError:
             raise
-        except Exception as error:  # of code of the user's; its text may hold a secret
+        except Exception as error:  # from user code; its text may contain a secret
             raise self._failed(error) from error
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of an HTTP request. Blocking; raises as `data`."""
+        """Return the headers for an HTTP request. Blocking; raises as `data`."""
         if self.authentication is None:
             return {}
         try:
@@ -111,10 +111,10 @@ class ClientCredentials:
         return CredentialsUnavailable(f"{kind} gave no credentials: it raised {type(error).__name__}")
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS settings for a new connection, the same as before if no file has changed. Blocking.
+        """Return the TLS context for a new connection: the previous one unless a file has changed. Blocking.
 
         Raises:
-            CredentialsUnavailable: a file cannot be read, or holds nothing that fits.
+            CredentialsUnavailable: a file cannot be read, or its content cannot be used.
         """
         from .tls import client_context
 
@@ -129,7 +129,7 @@ class ClientCredentials:
 
 
 def _named(security: ClientSecurity) -> Authentication | None:
-    """Return the plugin that settings name; the plugins are imported for those who do."""
+    """Return the plugin named in the settings; the plugins are imported only if needed."""
     if not security.auth_plugin:
         return None
     from .credentials.plugins import authentication_of
@@ -138,7 +138,7 @@ def _named(security: ClientSecurity) -> Authentication | None:
 
 
 def _stamp(files: tuple[str, ...]) -> _Stamp:
-    """Return by what one sees that a file was written or replaced; a missing one is none's."""
+    """Return a stamp that changes when a file is written or replaced; missing files are skipped."""
     stamps = []
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""Where the token of a standalone on this machine lies, and when a client shows it by itself."""
+"""The token of a standalone on this machine, which clients use automatically."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 TOKEN_FILE = "token"  # noqa: S105 (a name)
-"""In the data directory."""
+"""File in the data directory."""
 ADDRESSES_FILE = "token.addresses"
-"""Beside it: the addresses that take it, one a line. Whoever listens elsewhere on this machine is not shown it."""
+"""File beside it: the addresses that accept the token, one per line. Other servers on this machine never receive it."""
 
 STATE_KEY_FILE = "state.key"
-"""Beside them: the key with which tokens of the state store are made."""
+"""File beside them: the key that generates state store tokens."""
 
 
 def local_token_of(data_dir: Path, urls: Iterable[str]) -> dict[str, str]:
-    """Return the settings that show the token of a data directory, where there is one; nothing for other machines.
+    """Return the settings for using the token in a data directory; empty without a token or for other servers.
 
     Args:
-        data_dir: of the server.
-        urls: of the servers that are asked; all of them that server's, or nothing is shown.
+        data_dir: the server's data directory.
+        urls: the URLs that the client will use; all must be that server's addresses.
 
     Returns:
         fields of `ClientSecurity`.

@@ -1,7 +1,7 @@
-"""How many files this process may open, and the parts of them that a server gives to its clients.
+"""The process's open file limit, and the shares of it that a server reserves for connections.
 
-Every connection is an open file, and so is every ledger: clients that could take them all would keep the storage from
-writing. So each kind of connection has some sixteenths of them, and the rest is the server's own.
+Every connection is an open file, and so is every ledger: if clients could use all of them, the storage could not write.
+So each type of connection is limited to some sixteenths of the limit, and the rest is for the server itself.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import resource
 KNOWN_CONNECTIONS = 7
 """Sixteenths for connections of the binary protocol that have sent CONNECT."""
 UNKNOWN_CONNECTIONS = 1
-"""Sixteenths for those that have not."""
+"""Sixteenths for connections of the binary protocol that have not."""
 HANDSHAKES = 2
-"""Sixteenths for handshakes of TLS."""
+"""Sixteenths for TLS handshakes."""
 HTTP_CONNECTIONS = 4
 _PARTS = 16
 
 
 def raise_limit() -> None:
-    """Raise the limit of open files as far as the system allows, from the low one that many shells begin with.
+    """Raise the open file limit as far as the system allows, as many shells start with a low one.
 
-    Before that, start what is to keep the low one, such as processes that run user code.
+    Before the call, start processes that should keep the low limit, such as those that run user code.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # such as of a system where only less is possible
+    with contextlib.suppress(OSError, ValueError):  # for example on a system with a lower maximum
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def part(sixteenths: int, most: int, least: int = 16) -> int:
-    """Return how many of the files that this process may open are so many sixteenths, between two bounds."""
+    """Return that many sixteenths of the open file limit, clamped to ``least`` and ``most``."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if files == resource.RLIM_INFINITY else min(most, max(least, files * sixteenths // _PARTS))

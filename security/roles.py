@@ -1,4 +1,4 @@
-"""The role of who asks, as authentication found it and authorization judges it."""
+"""A client's roles: the result of authentication, and the input of authorization."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who asks.
+    """The roles of a client.
 
     Attributes:
-        role: of who connected; None where a credential is valid and names no role, which nearly no operation allows.
-        original: for whom a proxy asks; None where nobody stands between. Both must be allowed what is asked.
-        expires_at: when the credential ends, in seconds since the epoch; None for never.
+        role: role of the connected peer; None for a valid credential without a role, which few operations accept.
+        original: role of the proxy's client; None without a proxy. Both roles need permission.
+        expires_at: when the credential expires, in seconds since the epoch; None for never.
     """
 
     role: str | None

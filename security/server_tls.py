@@ -1,9 +1,9 @@
-"""TLS of servers: a context from files, and its exchange when the files change.
+"""Server TLS: a context created from files, and replaced when the files change.
 
-Design: asyncio takes one context for a listener, and a context can only gain certificates, never lose one. So the
-listener is given a context that makes each connection by another one, the current: new files make a new current one,
-and a certificate that was taken out of a file is trusted no more. Files that cannot be read leave the current one, and
-a line in the log. The files are looked at in a thread, once a period, as nothing may wait for a disk on an event loop.
+Design: asyncio takes one context per listener, and certificates can be added to a context but not removed. So the
+listener gets a context that delegates each connection to the current one: changed files create a new current context,
+and a certificate removed from a file is no longer trusted. If files cannot be read, the current context stays and an
+error is logged. The files are checked in a thread, once per period, as the event loop must not wait for a disk.
 
 Source: Pulsar's broker.conf, settings `tls…`; RFC 8996 for the minimum of TLS 1.2.
 """
@@ -21,15 +21,15 @@ from ..errors import InvalidConfig
 from .server_tls_settings import ServerTls
 
 MIN_PERIOD_S = 1.0
-"""How often files are looked at where the setting says: at each connection."""
+"""Minimum interval for checking files, for the setting that means at each connection."""
 
 log = logging.getLogger(__name__)
 
 
 def make_context(settings: ServerTls) -> ssl.SSLContext:
-    """Return the context of a server; reads files, so never on an event loop.
+    """Return a server's context; reads files, so do not call it on an event loop.
 
-    Client certificates are asked for where `tlsTrustCertsFilePath` says whom to believe, and always verified.
+    Client certificates are requested if `tlsTrustCertsFilePath` is set, and are always verified.
 
     Raises:
         InvalidConfig: names the setting whose file cannot be used.
@@ -46,7 +46,7 @@ def make_context(settings: ServerTls) -> ssl.SSLContext:
             ) from error
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
-        # A key with a passphrase would be asked for on the terminal.
+        # Without a callback, OpenSSL would prompt for the passphrase on the terminal.
         context.load_cert_chain(settings.certificate_file, settings.key_file, password=lambda: b"")
     except (OSError, ValueError) as error:
         raise _bad_files(
@@ -54,7 +54,7 @@ def make_context(settings: ServerTls) -> ssl.SSLContext:
         ) from error
     if settings.trust_certs_file:
         _trust(context, "tlsTrustCertsFilePath", settings.trust_certs_file)
-        # A session that is taken up again does not show the certificate anew, which may have ended or been revoked.
+        # A resumed session does not present the certificate again, which may have expired or been revoked.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         context.verify_mode = ssl.CERT_REQUIRED if settings.requires_client_certificate else ssl.CERT_OPTIONAL
@@ -72,7 +72,7 @@ def _trust(context: ssl.SSLContext, setting: str, file: str) -> None:
 
 
 def _bad_files(*names_and_files: str) -> InvalidConfig:
-    """Return the error for files of which one is missing, not readable, or not what it should be."""
+    """Return the error for files of which one is missing, unreadable or invalid."""
     pairs = list(zip(names_and_files[::2], names_and_files[1::2], strict=True))
     for setting, file in pairs:
         try:
@@ -85,27 +85,27 @@ def _bad_files(*names_and_files: str) -> InvalidConfig:
 
 
 class _CurrentContext(ssl.SSLContext):
-    """A context whose connections are made by the one that is current."""
+    """A context that delegates new connections to the current context."""
 
     current: ssl.SSLContext
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """Begin the TLS of one connection; called by the event loop."""
+        """Start TLS on a connection (called by the event loop)."""
         return self.current.wrap_bio(*arguments, **named)
 
 
 class TlsServerContext:
-    """The TLS of one server's listeners.
+    """The TLS context of a server's listeners, which can be reloaded.
 
     Attributes:
-        context: what they are made with.
+        context: the context to create listeners with.
     """
 
     def __init__(self, settings: ServerTls) -> None:
-        """Read the files; in a thread.
+        """Read the files; call it in a thread.
 
         Raises:
-            InvalidConfig: they cannot be used.
+            InvalidConfig: the files cannot be used.
         """
         self._settings = settings
         self._seen = file_marks(settings.files)
@@ -113,9 +113,9 @@ class TlsServerContext:
         self.context.current = make_context(settings)
 
     def reload(self) -> bool:
-        """Take changed files from the next connection on, and return whether they changed; in a thread.
+        """Use changed files for new connections; return whether they are used. Call it in a thread.
 
-        Files that cannot be used change nothing, and are looked at again when they change again.
+        Files that cannot be used are ignored until they change again.
         """
         marks = file_marks(self._settings.files)
         if marks == self._seen:

@@ -1,4 +1,4 @@
-"""What a server can be told about TLS: one frozen record of plain values, checked once."""
+"""A server's TLS settings: a frozen record of plain values, validated once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from ..errors import InvalidConfig
 
 VERSIONS = ("TLSv1.2", "TLSv1.3")
-"""Protocols that may be spoken."""
+"""Supported protocol versions."""
 MAX_REFRESH_CHECK_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """How a server speaks TLS; all files are PEM.
+    """TLS settings of a server; all files are PEM.
 
     Attributes:
-        certificate_file: `tlsCertificateFilePath`; the server's certificate, and those between it and the CA.
-        key_file: `tlsKeyFilePath`; its key, without a passphrase.
-        trust_certs_file: `tlsTrustCertsFilePath`; the CAs whose client certificates are believed. Empty asks for none.
-        requires_client_certificate: `tlsRequireTrustedClientCertOnConnect`; else one may be shown.
-        crl_file: `tlsCrlFilePath` (ours); revoked client certificates, as the CAs list them.
-        protocols: `tlsProtocols`; of TLSv1.2 and TLSv1.3.
-        ciphers: `tlsCiphers`; of TLS 1.2, by OpenSSL's names. Empty takes OpenSSL's own choice.
-        refresh_check_s: `tlsCertRefreshCheckDurationSec`; how often the files are looked at; 0 is once a second.
+        certificate_file: `tlsCertificateFilePath`; the server's certificate and intermediate certificates.
+        key_file: `tlsKeyFilePath`; its private key, without a passphrase.
+        trust_certs_file: `tlsTrustCertsFilePath`; the CAs trusted for client certificates. Empty requests none.
+        requires_client_certificate: `tlsRequireTrustedClientCertOnConnect`; otherwise client certificates are optional.
+        crl_file: `tlsCrlFilePath` (an extension); certificate revocation lists of the CAs.
+        protocols: `tlsProtocols`; any of TLSv1.2 and TLSv1.3.
+        ciphers: `tlsCiphers`; TLS 1.2 ciphers by OpenSSL's names. Empty uses OpenSSL's defaults.
+        refresh_check_s: `tlsCertRefreshCheckDurationSec`; interval for checking the files; 0 means once a second.
     """
 
     certificate_file: str = ""
@@ -38,10 +38,10 @@ class ServerTls:
     refresh_check_s: float = 300.0
 
     def __post_init__(self) -> None:
-        """Check each setting alone; what belongs together is checked by `check_together`.
+        """Check each setting by itself; `check_together` checks combinations.
 
         Raises:
-            InvalidConfig: names the setting and what it may be.
+            InvalidConfig: names the setting and the allowed values.
         """
         for name in self.protocols:
             if name not in VERSIONS:
@@ -55,13 +55,13 @@ class ServerTls:
             )
 
     def check_together(self, port_settings: str) -> None:
-        """Check what a listener needs.
+        """Check that the settings suffice for a TLS listener.
 
         Args:
-            port_settings: the names of those that ask for one, for errors.
+            port_settings: the names of the settings that enable the listener, for errors.
 
         Raises:
-            InvalidConfig: something is missing.
+            InvalidConfig: a required setting is missing.
         """
         for name, value in (("tlsCertificateFilePath", self.certificate_file), ("tlsKeyFilePath", self.key_file)):
             if not value:
@@ -77,13 +77,13 @@ class ServerTls:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that are read."""
+        """The files to read."""
         all_files = self.certificate_file, self.key_file, self.trust_certs_file, self.crl_file
         return tuple(file for file in all_files if file)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ServerTls:
-        """Return the record of what `dataclasses.asdict` made of one, also after a way through JSON."""
+        """Return the record from the result of `dataclasses.asdict`, even after a round trip through JSON."""
         given = {one.name: values[one.name] for one in fields(cls) if one.name in values}
         kept: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
         return cls(**kept)

@@ -1,4 +1,4 @@
-"""What a client's TLS connections are made with: whom it trusts, and its own certificate."""
+"""A client's TLS context: trusted authorities, and its own certificate."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..wire.printable import one_line
 from .credentials.client_security import ClientSecurity
 
 MINIMUM_VERSION = ssl.TLSVersion.TLSv1_2
-"""Of TLS, for servers and clients: what came before is broken."""
+"""Minimum TLS version of servers and clients: earlier versions are insecure."""
 
 
 def client_context(security: ClientSecurity, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
-    """Return the TLS settings of a client. Blocking: it reads the files.
+    """Return a client's TLS context. Blocking: it reads the files.
 
     Args:
-        security: of the client.
-        certificate: files of a certificate and its key, where the settings name none.
+        security: the client's settings.
+        certificate: paths of a certificate and its key, used if the settings name none.
 
     Raises:
-        CredentialsUnavailable: a file cannot be read, or holds no certificate or no key of it.
+        CredentialsUnavailable: a file cannot be read, or its content is invalid or does not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = MINIMUM_VERSION

@@ -1,4 +1,4 @@
-"""What a TLS error of a connection means, with the remedy."""
+"""Translation of a connection's TLS errors to causes and remedies."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..wire.printable import one_line
 _OTHER_HOST = (62, 63, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, _EMAIL_MISMATCH and _IP_ADDRESS_MISMATCH."""
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
-"""OpenSSL's errors of a certificate whose issuer is not known, or is itself."""
+"""OpenSSL's errors for a certificate whose issuer is unknown, or that is self-signed."""
 _OR_SKIP_HOST = ", or have tls_hostname_verification off"
 _IN_FILES = "of servers and functions: brokerClientTrustCertsFilePath"
 
 
 def tls_failure(where: str, error: BaseException, *, may_skip_host: bool = True) -> TlsFailed | None:
-    """Return what a TLS error means that trying again does not mend; None for any other error.
+    """Return the `TlsFailed` for a TLS error that a retry cannot fix, or None for any other error.
 
     Args:
         where: the server.
-        error: that making a connection, or its end, has raised.
-        may_skip_host: whether the client has `tls_hostname_verification`, which may be off.
+        error: the exception raised when connecting, or at the connection's end.
+        may_skip_host: whether to suggest turning off `tls_hostname_verification`.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = ""
@@ -34,7 +34,7 @@ def tls_failure(where: str, error: BaseException, *, may_skip_host: bool = True)
     if not isinstance(error, ssl.SSLError) or isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     ):
-        return None  # the connection broke
+        return None  # the connection was lost
     words = one_line(str(error.reason or error)).replace("_", " ").lower()
     if "certificate required" in words or "handshake failure" in words:
         return TlsFailed(f"{where} ended the TLS connection ({words}); show it a certificate that it trusts")

@@ -1,10 +1,10 @@
-"""A listener whose clients shake hands by TLS before anything else hears of them.
+"""A TLS listener that limits unfinished handshakes.
 
-Design: the event loop's own servers know nothing of a client until its handshake is complete, so a client that begins
-one and does not go on could only be waited for. This listener takes each client itself and keeps the unfinished
-handshakes in their order: above `MAX_HANDSHAKES` of them, fewer where the process may open few files, the oldest gives
-way to the newest. So many files do they cost at most, and however many clients connect and say nothing, another one
-still gets in, as long as fewer than that come while it shakes hands.
+Design: asyncio's servers do not expose a client until its handshake is complete, so a client that stalls in the
+handshake could not be evicted. This listener accepts clients itself and tracks unfinished handshakes in order: above
+`MAX_HANDSHAKES`, or fewer if the process may open few files, the oldest is dropped for the newest. This bounds the open
+files; and however many clients connect and stay silent, another one still gets in, as long as fewer than that connect
+during its handshake.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ HANDSHAKE_TIMEOUT_S = 10.0
 MAX_HANDSHAKES = 512
 BACKLOG = 1024
 _NOT_HERE = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""Such as `localhost` of IPv6 on a machine without it."""
+"""For example IPv6 `localhost` on a machine without IPv6."""
 
 log = logging.getLogger(__name__)
 
 
 def most_handshakes() -> int:
-    """Return how many unfinished handshakes a listener has at most."""
+    """Return a listener's limit of unfinished handshakes."""
     return part(HANDSHAKES, MAX_HANDSHAKES)
 
 
 class TlsListener:
-    """Takes clients on sockets that are bound, which it closes in the end. Bound to the running event loop.
+    """Accepts clients on bound sockets, which it closes at the end. Bound to the running event loop.
 
     Attributes:
-        sockets: on which it listens.
+        sockets: the sockets that it listens on.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class TlsListener:
         make: Callable[[], asyncio.BaseProtocol],
         timeout_s: float = HANDSHAKE_TIMEOUT_S,
     ) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Args:
-            sockets: bound ones.
-            context: of the server.
-            make: makes the protocol of a client; that hears of it once the handshake is complete.
-            timeout_s: how long a handshake may take.
+            sockets: bound sockets.
+            context: the server's TLS context.
+            make: creates a client's protocol, whose `connection_made` is called after the handshake.
+            timeout_s: timeout of a handshake.
 
         Raises:
-            OSError: a socket cannot be listened on.
+            OSError: listening on a socket failed.
         """
         self.sockets = tuple(sockets)
         self._context = context
@@ -72,9 +72,9 @@ class TlsListener:
             one.listen(BACKLOG)
         self._accepting: list[asyncio.Task[None]] = []
         for one in self.sockets:
-            # A failure, such as no more files, is in the log, and after a pause the next client has its turn.
+            # A failure, such as too many open files, is logged, and accepting resumes after a pause.
             accepting = self._tasks.keep(partial(self._accept, one), "clients")
-            # Not before: the loop looks at the socket until the task has ended.
+            # Close the socket only then: the loop watches it until the task has ended.
             accepting.add_done_callback(partial(_close, one))
             self._accepting.append(accepting)
 
@@ -84,9 +84,9 @@ class TlsListener:
             try:
                 client, _ = await loop.sock_accept(listener)
             except ConnectionError:
-                continue  # it was gone before it was taken
+                continue  # the client disconnected before it was accepted
             self._begin(client)
-            await asyncio.sleep(0)  # one that is there already is taken without a turn of the loop
+            await asyncio.sleep(0)  # sock_accept does not yield to the loop if a client is waiting already
 
     def _begin(self, client: socket.socket) -> None:
         if len(self._unfinished) >= self._max:
@@ -100,7 +100,7 @@ class TlsListener:
         def ended(_: asyncio.Task[None]) -> None:
             self._unfinished.pop(handshake, None)
             if handshake.cancelled():
-                client.close()  # one that never began has no transport that would
+                client.close()  # a handshake cancelled before it began has no transport that would close it
 
         handshake.add_done_callback(ended)
 
@@ -109,16 +109,16 @@ class TlsListener:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, client, ssl=self._context, ssl_handshake_timeout=self._timeout_s
             )
-        except OSError as error:  # of TLS, a time-out, or a client that went; the connection is closed
+        except OSError as error:  # a TLS error, a timeout, or a disconnect; the connection is closed
             log.debug("a client shook no hands: %s", error)
 
     def close(self) -> None:
-        """Take no more clients, and drop those whose handshake is not complete."""
+        """Stop accepting clients, and drop those whose handshake is not complete."""
         for one in (*self._accepting, *self._unfinished):
             one.cancel()
 
     async def wait_closed(self) -> None:
-        """End what runs. Cancellation: safe; call again."""
+        """Wait for the tasks to end. Cancellation: safe; call again."""
         await self._tasks.close()
 
 
@@ -127,14 +127,14 @@ def _close(listener: socket.socket, _: asyncio.Task[None]) -> None:
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:
-    """Return sockets bound to each address of a host that this machine has.
+    """Return sockets bound to each local address of a host.
 
     Args:
-        host: name or address; empty for all.
-        port: 0 takes a free one for each.
+        host: name or address; empty for all addresses.
+        port: 0 chooses a free port for each.
 
     Raises:
-        OSError: one is in use, or the machine has none of them.
+        OSError: an address is in use, or the machine has none of them.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,9 +1,9 @@
-"""Receiving through TLS into one buffer of a thread, instead of into new memory for each record.
+"""TLS reception into one buffer per thread, instead of new memory for each record.
 
-Design: for a plain `asyncio.Protocol` the TLS of asyncio and of uvloop allocates 256 KiB for each record, of which it
-fills 16 KiB at most; that costs about as much as decrypting. An `asyncio.BufferedProtocol` brings the memory, and takes
-all records that have come at once. One buffer is enough for all connections of a thread, as it is filled and emptied
-within one call of the event loop; what is handed on is a copy, which may be kept.
+Design: for a plain `asyncio.Protocol`, the TLS of asyncio and uvloop allocates 256 KiB per record, of which it fills at
+most 16 KiB; that costs about as much as decrypting. An `asyncio.BufferedProtocol` supplies the memory, and receives all
+available records at once. One buffer suffices for all connections of a thread, as it is filled and emptied within one
+call of the event loop; the protocol receives a copy, which it may keep.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import asyncio
 import threading
 
 BUFFER_BYTES = 1 << 18
-"""What event loops read at once, too."""
+"""The size that event loops also read at once."""
 _ROOM_BYTES = 1 << 10
-"""Event loops ask for a little more than they have."""
+"""Event loops request slightly more than their read size."""
 _of_thread = threading.local()
 
 
 class TlsReception(asyncio.BufferedProtocol):
-    """Stands between TLS and a protocol that takes ``data_received``; made on the thread of its event loop."""
+    """Adapter between TLS and a protocol with ``data_received``; created on its event loop's thread."""
 
     __slots__ = ("_buffer", "_protocol")
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
-        """Prepare to hand on everything to a protocol."""
+        """Create an adapter that forwards everything to a protocol."""
         self._protocol = protocol
         try:
             self._buffer: memoryview = _of_thread.buffer
@@ -32,29 +32,29 @@ class TlsReception(asyncio.BufferedProtocol):
             self._buffer = _of_thread.buffer = memoryview(bytearray(BUFFER_BYTES + _ROOM_BYTES))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`; so for all that follows."""
+        """Forward to the protocol."""
         self._protocol.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where to write what has been decrypted; asyncio takes slices of it, which must be views."""
+        """Return the buffer for decrypted data; asyncio slices it, and slices must be views."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what was written there."""
+        """Forward a copy of the buffer's content."""
         self._protocol.data_received(bytes(self._buffer[:nbytes]))
 
     def eof_received(self) -> bool | None:
-        """Hand on."""
+        """Forward to the protocol."""
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """Hand on."""
+        """Forward to the protocol."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on."""
+        """Forward to the protocol."""
         self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand on."""
+        """Forward to the protocol."""
         self._protocol.connection_lost(exc)

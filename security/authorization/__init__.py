@@ -1,1 +1,1 @@
-"""What a role may do: the operations, who is allowed each of them, and the grants."""
+"""Authorization: operations, the rules for each of them, and grants."""

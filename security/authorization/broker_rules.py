@@ -1,11 +1,10 @@
-"""Who may do what a path of the broker's REST interface does: one row for each route.
+"""Authorization rules of the broker's REST interface: one row for each route.
 
-Where a path begins with words that another one takes for parameters, it is the router that finds the route; a row
-belongs to the route of exactly that path. ``{domain}``, ``{tenant}``, ``{namespace}``, ``{topic}`` and
-``{subscription}`` in the path say what the operation is done to.
+A row applies to the route of exactly that path; the router resolves paths that several routes could match.
+``{domain}``, ``{tenant}``, ``{namespace}``, ``{topic}`` and ``{subscription}`` in the path identify the resource.
 
-Source: Pulsar 4.0, the resources of org.apache.pulsar.broker.admin and PackagesBase; the names of policies that are
-told in refusals as far as they were recorded, else as read there.
+Source: Pulsar 4.0, the resources of org.apache.pulsar.broker.admin and PackagesBase; policy names in refusals as
+recorded from a real broker, or else as read there.
 """
 
 from __future__ import annotations
@@ -319,7 +318,7 @@ _METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
 def package_rules(name: str) -> dict[tuple[str, str], Rules]:
-    """Return the rules of packages, whose routes call the third part of a name by ``name``."""
+    """Return the rules of packages, whose routes name the third part of a package name ``name``."""
     one = f"{_PACKAGES}/{{{name}}}/{{version}}"
     return {
         ("GET", _PACKAGES): _OF_PACKAGES,
@@ -349,4 +348,4 @@ BROKER_RULES: RestTable = {
     },
     **package_rules("package"),
 }
-"""The rules of the broker's routes. Policies have a row for every method, whether there is a route for it or not."""
+"""The rules of the broker's routes. Policies have a row for every method, even without a route for it."""

@@ -1,7 +1,7 @@
-"""Who may send which command of the binary protocol: one row for each command of a client, and Pulsar's refusals.
+"""Authorization rules of the binary protocol's commands: one row for each client command, with Pulsar's refusals.
 
-What is decided when a producer or consumer is created is not decided again: SEND, FLOW, ACK and the other commands of
-one name its id, which is known on its own connection only. Pulsar asks nobody who may read or add a schema.
+Producers and consumers are authorized once, when they are created: SEND, FLOW, ACK and their other commands carry an id
+that is valid only on the same connection. Like Pulsar, schema commands are not authorized.
 
 Source: Pulsar 4.0, ServerCnx.
 """
@@ -18,13 +18,13 @@ from .rules import Rule, Who
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """Who may send one command.
+    """The authorization rule of a command.
 
     Attributes:
-        rule: about the topic or namespace that the command names.
-        message: of the refusal.
-        missing_tenant: of the refusal where the tenant does not exist; empty where it is the same.
-        tells_missing: whether that is told as TopicNotFound.
+        rule: the rule for the topic or namespace that the command names.
+        message: error message of the refusal.
+        missing_tenant: error message if the tenant does not exist; empty if it is the same.
+        tells_missing: whether a missing tenant is reported as TopicNotFound.
     """
 
     rule: Rule
@@ -52,9 +52,9 @@ COMMAND_RULES: Mapping[int, CommandRule] = {
     BaseCommand.GET_TOPICS_OF_NAMESPACE: CommandRule(_LIST, "Client is not authorized to GetTopicsOfNamespace"),
     BaseCommand.WATCH_TOPIC_LIST: CommandRule(_LIST, "Proxy Client is not authorized to watchTopicList"),
 }
-"""The commands that are decided."""
+"""The commands that are authorized."""
 INITIAL_SUBSCRIPTION = Rule(Who.TOPIC, TopicOperation.SUBSCRIBE)
-"""Needed besides by a PRODUCER that names an initial subscription."""
+"""Additional rule for a PRODUCER that names an initial subscription."""
 
 NOT_DECIDED: Mapping[int, str] = {
     **dict.fromkeys(
@@ -89,4 +89,4 @@ NOT_DECIDED: Mapping[int, str] = {
         "refused to everybody: there are no transactions",
     ),
 }
-"""The other commands, and why nothing is decided."""
+"""The other commands, and why they are not authorized."""

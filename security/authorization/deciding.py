@@ -1,4 +1,4 @@
-"""Deciding by grants that have to be read first."""
+"""Authorization decisions that first read the grants."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NOTHING = Grants()
 async def decide(
     settings: AuthorizationSettings, reader: GrantsReader, roles: Roles, rule: Rule, resource: Resource
 ) -> Refusal | None:
-    """Return why roles may not do something, None if they may; as `decisions.judge`.
+    """Return the refusal of an operation, or None if it is allowed; arguments as for `decisions.judge`.
 
-    What a reader kept is enough to allow something, not to refuse it: who was granted something may use it at once.
+    Cached grants are used to allow an operation but not to refuse it, so a new grant takes effect immediately.
 
     Raises:
-        MagnetarError: what is granted cannot be read.
+        MagnetarError: the grants cannot be read.
     """
     if rule.who not in NEEDS_GRANTS or all(map(settings.is_super_user, settings.judged(roles))):
         return judge(settings, roles, rule, resource, _NOTHING)

@@ -1,11 +1,11 @@
-"""Whether roles may do something: pure functions of the rule, what it is done to, and what is granted.
+"""Authorization decisions: pure functions of rule, resource and grants.
 
-Super-users may do everything, administrators of a tenant everything in it but what is a super-user's. The others need
-a grant: on the namespace, or for operations on a topic also on that topic or on the partitioned topic that it is a
-partition of. A proxy and whom it asks for must both be allowed.
+Super-users may do everything; tenant administrators may do everything in the tenant that is not reserved for
+super-users. Other roles need a grant on the namespace, or for topic operations on the namespace, the topic, or the
+partitioned topic of a partition. For a proxied request both roles need permission.
 
-A subscription that roles were granted is closed to the others, and with `subscriptionAuthMode` Prefix its name must
-begin with the role; administrators are exempt from both.
+A subscription granted to some roles is closed to all others, and with `subscriptionAuthMode` Prefix its name must begin
+with the role; administrators are exempt from both.
 
 Source: Pulsar 4.0, AuthorizationService and PulsarAuthorizationProvider.
 """
@@ -27,11 +27,11 @@ _FOR_GRANTEES = {Who.NAMESPACE: NEEDED_ON_NAMESPACE, Who.COMPONENT: NEEDED_ON_NA
                  Who.PACKAGES: NEEDED_ON_NAMESPACE, Who.TOPIC: NEEDED_ON_TOPIC}  # fmt: skip
 _ON_SUBSCRIPTIONS = frozenset((Who.TOPIC, Who.NAMESPACE))
 NEEDS_GRANTS = frozenset(Who) - _NOT_JUDGED - _FOR_SUPER_USERS
-"""Kinds of rules that depend on what is granted; the others are decided by the settings alone."""
+"""Rule types that depend on grants; the others are decided by the settings alone."""
 
 
 class Why(Enum):
-    """Why something is refused."""
+    """The reason for a refusal."""
 
     INVALID_ROLES = "role and original role may not stand together"
     NO_TENANT = "the tenant does not exist"
@@ -41,11 +41,11 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """That something is refused.
+    """A refusal.
 
     Attributes:
-        why: it is.
-        role: of the two of a proxied request, the one that may not.
+        why: the reason.
+        role: the role that was refused, which may be either one of a proxied request.
     """
 
     why: Why
@@ -55,14 +55,14 @@ class Refusal:
 def judge(
     settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource, grants: Grants
 ) -> Refusal | None:
-    """Return why roles may not do something, None if they may.
+    """Return the refusal of an operation, or None if it is allowed.
 
     Args:
-        settings: of authorization.
-        roles: of who asks.
-        rule: of what is asked.
-        resource: what it is done to.
-        grants: of the resource's tenant and namespace; not looked at where super-users alone may, see `NEEDS_GRANTS`.
+        settings: authorization settings.
+        roles: the client's roles.
+        rule: the operation's rule.
+        resource: the resource that it affects.
+        grants: of the resource's tenant and namespace; ignored for rule types not in `NEEDS_GRANTS`.
     """
     if rule.who in _NOT_JUDGED:
         return None
@@ -110,7 +110,7 @@ def _judge_subscription(role: str, subscription: str, grants: Grants) -> Why | N
 
 
 def has_action(by_role: ByRole, role: str, action: str, allows_wildcards: bool) -> bool:
-    """Return whether an action is granted to a role, by its name or by a pattern ``abc*`` or ``*abc``."""
+    """Return whether an action is granted to a role, by name or, if allowed, by a pattern ``abc*`` or ``*abc``."""
     if action in names_in(by_role.get(role)):
         return True
     return allows_wildcards and any(

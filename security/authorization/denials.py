@@ -1,6 +1,6 @@
-"""How a refusal is told: status and reason over REST, the message on the binary protocol; Pulsar's own words.
+"""Error responses of refusals, in Pulsar's words: status and reason over REST, message on the binary protocol.
 
-Source: Pulsar 4.0, PulsarWebResource, ComponentImpl, PackagesBase and ServerCnx, as recorded from a real one.
+Source: Pulsar 4.0, PulsarWebResource, ComponentImpl, PackagesBase and ServerCnx, as recorded from a real broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_TENANT = "Tenant does not exist"
 
 
 def prefix_reason(refusal: Refusal, resource: Resource) -> str:
-    """Return what is wrong with the name of a subscription under `subscriptionAuthMode` Prefix."""
+    """Return the error message for a subscription name that violates `subscriptionAuthMode` Prefix."""
     return (
         "Failed to create consumer - The subscription name needs to be prefixed by the authentication role, like"
         f" {_shown(refusal.role)}-xxxx for topic: {resource.topic}"
@@ -29,7 +29,7 @@ def prefix_reason(refusal: Refusal, resource: Resource) -> str:
 
 
 def denial(settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource, refusal: Refusal) -> Denial:
-    """Return how a refused REST request is answered."""
+    """Return status and reason for a refused REST request."""
     if refusal.why is Why.WRONG_PREFIX:
         return 500, prefix_reason(refusal, resource)
     if refusal.why is Why.INVALID_ROLES and rule.who in _NAMING_ROLES:
@@ -75,7 +75,7 @@ _Words = Callable[[AuthorizationSettings, Roles, Rule, Resource], str]
 
 
 def _both(check: str, what: str = "") -> _Words:
-    """Return the words where Pulsar asks for a super-user or for an operation, and has neither."""
+    """Return the message where Pulsar requires either a super-user or permission for an operation."""
 
     def words(settings: AuthorizationSettings, roles: Roles, rule: Rule, resource: Resource) -> str:
         on = f"on {what} [{resource.name}]" if what else ""
@@ -122,12 +122,12 @@ _FORBIDDEN = frozenset((Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.TOPIC_POLICY))
 _UNAUTHENTICATED = {
     Who.NAMESPACE: 403, Who.NAMESPACE_POLICY: 403, Who.TOPIC_POLICY: 403, Who.TENANT_ADMIN: 403, Who.TOPIC: 401,
 }  # fmt: skip
-"""Where a credential without a role is refused with words of its own."""
+"""Rule types with a separate refusal for a credential without a role, and its status."""
 _LOOKING_FOR_TENANT = frozenset(
     (Who.TENANT, Who.TENANT_ADMIN, Who.NAMESPACE, Who.NAMESPACE_POLICY, Who.TOPIC, Who.TOPIC_POLICY)
 )
-"""Where Pulsar answers what became of looking for the tenant's administrators."""
+"""Rule types for which Pulsar reports a missing tenant, as it looks up the tenant's administrators."""
 _NAMING_ROLES = frozenset(
     (Who.SUPER_USER, Who.CLUSTER, Who.CLUSTER_POLICY, Who.BROKER, Who.TENANTS, Who.TENANT_ITSELF, Who.TENANT_ADMIN)
 )
-"""Where Pulsar says that role and original role may not stand together; elsewhere it refuses as ever."""
+"""Rule types for which Pulsar reports an invalid pair of roles; for others it sends the usual refusal."""

@@ -1,9 +1,9 @@
-"""Locks of functions: what an instance, which shows the role of its owner, may do to the topic that keeps them.
+"""Function locks: what an instance, which has its owner's role, may do to the locks topic.
 
-No two workers run the same instance: each holds a lock, a subscription of its own on a topic of the workers, which the
-owner of a function has no right to. So whoever may deploy in a namespace may hold the locks of its functions, which he
-could delete as well, and those of no other: the name of a lock begins with tenant and namespace. Such a subscription is
-Exclusive and not durable, so it keeps nothing and ends with its connection.
+A lock prevents two workers from running the same instance. It is a subscription on a topic of the workers, on which the
+function's owner has no permissions. So roles that may deploy in a namespace may hold the locks of its functions, which
+they could delete anyway, but no others: a lock's name begins with tenant and namespace. The subscription must be
+Exclusive and non-durable, so it keeps nothing and ends with its connection.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ DEPLOYS = tuple(
     Rule(Who.COMPONENT, operation)
     for operation in (NamespaceOperation.FUNCTIONS, NamespaceOperation.SOURCES, NamespaceOperation.SINKS)
 )
-"""One of these must allow it."""
+"""At least one of these rules must allow the lock."""
 _LOOKS = (BaseCommand.LOOKUP, BaseCommand.PARTITIONED_METADATA)
 
 
 def is_look(kind: int) -> bool:
-    """Return whether a command only finds out where the topic is, which every role may."""
+    """Return whether a command only looks up the topic, which is allowed to every role."""
     return kind in _LOOKS
 
 
 def namespace_of_lock(kind: int, command: Any) -> Resource | None:
-    """Return the namespace of the function whose lock a command takes, None if it does anything else."""
+    """Return the namespace of the function whose lock a command acquires, or None for any other command."""
     if kind != BaseCommand.SUBSCRIBE or command.durable or command.subType != CommandSubscribe.Exclusive:
         return None
     tenant, slash, rest = command.subscription.partition("/")

@@ -1,6 +1,6 @@
-"""What is granted in one namespace and who administers its tenant; how it is read from Pulsar's JSON, and the port.
+"""A namespace's grants and its tenant's administrators; their parsing from Pulsar's JSON, and the reader interface.
 
-What is no such JSON grants nothing: others may have written it into the metadata store.
+Malformed JSON grants nothing: other programs may have written it to the metadata store.
 
 Source: Pulsar's TenantInfo (`adminRoles`) and Policies (`auth_policies`, `subscription_auth_mode`).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 ByRole = Mapping[str, Collection[str]]
-"""Names of actions by role."""
+"""Action names by role."""
 PREFIX = "Prefix"
 SUBSCRIPTION_AUTH_MODES = ("None", PREFIX)
 """Values of `subscription_auth_mode`."""
@@ -21,15 +21,15 @@ _NOBODY: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Everything by which requests to one namespace, or to its tenant, are judged.
+    """The permissions for a namespace or its tenant.
 
     Attributes:
         has_tenant: whether the tenant exists.
-        admin_roles: who administers it.
+        admin_roles: the tenant's administrators.
         by_namespace: actions granted on the namespace, by role.
-        by_topic: actions granted on topics, by full name of the topic and role.
-        by_subscription: who may use a subscription, by its name; one that is not named, or by nobody, is for all.
-        needs_prefix: whether the name of a subscription must begin with the role.
+        by_topic: actions granted on topics, by full topic name and role.
+        by_subscription: roles that may use a subscription, by its name; a missing or empty entry does not restrict it.
+        needs_prefix: whether a subscription name must begin with the role.
     """
 
     has_tenant: bool = False
@@ -41,23 +41,23 @@ class Grants:
 
 
 class GrantsReader(Protocol):
-    """Where grants are read: the broker asks its own memory, a worker the broker."""
+    """Reads grants: the broker from its own memory, a worker from the broker."""
 
     async def read(self, tenant: str, namespace: str, *, is_fresh: bool = False) -> Grants:
-        """Return what is granted.
+        """Return the current grants.
 
         Args:
-            tenant: may be absent.
-            namespace: ``tenant/namespace``, which may be absent; empty if only the tenant counts.
-            is_fresh: as it is now, and not as it was a moment ago.
+            tenant: may not exist.
+            namespace: ``tenant/namespace``, which may not exist; empty if only the tenant matters.
+            is_fresh: bypass caches.
 
         Raises:
-            MagnetarError: it cannot be read; then nobody is allowed anything.
+            MagnetarError: the grants cannot be read; the caller must refuse the request.
         """
 
 
 def grants_of(tenant: Mapping[str, Any] | None, policies: Mapping[str, Any] | None) -> Grants:
-    """Return the grants in a TenantInfo and in the policies of a namespace; None is what does not exist."""
+    """Return the grants in a TenantInfo and a namespace's policies; pass None for a missing one."""
     if tenant is None:
         return Grants()
     admins = names_in(tenant.get("adminRoles"))
@@ -75,12 +75,12 @@ def grants_of(tenant: Mapping[str, Any] | None, policies: Mapping[str, Any] | No
 
 
 def of_topic(grants: Grants, topic: str) -> ByRole:
-    """Return the actions granted on one topic alone, by role."""
+    """Return the actions granted on a topic itself, by role."""
     return _object(grants.by_topic.get(topic))
 
 
 def names_in(value: Any) -> Collection[str]:
-    """Return the names of actions or roles that a list has; there are none in anything else."""
+    """Return a list of action or role names; any other value counts as empty."""
     return value if isinstance(value, list | tuple) else ()
 
 

@@ -1,4 +1,4 @@
-"""Actions that are granted, and operations that need them, by Pulsar's names.
+"""Grantable actions, and the operations that require them, with Pulsar's names.
 
 Source: Pulsar 4.0, AuthAction and the enums of org.apache.pulsar.common.policies.data; PulsarAuthorizationProvider.
 """
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Action(Enum):
-    """What a role is granted."""
+    """An action that can be granted to a role."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -21,11 +21,11 @@ class Action(Enum):
 
 
 ACTIONS = tuple(action.value for action in Action)
-"""Their names in grants."""
+"""Names of all actions, as used in grants."""
 
 
 class TenantOperation(Enum):
-    """On tenants, and on what there is directly below one."""
+    """Operations on tenants and their namespaces."""
 
     LIST_TENANTS = "LIST_TENANTS"
     CREATE_TENANT = "CREATE_TENANT"
@@ -38,7 +38,7 @@ class TenantOperation(Enum):
 
 
 class ClusterOperation(Enum):
-    """On clusters."""
+    """Operations on clusters."""
 
     GET_CLUSTER = "GET_CLUSTER"
     CREATE_CLUSTER = "CREATE_CLUSTER"
@@ -52,7 +52,7 @@ class ClusterOperation(Enum):
 
 
 class BrokerOperation(Enum):
-    """On brokers."""
+    """Operations on brokers."""
 
     LIST_BROKERS = "LIST_BROKERS"
     GET_LEADER_BROKER = "GET_LEADER_BROKER"
@@ -68,14 +68,14 @@ class BrokerOperation(Enum):
 
 
 class PolicyOperation(Enum):
-    """On a policy."""
+    """Operations on a policy."""
 
     READ = "READ"
     WRITE = "WRITE"
 
 
 class NamespaceOperation(Enum):
-    """On namespaces."""
+    """Operations on namespaces."""
 
     CREATE_TOPIC = "CREATE_TOPIC"
     GET_TOPIC = "GET_TOPIC"
@@ -95,7 +95,7 @@ class NamespaceOperation(Enum):
 
 
 class TopicOperation(Enum):
-    """On topics."""
+    """Operations on topics."""
 
     LOOKUP = "LOOKUP"
     PRODUCE = "PRODUCE"
@@ -138,7 +138,7 @@ NEEDED_ON_NAMESPACE: Mapping[Operation, frozenset[Action]] = {
     NamespaceOperation.SOURCES: frozenset((Action.SOURCES,)),
     NamespaceOperation.SINKS: frozenset((Action.SINKS,)),
 }
-"""Any one of these suffices, granted on the namespace; what is not named is for administrators of the tenant only."""
+"""Actions of which any one suffices, granted on the namespace. Other operations are for tenant administrators only."""
 
 NEEDED_ON_TOPIC: Mapping[Operation, frozenset[Action]] = {
     TopicOperation.LOOKUP: _LOOKED_UP,
@@ -157,4 +157,4 @@ NEEDED_ON_TOPIC: Mapping[Operation, frozenset[Action]] = {
     TopicOperation.SET_REPLICATED_SUBSCRIPTION_STATUS: _CONSUMED,
     TopicOperation.GET_REPLICATED_SUBSCRIPTION_STATUS: _CONSUMED,
 }
-"""The same, granted on the namespace or on the topic."""
+"""Actions of which any one suffices, granted on the namespace or the topic."""

@@ -1,4 +1,4 @@
-"""The vocabulary of the tables: who may do what a route or command does, and what it is done to."""
+"""The types of the rule tables: who may use a route or command, and which resource it affects."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .operations import (
 
 
 class Who(Enum):
-    """Who may, and so where the names in the request count; each kind has its own words of refusal.
+    """The type of a rule: who is allowed, on which resource; each type has its own refusal messages.
 
-    `TENANT` to `TOPIC_POLICY` are for administrators of the tenant; `NAMESPACE`, `COMPONENT`, `PACKAGES` and `TOPIC`
-    also for those who were granted what the operation needs. Super-users may do everything.
+    `TENANT` to `TOPIC_POLICY` allow tenant administrators; `NAMESPACE`, `COMPONENT`, `PACKAGES` and `TOPIC` also allow
+    roles that were granted the required action. Super-users may do everything.
     """
 
     EVERYBODY = "everybody"
@@ -47,14 +47,14 @@ class Who(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may do one thing.
+    """The authorization rule of one operation.
 
     Attributes:
-        who: the kind of the decision.
-        operation: what is done, None where only super-users may anyway.
-        policy: Pulsar's PolicyName, for the operations on policies.
-        is_after_existence: an absent namespace is told to everybody, as Pulsar's lookup over REST does.
-        if_not_persistent: counts instead for topics that are not persistent.
+        who: the rule type.
+        operation: the operation, None if only super-users are allowed anyway.
+        policy: Pulsar's PolicyName, for operations on policies.
+        is_after_existence: report a missing namespace even to unauthorized clients, like Pulsar's REST lookup.
+        if_not_persistent: the rule to use instead for non-persistent topics.
     """
 
     who: Who
@@ -66,14 +66,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What something is done to.
+    """The resource that an operation affects.
 
     Attributes:
-        tenant: empty where there is none.
-        namespace: ``tenant/namespace``, empty where there is none.
-        topic: its full name.
-        subscription: of that topic, or of all topics of the namespace.
-        name: of the cluster or broker, for the words of a refusal.
+        tenant: tenant name, or empty.
+        namespace: ``tenant/namespace``, or empty.
+        topic: the topic's full name.
+        subscription: a subscription of that topic, or of all topics of the namespace.
+        name: name of the cluster or broker, for refusal messages.
     """
 
     tenant: str = ""
@@ -84,19 +84,19 @@ class Resource:
 
     @classmethod
     def of_topic(cls, topic: TopicName, subscription: str | None = None) -> Resource:
-        """Return a topic, and a subscription of it."""
+        """Return the resource for a topic, and optionally one of its subscriptions."""
         return cls(topic.tenant, topic.namespace_name, topic, subscription)
 
     @classmethod
     def of_namespace(cls, namespace: str, subscription: str | None = None) -> Resource:
-        """Return a namespace, given as ``tenant/namespace``, and a subscription of its topics."""
+        """Return the resource for ``tenant/namespace``, and optionally a subscription of its topics."""
         return cls(namespace.partition("/")[0], namespace, subscription=subscription)
 
 
 Rules = tuple[Rule, ...]
-"""All of which must allow it, asked in this order."""
+"""Rules that must all allow an operation, checked in this order."""
 RestTable = Mapping[tuple[str, str], Rules]
-"""The rules by method and path of a route."""
+"""Rules by method and path of a route."""
 
 EVERYBODY: Rules = (Rule(Who.EVERYBODY),)
 EVERY_ROLE: Rules = (Rule(Who.EVERY_ROLE),)
@@ -117,12 +117,12 @@ def on_cluster_policy(operation: PolicyOperation) -> Rules:
 
 
 def on_broker(operation: BrokerOperation) -> Rules:
-    """Return the rule of an operation on the broker that is asked."""
+    """Return the rule of an operation on the broker that receives the request."""
     return (Rule(Who.BROKER, operation),)
 
 
 def on_tenant(operation: TenantOperation) -> Rules:
-    """Return the rule of an operation on tenants or on the namespaces of the one in the path."""
+    """Return the rule of an operation on tenants, or on the namespaces of the tenant in the path."""
     if operation in (TenantOperation.LIST_TENANTS, TenantOperation.CREATE_TENANT):
         return (Rule(Who.TENANTS, operation),)
     is_itself = operation.value.endswith("_TENANT")

@@ -1,4 +1,4 @@
-"""What authorization can be told: one frozen record."""
+"""Authorization settings: a frozen record."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from ...errors import InvalidConfig
 from ..roles import Roles
 
 LOCKS_TOPIC = "persistent://public/functions/instances"
-"""Where workers keep the locks of functions unless their namespace is another one."""
+"""The default topic of function locks; depends on the workers' namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationSettings:
-    """Settings of authorization, of a broker or a functions worker.
+    """Authorization settings of a broker or a functions worker.
 
     Attributes:
-        is_enabled: `authorizationEnabled`; without it everybody may do everything.
-        super_user_roles: `superUserRoles`; they may do everything.
-        allows_wildcards: `authorizationAllowWildcardsMatching`; a grant to ``abc*`` or ``*abc`` is one to every role
-            that begins or ends so.
-        locks_topic: keeps the locks of functions; see `function_locks`.
-        proxy_roles: `proxyRoles`; they ask for somebody else, whom they name, and both must be allowed what is asked.
+        is_enabled: `authorizationEnabled`; if off, every client may do everything.
+        super_user_roles: `superUserRoles`; these roles may do everything.
+        allows_wildcards: `authorizationAllowWildcardsMatching`; a grant to ``abc*`` or ``*abc`` applies to every role
+            with that prefix or suffix.
+        locks_topic: the topic of function locks; see `function_locks`.
+        proxy_roles: `proxyRoles`; roles that act for an original role that they name; both need permission.
     """
 
     is_enabled: bool = False
@@ -31,10 +31,10 @@ class AuthorizationSettings:
     locks_topic: str = LOCKS_TOPIC
 
     def __post_init__(self) -> None:
-        """Check that all roles are names.
+        """Check that no role is empty.
 
         Raises:
-            InvalidConfig: names the setting and the role.
+            InvalidConfig: a role is empty; names the setting.
         """
         for key, roles in (("superUserRoles", self.super_user_roles), ("proxyRoles", self.proxy_roles)):
             for role in roles:
@@ -46,13 +46,13 @@ class AuthorizationSettings:
         return role is not None and role in self.super_user_roles
 
     def is_proxy(self, role: str | None) -> bool:
-        """Return whether a role asks for somebody else."""
+        """Return whether a role is a proxy role."""
         return role is not None and role in self.proxy_roles
 
     def is_valid(self, roles: Roles) -> bool:
-        """Return whether role and original role may stand together.
+        """Return whether the pair of role and original role is valid.
 
-        A proxy names somebody, who is no proxy; everybody else names nobody, or itself.
+        A proxy role must name an original that is not a proxy role; other roles may name only themselves.
         """
         original = (roles.original or "").strip()
         if self.is_proxy(roles.role):
@@ -60,9 +60,9 @@ class AuthorizationSettings:
         return not original or roles.original == roles.role
 
     def judged(self, roles: Roles) -> tuple[str | None, ...]:
-        """Return the roles that must all be allowed what is asked."""
+        """Return the roles that must all have permission."""
         return (roles.role, roles.original) if self.is_proxy(roles.role) else (roles.role,)
 
 
 NO_AUTHORIZATION = AuthorizationSettings()
-"""Everybody may do everything."""
+"""Every client may do everything."""

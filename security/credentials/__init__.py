@@ -1,1 +1,1 @@
-"""What a client shows to say who it is, and how it checks the server: plugins and their parameters."""
+"""Client-side authentication and server verification: plugins and their parameters."""

@@ -1,4 +1,4 @@
-"""A user and a password."""
+"""Authentication with user name and password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORMS = 'give {"userId": "…", "password": "…"} or user:password'
 
 
 class AuthenticationBasic(Authentication):
-    """Shows a user and a password."""
+    """Authenticates with a user name and a password."""
 
     method = "basic"
 
@@ -24,16 +24,16 @@ class AuthenticationBasic(Authentication):
         method: str = "basic",
         auth_params_string: str | None = None,
     ) -> None:
-        """Prepare.
+        """Create the credentials.
 
         Args:
-            username: of the user, without a colon.
-            password: of the user.
-            method: the server's name of the method.
+            username: the user name, without a colon.
+            password: the password.
+            method: the server's name for the method.
             auth_params_string: both as one text instead: ``{"userId": "…", "password": "…"}`` or ``user:password``.
 
         Raises:
-            InvalidConfig: one of them is missing.
+            InvalidConfig: user name or password is missing or invalid.
         """
         if auth_params_string is not None:
             if username is not None or password is not None:
@@ -49,16 +49,16 @@ class AuthenticationBasic(Authentication):
         self._data = f"{username}:{password}".encode()
 
     def data(self) -> bytes:
-        """Return ``user:password``; see `Authentication.data`."""
+        """Return ``user:password``."""
         return self._data
 
     def headers(self) -> dict[str, str]:
-        """Return the header with both; see `Authentication.headers`."""
+        """Return the ``Basic`` authorization header."""
         return {"Authorization": f"Basic {base64.b64encode(self._data).decode()}", METHOD_HEADER: self.method}
 
 
 def _parse(text: str, method: str) -> tuple[str, str, str]:
-    """Return user, password and method of a text, which errors do not show."""
+    """Return user, password and method from a text, which errors do not show."""
     text = text.strip()
     if not text.startswith("{"):
         user, colon, password = text.partition(":")

@@ -1,6 +1,6 @@
-"""OAuth2 client credentials: a token that an authorization server gives out for a client id and its secret.
+"""OAuth2 client credentials: a token issued by an authorization server for a client id and secret.
 
-The token is kept until shortly before it expires, and fetched again then. The secret is read anew for each fetch.
+The token is cached until shortly before it expires. The secret is read again for each fetch.
 
 Source: RFC 6749, section 4.4; Pulsar's client, OAuth2.
 """
@@ -24,7 +24,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 TIMEOUT_S = 30.0
 ANSWER_BYTES_MAX = 1024 * 1024
 EARLY_S_MAX = 10.0
-"""A token is fetched again so long before it expires, or a tenth of its life if that is less."""
+"""A token is renewed this long before it expires, or a tenth of its lifetime if that is less."""
 _REASON_CHARACTERS_MAX = 300
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NAMES = {
@@ -37,15 +37,15 @@ _NAMES = {
     "clientSecret": "client_secret",
     "trustCertsFilePath": "trust_certs_file_path",
 }
-"""Java's name of each parameter, and that of the C++ client."""
+"""The Java client's name of each parameter, and the C++ client's."""
 _TYPE = "client_credentials"
 
 Fetch = Callable[[str, bytes | None], tuple[int, bytes]]
-"""Sends a GET, or a POST with a form, to a URL; returns status and content of the answer. Blocking."""
+"""Sends a GET, or a POST with a form, to a URL; returns status and content of the response. Blocking."""
 
 
 class AuthenticationOAuth2(Authentication):
-    """Shows a token that an authorization server gives out."""
+    """Authenticates with a token issued by an authorization server."""
 
     method = "token"
 
@@ -56,19 +56,18 @@ class AuthenticationOAuth2(Authentication):
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is fetched yet.
+        """Create the credentials; nothing is fetched yet.
 
         Args:
             auth_params_string: JSON, or a mapping, with ``issuerUrl``, ``privateKey`` (``file:///…``, a path, or
                 ``data:application/json;base64,…`` of JSON with ``client_id`` and ``client_secret``), and if the server
-                wants them ``audience`` and ``scope``; ``clientId`` and ``clientSecret`` may take the place of
-                ``privateKey``; ``trustCertsFilePath``: certificates (PEM) that the server is checked by, instead of
-                the system's.
-            fetch: asks the authorization server, instead of the standard library.
-            clock: rising seconds.
+                requires them ``audience`` and ``scope``; ``clientId`` and ``clientSecret`` may replace ``privateKey``;
+                ``trustCertsFilePath``: certificates (PEM) of the trusted authorities, instead of the system's.
+            fetch: sends requests to the authorization server, instead of the standard library.
+            clock: monotonic seconds.
 
         Raises:
-            InvalidConfig: a parameter is missing or unknown, or a URL is neither https nor of this machine.
+            InvalidConfig: a parameter is missing or unknown, or a URL is neither https nor on this machine.
         """
         given = _parse(auth_params_string)
         self._issuer = checked_url(given["issuer_url"], "issuerUrl").rstrip("/")
@@ -80,17 +79,17 @@ class AuthenticationOAuth2(Authentication):
         self._fresh_until = clock()
 
     def data(self) -> bytes:
-        """Return the token, fetched if there is none that is fresh; see `Authentication.data`.
+        """Return the cached token, fetching a new one if necessary. Blocking.
 
         Raises:
             AuthenticationError: the authorization server refuses the client.
-            CredentialsUnavailable: the secret cannot be read, or the server's answer is none.
-            ConnectionLost: the authorization server does not answer.
+            CredentialsUnavailable: the secret cannot be read, or the server's response is invalid.
+            ConnectionLost: the authorization server does not respond.
         """
         return self._fresh_token().encode()
 
     def headers(self) -> dict[str, str]:
-        """Return the header of a bearer; raises as `data`."""
+        """Return the ``Bearer`` authorization header; raises as `data`."""
         return {"Authorization": f"Bearer {self._fresh_token()}", METHOD_HEADER: self.method}
 
     def __repr__(self) -> str:
@@ -146,21 +145,21 @@ class AuthenticationOAuth2(Authentication):
 
 
 class Fetcher:
-    """Asks an authorization server by the standard library, without a proxy; it follows no redirects."""
+    """Sends requests to an authorization server with the standard library, without a proxy or redirects."""
 
     def __init__(self, trust_certs_file: str = "") -> None:
-        """Prepare.
+        """Create a fetcher.
 
         Args:
-            trust_certs_file: certificates (PEM) of the authorities that are trusted; empty for those of the system.
+            trust_certs_file: certificates (PEM) of the trusted authorities; empty for the system's.
         """
         self._trust_certs_file = trust_certs_file
 
     def __call__(self, url: str, form: bytes | None) -> tuple[int, bytes]:
-        """Return status and content of the answer. Blocking.
+        """Return status and content of the response. Blocking.
 
         Raises:
-            ConnectionLost: there is none.
+            ConnectionLost: no response was received.
         """
         import ssl
         from contextlib import closing
@@ -189,10 +188,10 @@ class Fetcher:
 
 
 def checked_url(url: str, what: str) -> str:
-    """Return a URL that a secret may be sent to.
+    """Return a URL if a secret may be sent to it.
 
     Raises:
-        InvalidConfig: it is not https, or http to this machine.
+        InvalidConfig: the URL contains a user, or is neither https nor http to this machine.
     """
     parsed = urlsplit(url)
     if "@" in parsed.netloc:
@@ -234,7 +233,7 @@ def _parse(params: str | Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_key(url: str) -> tuple[str, str]:
-    """Return client id and secret of the file, or the data, that ``privateKey`` names. Blocking."""
+    """Return client id and secret from the file or data URL in ``privateKey``. Blocking."""
     what = "privateKey of OAuth2"
     try:
         content: Any = json.loads(read_secret_at(url, what))

@@ -1,4 +1,4 @@
-"""A client certificate: the server takes its common name for the role."""
+"""Authentication with a client certificate, whose common name is the role."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _CERTIFICATE, _KEY = "tlsCertFile", "tlsKeyFile"
 
 
 class AuthenticationTls(Authentication):
-    """Shows a certificate while the TLS connection is made; works on ``pulsar+ssl`` and ``https`` only."""
+    """Presents a certificate in the TLS handshake; works with ``pulsar+ssl`` and ``https`` only."""
 
     method = "tls"
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
-        """Prepare; the files are read at each connect.
+        """Create the credentials; the files are read at each connect.
 
         Args:
-            certificate_path: of the certificate (PEM), with those between it and its authority behind it.
-            private_key_path: of its key (PEM), without a password.
+            certificate_path: file with the certificate (PEM), followed by intermediate certificates.
+            private_key_path: file with its private key (PEM), without a password.
 
         Raises:
-            InvalidConfig: one is empty.
+            InvalidConfig: a path is empty.
         """
         if not certificate_path or not private_key_path:
             raise InvalidConfig(f"the method tls needs the files of a certificate and its key; {_FORMS}")
         self._files = (str(certificate_path), str(private_key_path))
 
     def data(self) -> bytes:
-        """Return nothing: the certificate says it all."""
+        """Return no data, as the certificate is sufficient."""
         return b""
 
     def headers(self) -> dict[str, str]:
-        """Return none, for the same reason."""
+        """Return no headers, as the certificate is sufficient."""
         return {}
 
     def certificate(self) -> tuple[str, str]:
@@ -48,7 +48,7 @@ class AuthenticationTls(Authentication):
 
 
 def tls_of(params: str) -> AuthenticationTls:
-    """Return what ``tlsCertFile:P,tlsKeyFile:P``, or a JSON object with these names, says.
+    """Parse ``tlsCertFile:P,tlsKeyFile:P``, or a JSON object with these names.
 
     Raises:
         InvalidConfig: a name is missing or unknown.

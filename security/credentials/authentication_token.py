@@ -1,4 +1,4 @@
-"""A token: a text, a file that is read anew each time, or what a function returns."""
+"""Authentication with a token: a text, a file that is read at each use, or the result of a function."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .secret_file import path_of, read_secret
 
 
 class AuthenticationToken(Authentication):
-    """Shows a token, such as a JWT."""
+    """Authenticates with a token, such as a JWT."""
 
     method = "token"
 
     def __init__(self, token: str | Callable[[], str]) -> None:
-        """Prepare; a file is not read yet.
+        """Create the credentials; a file is not read yet.
 
         Args:
-            token: the token, alone, as ``token:…`` or as ``{"token": "…"}``; ``file:///path`` of a file with it, which
-                is read at each connect; or a function that returns it, called on a thread at each connect.
+            token: the token alone, as ``token:…`` or as ``{"token": "…"}``; ``file:///path`` of a file that holds it,
+                read at each connect; or a function that returns it, called on a thread at each connect.
 
         Raises:
-            InvalidConfig: it is none of these.
+            InvalidConfig: ``token`` has none of these forms.
         """
         self._supply = token if callable(token) else _supplier(token)
 
     def data(self) -> bytes:
-        """Return the token as bytes; see `Authentication.data`."""
+        """Return the token as bytes."""
         return self._token().encode()
 
     def headers(self) -> dict[str, str]:
-        """Return the header of a bearer; see `Authentication.headers`."""
+        """Return the ``Bearer`` authorization header."""
         return {"Authorization": f"Bearer {self._token()}", METHOD_HEADER: self.method}
 
     def _token(self) -> str:
@@ -44,10 +44,10 @@ class AuthenticationToken(Authentication):
 
 
 def checked_token(token: str) -> str:
-    """Return a token without white space around it.
+    """Return a token without surrounding white space.
 
     Raises:
-        CredentialsUnavailable: it is empty, or has characters that no header may have.
+        CredentialsUnavailable: the token is empty, or has characters not allowed in headers.
     """
     token = token.strip()
     if not token:

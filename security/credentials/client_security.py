@@ -1,4 +1,4 @@
-"""How a client shows who it is and checks the server, as plain values that go from process to process."""
+"""A client's security settings, as plain values that can be passed between processes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from ...errors import InvalidConfig
 
 TLS_URLS = ("pulsar+ssl:", "https:")
-"""How the URLs begin of brokers that are reached with TLS."""
+"""Prefixes of TLS URLs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSecurity:
-    """How a client shows who it is, and how it checks the server. Secrets are not in its ``repr``.
+    """A client's authentication and TLS settings. Its ``repr`` has no secrets.
 
     Attributes:
-        auth_plugin: what shows who the client is: ``token``, ``basic``, ``tls``, ``oauth2``, one of Pulsar's classes,
-            or ``module:Class`` of your own; empty for nothing.
-        auth_params: what the plugin is told; `plugins.authentication_of` has the forms.
-        tls_trust_certs_file: certificates (PEM) of the authorities that are trusted; empty for those of the system.
-        tls_certificate_file: certificate of the client (PEM), where the server asks for one.
+        auth_plugin: authentication plugin: ``token``, ``basic``, ``tls``, ``oauth2``, one of Pulsar's classes, or a
+            custom ``module:Class``; empty for none.
+        auth_params: parameters of the plugin; see `plugins.authentication_of`.
+        tls_trust_certs_file: certificates (PEM) of the trusted authorities; empty for the system's.
+        tls_certificate_file: the client's certificate (PEM), for servers that request one.
         tls_key_file: its private key (PEM).
-        tls_allow_insecure_connection: take any certificate of the server; for trying.
-        tls_hostname_verification: the server's certificate must name the host that was asked for. On, unlike in
-            Pulsar's clients: without it, whoever has any certificate of the authority can pass for the server.
+        tls_allow_insecure_connection: accept any server certificate; for testing.
+        tls_hostname_verification: the server's certificate must match the host name. On, unlike in Pulsar's clients:
+            without it, the owner of any certificate of the authority can impersonate the server.
     """
 
     auth_plugin: str = ""
@@ -52,27 +52,27 @@ class ClientSecurity:
 
     @property
     def tls_settings(self) -> tuple[str, ...]:
-        """The names of the settings given that mean something on TLS only."""
+        """The names of the TLS settings that differ from the defaults."""
         return tuple(
             one.name for one in fields(self) if one.name.startswith("tls_") and getattr(self, one.name) != one.default
         )
 
     def for_urls(self, *urls: str) -> ClientSecurity:
-        """Return the same, without settings of TLS if no URL of a broker is one of TLS."""
+        """Return these settings, without the TLS settings if none of the URLs uses TLS."""
         if any(url.startswith(TLS_URLS) for url in urls):
             return self
         return ClientSecurity(auth_plugin=self.auth_plugin, auth_params=self.auth_params)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults, by the names of the attributes, secrets included; fits JSON."""
+        """Return the non-default values by attribute name, including secrets; serialisable as JSON."""
         return {one.name: value for one in fields(self) if (value := asdict(self)[one.name]) != one.default}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ClientSecurity:
-        """Return what `to_dict` wrote.
+        """Return the settings from the result of `to_dict`.
 
         Raises:
-            InvalidConfig: a name is unknown or a value is of another type.
+            InvalidConfig: a name is unknown, or a value has the wrong type.
         """
         known = {one.name for one in fields(cls)}
         for name in values:

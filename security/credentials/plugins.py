@@ -1,4 +1,4 @@
-"""Which plugin a name stands for: Pulsar's names, short ones, and classes of one's own."""
+"""Names of authentication plugins: short names, Pulsar's names, and custom classes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _MAKERS: dict[str, tuple[Callable[[str], Authentication], tuple[str, ...]]] = {
         (f"{_JAVA}oauth2.AuthenticationOAuth2", "AuthenticationOAuth2", "AuthenticationOauth2"),
     ),
 }
-"""Short name -> what makes the plugin of its parameters, and its other names."""
+"""Short name -> factory that takes the plugin's parameters, and its other names."""
 _FROM = ("", "pulsar.", "magnetar.client.")
-"""What may stand before the name of a class: Python programs know it from either package."""
+"""Optional prefixes of a class name: Python programs import it from either package."""
 _SHOWN_CHARACTERS = 120
 
 
 def authentication_of(plugin: str, params: str) -> Authentication | None:
-    """Return the plugin of a name; None for the name of none.
+    """Create the plugin of a name; return None for a name that disables authentication.
 
     Args:
         plugin: ``token``, ``basic``, ``tls``, ``oauth2``, the name of Pulsar's class for it in Java or Python, or
             ``module:Class`` or ``module.Class`` of a subclass of `Authentication`.
         params: for token: the token, ``token:…``, ``{"token": "…"}`` or ``file:///…``; for basic:
             ``{"userId": "…", "password": "…"}`` or ``user:password``; for tls: ``tlsCertFile:…,tlsKeyFile:…``;
-            for oauth2: JSON as `AuthenticationOAuth2` has it; for one of your own whatever it takes.
+            for oauth2: JSON, see `AuthenticationOAuth2`; for a custom plugin any text.
 
     Raises:
-        InvalidConfig: there is no such plugin, or it does not take its parameters, which are not shown.
+        InvalidConfig: the plugin is unknown, or rejects its parameters, which are not shown.
     """
     if plugin in _NOTHING:
         return None
@@ -59,7 +59,7 @@ def authentication_of(plugin: str, params: str) -> Authentication | None:
 
 
 def is_built_in(plugin: str) -> bool:
-    """Return whether a name stands for a plugin of ours, or for none: no other code is imported for it."""
+    """Return whether a name is a built-in plugin or disables authentication, so that no other code is imported."""
     return plugin in _NOTHING or _maker(plugin) is not None
 
 
@@ -83,7 +83,7 @@ def _own(plugin: str, params: str) -> Authentication:
         made: Authentication = kind(params)  # type: ignore[call-arg]  # the contract of `Authentication`
     except MagnetarError:
         raise
-    except Exception as error:  # of code of the user's; its text may hold what it was given
+    except Exception as error:  # from user code; its text may contain the parameters
         raise InvalidConfig(f"auth_plugin {shown!r} did not take auth_params: {type(error).__name__}") from error
     if not made.method:
         raise InvalidConfig(f"auth_plugin {shown!r} has no method; set its attribute to the server's name of it")

@@ -1,4 +1,4 @@
-"""Small files with a secret, and the URLs that name them in Pulsar's parameters."""
+"""Secret files, and the URLs for them in Pulsar's parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def path_of(url: str, what: str) -> Path:
     """Return the path of ``file:///path`` or ``file:path``.
 
     Raises:
-        InvalidConfig: it names another host, or nothing.
+        InvalidConfig: the URL names another host, or has no path.
     """
     parsed = urlsplit(url)
     path = unquote(parsed.path)
@@ -28,10 +28,10 @@ def path_of(url: str, what: str) -> Path:
 
 
 def read_secret(path: Path, what: str) -> bytes:
-    """Return what a file holds. Blocking.
+    """Return the content of a file. Blocking.
 
     Raises:
-        CredentialsUnavailable: it cannot be read, or has more than `SECRET_BYTES_MAX` bytes.
+        CredentialsUnavailable: the file cannot be read, or exceeds `SECRET_BYTES_MAX` bytes.
     """
     try:
         with path.open("rb") as file:
@@ -44,10 +44,10 @@ def read_secret(path: Path, what: str) -> bytes:
 
 
 def read_secret_at(url: str, what: str) -> bytes:
-    """Return what a URL of Pulsar's stands for: ``file:///path``, ``data:…;base64,…``, or a path. Blocking.
+    """Return the content at a ``file:///path`` URL, a ``data:…;base64,…`` URL, or a path. Blocking.
 
     Raises:
-        InvalidConfig: it is none of these; what it holds is not shown.
+        InvalidConfig: the URL is invalid; its content is not shown.
         CredentialsUnavailable: as `read_secret`.
     """
     if url.startswith(_DATA):

@@ -1,4 +1,4 @@
-"""The settings of `ClientSecurity` under the names that an option or a key of a configuration has for them."""
+"""Translation of `ClientSecurity` attributes in errors to the names of options or configuration keys."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ...errors import InvalidConfig
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with the attributes of `ClientSecurity` called as ``names`` say."""
+    """Replace the attribute names of `ClientSecurity` in a text according to ``names``."""
     return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], text)
 
 
 @contextmanager
 def named(names: Mapping[str, str]) -> Iterator[None]:
-    """Have what is refused inside named as whoever gave it knows it.
+    """Context in which `InvalidConfig` errors use the setting names that the user knows.
 
     Args:
-        names: of the attributes of `ClientSecurity` -> what its user calls them.
+        names: attribute names of `ClientSecurity` -> names in the user's configuration.
 
     Raises:
-        InvalidConfig: with those names.
+        InvalidConfig: raised inside; with names replaced.
     """
     try:
         yield
