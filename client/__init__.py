@@ -1,4 +1,4 @@
-"""The client of topics and functions: `AsyncClient` for asyncio, and `Client`, which blocks."""
+"""Client for topics and functions: `AsyncClient` for asyncio, and the blocking `Client`."""
 
 from typing import TYPE_CHECKING
 

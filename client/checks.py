@@ -1,7 +1,7 @@
-"""Refusal of values that the protocol cannot carry, in the call that gives them.
+"""Validation of values that the protocol cannot carry, in the call that passes them.
 
-What is refused here would otherwise fail when a frame is made of it: in a timer, for a whole batch, or at the next
-connection, where its caller does not see the error.
+Otherwise they would fail when a frame is encoded: in a timer, for a whole batch, or at the next connection, where the
+caller does not see the error.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 BATCH_SIZE_MAX = 2**24
-"""Messages of an entry; an acknowledgement of one of them has a bit for each."""
+"""Limit of messages in an entry; an acknowledgement of one of them has a bit for each."""
 TEXT_BYTES_MAX = 64 * 1024
-"""Of names and properties in settings; they are part of every request that creates a producer or consumer."""
+"""Limit of names and properties in settings, which are part of each request that creates a producer or consumer."""
 
 
 def check_text(what: str, text: object, bytes_max: int | None = None) -> None:
@@ -166,7 +166,7 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value in a few ASCII characters."""
+    """Return an abbreviated ASCII representation of a value."""
     try:
         text = ascii(value)
     except Exception:  # noqa: BLE001  a value of user code, whose repr may do anything
@@ -175,6 +175,6 @@ def _shown(value: object) -> str:
 
 
 def check_config(config: object, kind: type) -> None:
-    """Raise InvalidConfig for settings that are no object of their class, such as a type of subscription alone."""
+    """Reject a ``config`` that is not an object of its class, for example a bare subscription type."""
     if config is not None and not isinstance(config, kind):
         raise InvalidConfig(f"config is {kind.__name__}(…), not {type(config).__name__}; name the setting in it")

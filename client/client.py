@@ -1,4 +1,4 @@
-"""The asyncio client: where producers, consumers and readers come from."""
+"""The asyncio client, which creates producers, consumers and readers."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from .deploy.rest import RestClient
 
 CLIENT_VERSION = f"Magnetar-Python-v{__version__}"
-"""How brokers see this client. Not one of the names by which brokers recognise clients that lack commands."""
+"""Client version sent to brokers. Must not match the names by which brokers recognise clients that lack commands."""
 
 _T = TypeVar("_T")
 
 Listener = Callable[[Any, Message], Awaitable[object]]
-"""Is given a consumer and a message of it."""
+"""Called with a consumer and a message received by it."""
 
 
 class AsyncClient:
-    """A client of a cluster. It belongs to the event loop on which it is made; so does all that it makes.
+    """A client of a cluster. It and the objects that it creates are bound to the event loop on which it was created.
 
-    Closing the client closes everything that it made.
+    Closing the client closes all objects that it created.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class AsyncClient:
 
     @property
     def functions(self) -> AsyncFunctions:
-        """The cluster's functions: deploy them from here, ask for them, remove them."""
+        """The cluster's functions: deploy, inspect and delete them."""
         if self._functions is None:
-            from .deploy.functions import AsyncFunctions  # with it come httpx and cloudpickle
+            from .deploy.functions import AsyncFunctions  # imports httpx and cloudpickle
 
             self._functions = AsyncFunctions(self._open_rest)
         return self._functions
 
     def _open_rest(self) -> RestClient:
-        """Return the connection to the REST interface, made at its first use."""
+        """Return the REST client, created at first use."""
         self._cluster.check_open()
         if self._rest is None:
             from .deploy.rest import RestClient, derive_admin_url
@@ -144,50 +144,50 @@ class AsyncClient:
         return [part.text for part in await self._cluster.parts(as_topic_name(topic))]
 
     async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode = "PersistentOnly") -> list[str]:
-        """Return the full names of the topics that a pattern takes now, partitions by their own.
+        """Return the full names of the topics that match a pattern now; partitions are listed individually.
 
         Cancellation: safe.
         """
         return await self._consumers.topics_of(pattern, mode)
 
     async def connect(self, within_s: float = 0.0) -> None:
-        """Connect to a broker now, instead of with the first operation: to find out early that none answers.
+        """Connect to a broker now instead of at the first operation, to detect connection problems early.
 
         Cancellation: safe.
 
         Args:
-            within_s: how long attempts are repeated, in seconds; 0 makes one.
+            within_s: how long to retry, in seconds; 0 makes one attempt.
 
         Raises:
-            ConnectionLost: no broker listens there.
-            ForeignProtocol: what listens there is not a broker, for example an HTTP port.
-            TlsFailed: a certificate is refused, or the port has no TLS.
-            AuthenticationError: the broker refuses the client.
+            ConnectionLost: no broker is reachable.
+            ForeignProtocol: the server is not a broker; it may be an HTTP port.
+            TlsFailed: a certificate is rejected, or the port does not speak TLS.
+            AuthenticationError: the broker refuses the credentials.
         """
         await self._cluster.reach(within_s)
 
     async def lookup(self, topic: str) -> Address:
-        """Return which broker owns a topic and where to connect for it.
+        """Return the address of the broker that owns a topic, and the address to connect to.
 
         Cancellation: safe.
         """
         return await self._cluster.broker_of(as_topic_name(topic))
 
     async def topic_schema(self, topic: str, version: bytes | None = None) -> SchemaInfo:
-        """Return the schema of a topic in one version; None for its newest.
+        """Return a topic's schema in one version; None for the newest.
 
         Cancellation: safe.
 
         Raises:
-            TopicNotFound: it has no schema of that version.
+            TopicNotFound: the topic has no schema of that version.
         """
         self._cluster.check_open()
         return await self._cluster.schema(as_topic_name(topic), version)
 
     async def register_schema(self, topic: str, schema: Schema[Any]) -> bytes:
-        """Return the version that a topic has of a schema, which it gets if it has it not yet; empty for one of bytes.
+        """Register a schema with a topic unless it exists there; return its version, which is empty for bytes.
 
-        Cancellation: the topic may have got it.
+        Cancellation: the schema may have been registered.
 
         Raises:
             IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
@@ -198,7 +198,7 @@ class AsyncClient:
 
     @property
     def writer_schemas(self) -> WriterSchemas:
-        """The schemas that messages were written with, as far as they were asked for."""
+        """The cache of writer schemas."""
         return self._writers
 
     async def _newest_schema(self, topic: str) -> SchemaInfo | None:
@@ -208,7 +208,7 @@ class AsyncClient:
             return None
 
     async def _schema_version_in(self, message: Message, topic: str) -> bytes:
-        """Return what a topic calls the schema of a message; it gets it if it has it not yet."""
+        """Return a topic's version of a message's schema, registering the schema if necessary."""
         said = (await self._writers.find(key_of(message.topic, message.schema_version))).to_proto()
         return b"" if said is None else await self._cluster.create_schema(as_topic_name(topic), said)
 
@@ -227,9 +227,9 @@ class AsyncClient:
     async def create_producer(
         self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Producer | PartitionedProducer | TypedProducer[Any]:
-        """Return a producer of a topic; with a schema one that sends values.
+        """Create a producer for a topic; with a schema, one that sends values.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
@@ -276,18 +276,18 @@ class AsyncClient:
         message_listener: Listener | None = None,
         schema: Schema[Any] | None = None,
     ) -> Consumer | MergedConsumer | TypedConsumer[Any]:
-        """Return a consumer of a topic, of all partitions of one, of several topics, or of those that a pattern takes.
+        """Subscribe to a topic (with all its partitions), to several topics, or to all topics that match a pattern.
 
         Args:
-            topic: name, or several, or a pattern of whole names such as ``tenant/namespace/orders-.*``, which takes
-                topics that come later, too.
-            subscription: name.
+            topic: a name, several names, or a pattern of whole names such as ``tenant/namespace/orders-.*``, which also
+                matches topics created later.
+            subscription: subscription name.
             config: settings.
-            message_listener: a coroutine function that is given the consumer and each message, one after the other;
-                `Consumer.receive` is not for use then.
-            schema: decodes messages, which have a `value` then.
+            message_listener: a coroutine function, called with the consumer and each message, one at a time;
+                `Consumer.receive` cannot be used then.
+            schema: decodes messages, which then have a `value`.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
@@ -302,7 +302,7 @@ class AsyncClient:
             untyped = await self._consumers.subscribe(topic, subscription, config, info)
         except ConsumerBusy as error:
             if "already connected" not in str(error) and "different type" not in str(error):
-                raise  # a limit: another type of subscription would not help
+                raise  # a limit was reached: another subscription type would not help
             raise ConsumerBusy(
                 f"{error}: subscription {subscription} of {topic} has it; give all its consumers"
                 " ConsumerConfig(type='Shared'), or choose another subscription"
@@ -314,7 +314,7 @@ class AsyncClient:
     def listen(
         self, consumer: Consumer | MergedConsumer | Reader | TypedConsumer[Any], deliver: Deliver[Any] | None
     ) -> None:
-        """Give the messages of a consumer to a listener, if there is one (called by the blocking client, too)."""
+        """Start passing a consumer's messages to a listener, if any (also called by the blocking client)."""
         if deliver is not None:
             self._tasks.start(consumer.listen(deliver).run(), f"listener of {consumer.topic}")
 
@@ -329,15 +329,15 @@ class AsyncClient:
     async def create_reader(
         self, topic: str, start: MessageId, config: ReaderConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Reader | TypedReader[Any]:
-        """Return a reader of a topic without partitions, or of one partition.
+        """Create a reader for a non-partitioned topic, or for one partition.
 
         Args:
-            topic: name.
+            topic: topic name.
             start: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
             config: settings. ``start_inclusive`` with LATEST begins with the newest message.
-            schema: decodes messages, which have a `value` then.
+            schema: decodes messages, which then have a `value`.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             InvalidConfig: the topic is partitioned.
@@ -357,15 +357,15 @@ class AsyncClient:
         partition_update_s: float = 60.0,
         schema: Schema[Any] | None = None,
     ) -> TableView:
-        """Return a view of a topic as a table, with everything that was published before.
+        """Create a table view of a topic, which contains everything published before the call.
 
         Args:
-            topic: name.
-            subscription_name: of the view's readers; None takes random ones.
-            partition_update_s: how often new partitions of the topic are looked for; 0 never does.
+            topic: topic name.
+            subscription_name: subscription name of the view's readers; None generates random names.
+            partition_update_s: interval for discovering new partitions; 0 disables it.
             schema: decodes the values.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
 
         Raises:
             MagnetarError: as `create_reader`.
@@ -383,11 +383,11 @@ class AsyncClient:
         return view
 
     def create_lock(self, topic: str, name: str, owner: str) -> Lock:
-        """Return a lock that the broker keeps; nothing is asked for before `Lock.acquire`.
+        """Create a distributed lock, which is requested from the broker by `Lock.acquire`.
 
         Args:
-            topic: keeps the locks and nothing else; any number of them.
-            name: what is locked.
+            topic: a dedicated topic, which can hold any number of locks.
+            name: the lock's name.
             owner: shown in the topic's statistics.
         """
         cluster = self._cluster
@@ -400,9 +400,9 @@ class AsyncClient:
     # -- closing --------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close everything that this client made, then its connections.
+        """Close all objects that this client created, then its connections.
 
-        Cancellation: everything is closed all the same, without waiting for the broker.
+        Cancellation: everything is still closed, but without waiting for the broker.
         """
         if self._cluster.is_ended:
             return

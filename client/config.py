@@ -1,7 +1,7 @@
-"""Settings of producers, consumers and readers; those of clients are in `connections.config`.
+"""Settings of producers, consumers and readers; client settings are in `connections.config`.
 
-Every field works; what is not supported yet is not here, so that nothing is accepted and ignored. Defaults are those
-of Apache Pulsar's own clients unless a line says why not. Units are in the names.
+Every field is implemented; unsupported settings are not defined, so that none is silently ignored. Defaults are those
+of Apache Pulsar's clients unless documented otherwise. Names include the unit.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from .connections.connection import Connection
 
 SERVICE_BACKOFF_MAX_MS = 3_000
-"""The longest wait before a retry in workers and instances: however long their broker was away, they are back so soon
-after it. The default would have them stay away for up to a minute more, as long again as the broker was."""
+"""The maximum backoff of workers and instances: they reconnect within this time after a broker outage of any length.
+The client default would delay them by up to a minute more, or by as long as the outage."""
 
 KEY_SLOTS = 65536
-"""Slots that keys are hashed to, by which consumers with sticky ranges say which ones they take."""
+"""Number of hash slots for keys; sticky ranges consist of these slots."""
 DEFAULT_MAX_REDELIVER_COUNT = 16
-"""Of a consumer with ``retry_enable`` and no policy, as in Java and Go."""
+"""Default of a consumer with ``retry_enable`` and without a policy, as in Java and Go."""
 
 OnUndecryptable = Callable[[str, tuple[int, int], str], float | None]
 """See `ConsumerConfig.on_undecryptable`."""
 Guard = Callable[["Connection"], Awaitable[None]]
-"""Awaited with the connection before a producer or consumer attaches to it; what it raises fails the attempt."""
+"""Awaited with the connection before a producer or consumer attaches to it; an exception fails the attempt."""
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
 Compression = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
 BatchingType = Literal["Default", "KeyBased"]
@@ -172,18 +172,19 @@ class ProducerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerDeadLetterPolicy:
-    """When messages of a subscription are dead letters, and where these go.
+    """Dead letter policy of a subscription.
 
     Attributes:
-        max_redeliver_count: how often a message comes again. When it is asked for once more, it goes to the dead letter
-            topic and is acknowledged. With `Consumer.reconsume_later`, how often a message waits in the retry topic.
-        dead_letter_topic: None for ``<topic>-<subscription>-DLQ``, of the partition where there are some; with
-            ``retry_enable`` of the first topic that the consumer has, as in Java. A subscription with a slash is
-            written as in a URL.
+        max_redeliver_count: maximum number of redeliveries. When another one is requested, the message is sent to the
+            dead letter topic and acknowledged. With `Consumer.reconsume_later`, how often a message waits in the retry
+            topic.
+        dead_letter_topic: None for ``<topic>-<subscription>-DLQ``, where the topic is the partition of a partitioned
+            topic; with ``retry_enable`` it is the consumer's first topic, as in Java. A slash in the subscription name
+            is URL-encoded.
         retry_letter_topic: None for ``<topic>-<subscription>-RETRY`` of the first topic, likewise.
-        initial_subscription_name: a subscription that the dead letter topic has before its first message, so that none
-            is deleted unseen; None for no such.
-        producer: settings of the producers of both topics; they send each letter alone, whatever ``batching`` says.
+        initial_subscription_name: a subscription to create on the dead letter topic before its first message, so that
+            no message is deleted unread; None creates none.
+        producer: settings of the producers for both topics; they never batch, whatever ``batching`` says.
     """
 
     max_redeliver_count: int = DEFAULT_MAX_REDELIVER_COUNT
@@ -209,12 +210,12 @@ class ConsumerDeadLetterPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerKeySharedPolicy:
-    """How the consumers of a Key_Shared subscription share keys; all of them have to say the same.
+    """How the consumers of a Key_Shared subscription share keys; must be the same for all of them.
 
     Attributes:
-        key_shared_mode: ``AutoSplit`` leaves it to the broker; with ``Sticky`` each consumer says which keys it takes.
+        key_shared_mode: with ``AutoSplit`` the broker assigns keys; with ``Sticky`` each consumer chooses its ranges.
         sticky_ranges: pairs of first and last slot, within 0 to 65535; a key's slot is its Murmur3 hash modulo 65536.
-        allow_out_of_order_delivery: a key may move to another consumer before all that was given out is acknowledged.
+        allow_out_of_order_delivery: a key may move to another consumer before its delivered messages are acknowledged.
     """
 
     key_shared_mode: KeySharedMode = "AutoSplit"
@@ -242,55 +243,56 @@ class ConsumerConfig:
 
     Attributes:
         type: how the consumers of one subscription share its messages.
-        name: shown in statistics; Failover sorts by it. None generates a random one.
+        name: shown in statistics; Failover orders consumers by it. None generates a random name.
         initial_position: where a new subscription begins; an existing one keeps its position.
-        receiver_queue_size: messages that the broker may send ahead; 0 requests one message at a time.
-        receiver_queue_bytes: approximate bytes that the broker may send ahead: fewer messages are requested where they
-            are large. 0 means no limit, as in Pulsar; it has no effect on non-persistent topics.
-        max_receiver_queue_size_across_partitions: limit of the queues of all partitions of a topic together.
-        ack_grouping_ms: how long acknowledgements are collected; 0 sends each at once.
-        ack_grouping_max: largest number of acknowledgements that are collected.
+        receiver_queue_size: number of messages that the broker may send ahead; 0 requests one message at a time.
+        receiver_queue_bytes: approximate bytes that the broker may send ahead: fewer messages are requested if they are
+            large. 0 means no limit, as in Pulsar; has no effect on non-persistent topics.
+        max_receiver_queue_size_across_partitions: total limit of the queues of all partitions of a topic.
+        ack_grouping_ms: how long acknowledgements are collected; 0 sends each immediately.
+        ack_grouping_max: maximum number of acknowledgements that are collected.
         ack_receipts: acknowledging returns a future that completes when the broker has confirmed it.
         negative_ack_delay_ms: delay between `Consumer.negative_ack` and the redelivery of the message.
         priority_level: consumers with lower levels are served first.
         read_compacted: read the compacted topic (Exclusive and Failover only).
         properties: shown in the topic's statistics.
         subscription_properties: stored with the subscription if this consumer creates it.
-        replicate_subscription_state_enabled: request that the position of the subscription is replicated to other
-            clusters; our broker stores and shows the request, but does not replicate.
-        partition_update_s: interval at which new partitions of the topic are looked for; 0 turns it off.
-        pattern_update_s: interval at which topics that match a pattern are looked for, beside the notifications of
-            brokers that send them; 0 turns it off. Pulsar's clients call it the pattern auto discovery period.
-        regex_subscription_mode: whether a pattern matches persistent topics, non-persistent ones or both; brokers
-            notify about persistent ones only.
-        on_active_change: called on the event loop with True when this consumer becomes active and with False when it
-            stops being so (Failover and Exclusive), also when its connection is lost. With several topics or partitions
-            it is called for each.
-        guard: awaited with the connection each time before the consumer attaches to it, for example `Lock.cover`.
-        unacked_messages_timeout_ms: messages that are not acknowledged this long after they were received are
-            redelivered; 0 turns it off.
-        ack_timeout_tick_ms: precision of that timeout: redelivery happens up to this much later.
-        dead_letter_policy: when a message is given up, and where it goes then. Needs Shared or Key_Shared, for which
-            brokers count redeliveries, or ``retry_enable``.
-        key_shared_policy: how keys are shared (Key_Shared only); None leaves it to the broker.
+        replicate_subscription_state_enabled: request replication of the subscription's position to other clusters; our
+            broker stores and shows the request, but does not replicate.
+        partition_update_s: interval for discovering new partitions; 0 disables it.
+        pattern_update_s: interval for discovering topics that match a pattern, in addition to notifications from
+            brokers that support them; 0 disables it. Pulsar's clients call it the pattern auto discovery period.
+        regex_subscription_mode: whether a pattern matches persistent topics, non-persistent topics or both; brokers
+            only notify about persistent ones.
+        on_active_change: called on the event loop with True when this consumer becomes active, and with False when it
+            becomes inactive (Failover and Exclusive) or its connection is lost. With several topics or partitions it is
+            called for each.
+        guard: awaited with the connection before each time the consumer attaches to it, for example `Lock.cover`.
+        unacked_messages_timeout_ms: redeliver messages not acknowledged this long after they were received; 0 disables
+            it.
+        ack_timeout_tick_ms: precision of that timeout: redelivery may be late by up to this much.
+        dead_letter_policy: when to send a message to a dead letter topic, and to which. Requires Shared or Key_Shared,
+            for which brokers count redeliveries, or ``retry_enable``.
+        key_shared_policy: how keys are shared (Key_Shared only); None lets the broker assign them.
         retry_enable: also consume the retry letter topic, to which `Consumer.reconsume_later` sends.
-        interceptors: see each message before the application does, in this order, and its acknowledgements.
+        interceptors: called in this order, with each message before the application receives it, and with its
+            acknowledgements.
         joins_chunks: `Consumer.receive_entry` and `Consumer.poll_entry` join chunks into one entry, as
             `Consumer.receive` always does.
-        max_pending_chunked_message: largest number of messages that wait for chunks; above it the oldest is dropped.
-        auto_ack_oldest_chunked_message_on_queue_full: acknowledge the chunks of a message that is dropped for that
-            reason; otherwise they are redelivered after ``negative_ack_delay_ms``.
-        expire_time_of_incomplete_chunked_message_ms: messages that wait for chunks this long are dropped, and their
-            chunks are acknowledged; 0 turns it off.
-        max_chunked_message_bytes: limit of a message in chunks; larger ones are dropped.
-        crypto_key_reader: finds the private keys of encrypted messages, for example `FileKeyReader`. Dead letters and
+        max_pending_chunked_message: maximum number of incomplete chunked messages; beyond it the oldest is dropped.
+        auto_ack_oldest_chunked_message_on_queue_full: acknowledge the chunks of a message dropped for that reason;
+            otherwise they are redelivered after ``negative_ack_delay_ms``.
+        expire_time_of_incomplete_chunked_message_ms: drop a message that has been incomplete for this long, and
+            acknowledge its chunks; 0 disables it.
+        max_chunked_message_bytes: size limit of a chunked message; larger ones are dropped.
+        crypto_key_reader: loads the private keys for encrypted messages, for example `FileKeyReader`. Dead letters and
             retry letters are encrypted only if ``producer`` of the dead letter policy has keys, too.
-        crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not received, and
+        crypto_failure_action: what happens to an entry that cannot be decrypted. FAIL: it is not received, and is
             redelivered after ``negative_ack_delay_ms``; DISCARD: it is acknowledged; CONSUME: it is received as one
             encrypted message, with the encryption metadata in its entry.
         on_undecryptable: called on the event loop, instead of logging, for each entry that is not received because it
-            cannot be decrypted: with the topic, the position (ledger, entry) and the reason. It returns the seconds
-            after which FAIL has the entry redelivered; None stops the consumer there, and receiving raises CryptoError.
+            cannot be decrypted, with the topic, the position (ledger, entry) and the reason. With FAIL it returns the
+            seconds until redelivery, or None to stop the consumer there, so that receiving raises CryptoError.
     """
 
     type: SubscriptionType = "Exclusive"
@@ -374,16 +376,16 @@ class ReaderConfig:
     """Settings of a reader.
 
     Attributes:
-        name: shown in statistics; None takes a random one.
+        name: shown in statistics; None generates a random name.
         start_inclusive: begin with the start message itself instead of the one after it.
-        receiver_queue_size: messages that the broker may send ahead.
+        receiver_queue_size: number of messages that the broker may send ahead.
         read_compacted: read the compacted view of the topic.
-        subscription_prefix: put before the random name of the reader's subscription, with a dash.
-        subscription_name: of the reader's subscription, instead of a random one.
+        subscription_prefix: prefix of the subscription's random name, followed by a dash.
+        subscription_name: name of the reader's subscription, instead of a random one.
         properties: shown in the topic's statistics.
-        crypto_key_reader: as of a consumer.
-        crypto_failure_action: as of a consumer.
-        on_undecryptable: as of a consumer.
+        crypto_key_reader: as for a consumer.
+        crypto_failure_action: as for a consumer.
+        on_undecryptable: as for a consumer.
     """
 
     name: str | None = None

@@ -1,8 +1,8 @@
-"""The threads on which the blocking client calls listeners.
+"""The blocking client's listener threads.
 
-Design: a consumer (or table view) belongs to one thread, so its listener is called for one message after the other, in
-order, and may use every blocking call of the client. Consumers take the threads in turn; with one thread, the default,
-no two listeners of a client ever run at the same time. These are the promises of Pulsar's C++ and Python clients.
+Design: a consumer (or table view) is assigned to one thread, so its listener is called with one message at a time, in
+order, and may use all blocking calls of the client. Consumers are assigned round-robin; with one thread, the default,
+a client's listeners never run concurrently. Pulsar's C++ and Python clients give the same guarantees.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ M = TypeVar("M")
 
 
 class Lane:
-    """One thread, which runs what is handed to it in order."""
+    """A thread that runs submitted functions in order."""
 
     def __init__(self, name: str):
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -38,16 +38,16 @@ class Lane:
                 log.exception("a listener raised")
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run a function behind all others."""
+        """Run a function after all submitted before."""
         self._calls.put(call)
 
     def stop(self) -> None:
-        """End the thread behind all functions that were handed over."""
+        """End the thread after all submitted functions."""
         self._calls.put(None)
 
 
 class ListenerThreads:
-    """The threads of one client; each starts when it is first needed."""
+    """A client's listener threads; each starts when first needed."""
 
     def __init__(self, number: int):
         self._number = number
@@ -56,7 +56,7 @@ class ListenerThreads:
         self._lock = threading.Lock()
 
     def lane(self) -> Lane:
-        """Return the thread for another consumer."""
+        """Return the thread for a new consumer."""
         with self._lock:
             index = self._given % self._number
             self._given += 1
@@ -65,7 +65,7 @@ class ListenerThreads:
             return self._lanes[index]
 
     def stop(self) -> None:
-        """End the threads; listeners that run go on to their end."""
+        """End the threads; running listeners are not interrupted."""
         with self._lock:
             for lane in self._lanes:
                 lane.stop()
@@ -73,12 +73,12 @@ class ListenerThreads:
 
 
 def deliver_on(lane: Lane, call: Callable[[M], object], is_stopped: Callable[[], bool]) -> Deliver[M]:
-    """Return what calls a listener on a thread, message by message.
+    """Return a `Deliver` that calls a listener on a thread, message by message.
 
     Args:
         lane: the thread.
         call: calls the listener with a message.
-        is_stopped: whether it is not to be called any more; asked on the thread, before each message.
+        is_stopped: whether to stop; called on the thread before each message.
     """
 
     async def deliver(messages: Sequence[M]) -> int:

@@ -36,15 +36,15 @@ log = logging.getLogger(__name__)
 
 WAIT_FIRST_S = 0.02
 WAIT_MAX_S = 0.5
-"""Waits between two attempts to get a lock that is held elsewhere."""
+"""Maximum wait between two attempts to acquire a lock that is held elsewhere."""
 
 
 class Lock(Attachable):
-    """One lock; made by `AsyncClient.create_lock` and used on its event loop.
+    """A distributed lock; created by `AsyncClient.create_lock` and used on its event loop.
 
     Attributes:
-        name: what is locked.
-        waits_for: why the lock that was asked for is not held now; empty while it is.
+        name: the lock's name.
+        waits_for: why the requested lock is not held now; empty while it is held.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Lock(Attachable):
         connect: Connect,
         backoff: Backoff,
     ):
-        """Prepare; `acquire` begins.
+        """Create a lock; `acquire` requests it.
 
         Args:
-            topic: keeps the locks.
-            name: what is locked.
+            topic: the topic of the locks.
+            name: the lock's name.
             owner: shown in the topic's statistics.
             consumer_id: unique in the client.
             connect: returns a connection to the topic's broker.
@@ -110,7 +110,7 @@ class Lock(Attachable):
             await self._changed.wait()
 
     async def cover(self, connection: Connection) -> None:
-        """Return once the lock is held on this connection, or by another broker than this connection's.
+        """Wait until the lock is held on this connection, or at another broker than this connection's.
 
         Cancellation: safe.
 
@@ -133,7 +133,7 @@ class Lock(Attachable):
             raise self._error
 
     async def _keep(self) -> None:
-        """Take the lock whenever it is not held, until it is refused for good."""
+        """Acquire the lock whenever it is not held, until it is refused permanently."""
         while True:
             try:
                 await self.attach(await self._connect(self._topic))
@@ -158,12 +158,12 @@ class Lock(Attachable):
         self._changed.wake()
 
     def _broke(self, failure: BaseException) -> None:
-        """Fail all waiting callers after an unforeseen error."""
+        """Fail all waiting callers after an unexpected error."""
         log.error("the lock %s cannot be kept: %r", self.name, failure, exc_info=failure)
         self.fail(ClosedError(f"the lock {self.name} cannot be kept: {type(failure).__name__}: {failure}"))
 
     def fail(self, error: MagnetarError) -> None:
-        """Raise ``error`` from everything from now on: the lock is not asked for any more."""
+        """Stop requesting the lock, and raise ``error`` from all later calls."""
         self._error = error
         self.waits_for = ""
         self._changed.wake()
@@ -171,16 +171,16 @@ class Lock(Attachable):
     # -- called by the connection ---------------------------------------------------------------------------------
 
     def handle_message(self, message: CommandMessage, payload: bytes) -> None:
-        """Take no entry: none was asked for."""
+        """Ignore an entry: none was requested."""
 
     def handle_messages(self, rows: list[MessageRow]) -> None:
-        """Take no entries: none were asked for."""
+        """Ignore entries: none were requested."""
 
     def handle_active_change(self, is_active: bool) -> None:
-        """Take no notice: an exclusive consumer is the active one."""
+        """Do nothing: an exclusive consumer is always active."""
 
     def handle_end_of_topic(self) -> None:
-        """Take no notice: whether anything can be written to the topic does not matter."""
+        """Do nothing: the lock does not need a writable topic."""
 
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
         log.info("lost the lock %s: %s", self.name, reason)
@@ -191,9 +191,9 @@ class Lock(Attachable):
         self._changed.wake()
 
     async def close(self) -> None:
-        """Give the lock back; close first what it covers.
+        """Release the lock; close the producers and consumers that it covers first.
 
-        Cancellation: it is given back all the same.
+        Cancellation: the lock is released nevertheless.
         """
         self.fail(ClosedError(f"the lock {self.name} was closed"))
         if self._task is not None:

@@ -1,8 +1,8 @@
-"""What everything that is closed, and everything that receives, has in common: `async with`, `async for`, listeners.
+"""Base classes of closable and receiving objects: `async with`, `async for`, listeners.
 
-A listener gets the messages of a consumer one after the other, each after the call for the one before has ended. If it
-raises, that is logged; the message is neither acknowledged nor refused, so it comes again after the ack timeout or with
-the next consumer. Up to `LISTENER_BATCH` messages are on their way to a listener, also when the subscription is moved.
+A listener is called with one message at a time. An exception that it raises is logged; the message is neither
+acknowledged nor negatively acknowledged, so it is redelivered after the ack timeout or to the next consumer. Up to
+`LISTENER_BATCH` messages may be waiting for a listener, even after the subscription was moved.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 M = TypeVar("M")
 
 LISTENER_BATCH = 100
-"""Messages that are taken for a listener at once, at most."""
+"""Maximum number of messages that are taken for a listener at once."""
 
 Deliver = Callable[[Sequence[M]], Awaitable[int]]
-"""Calls the listener with messages and returns of how many it was called; fewer than given if it is paused."""
+"""Calls the listener with each message; returns the number of calls, which is smaller if the listener is paused."""
 
 
 class Closing(ABC):
-    """Something that `async with` closes."""
+    """Base class of objects that `async with` closes."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -41,7 +41,7 @@ class Closing(ABC):
 
 
 class Receiving(Closing, Generic[M]):
-    """Something that receives messages; `async for` takes them until it is closed."""
+    """Base class of objects that receive messages; `async for` receives until the object is closed."""
 
     _listening: Listening[M] | None = None
 
@@ -64,16 +64,16 @@ class Receiving(Closing, Generic[M]):
 
     @property
     def has_listener(self) -> bool:
-        """Whether messages go to a listener."""
+        """Whether messages are passed to a listener."""
         return self._listening is not None
 
     def listen(self, deliver: Deliver[M]) -> Listening[M]:
-        """Give all messages to a listener from now on (called by the client)."""
+        """Start passing all messages to a listener (called by the client)."""
         self._listening = Listening(self, deliver)
         return self._listening
 
     def pause_message_listener(self) -> None:
-        """Stop calling the listener until `resume_message_listener`, after waiting for a running call to finish.
+        """Stop calling the listener until `resume_message_listener`; a call in progress is not interrupted.
 
         Raises:
             InvalidConfig: the consumer has no listener.
@@ -86,7 +86,7 @@ class Receiving(Closing, Generic[M]):
 
     @property
     def is_listener_paused(self) -> bool:
-        """Whether there is a listener, and it is not to be called now; may be asked from any thread."""
+        """Whether the listener, if any, is paused; thread-safe."""
         return self._listening is not None and self._listening.is_paused
 
     def _listener(self) -> Listening[M]:
@@ -96,7 +96,7 @@ class Receiving(Closing, Generic[M]):
 
 
 class Listening(Generic[M]):
-    """Takes messages of a consumer and gives them to its listener."""
+    """Receives messages from a consumer and passes them to its listener."""
 
     def __init__(self, consumer: Receiving[M], deliver: Deliver[M]):
         self._consumer = consumer
@@ -106,11 +106,11 @@ class Listening(Generic[M]):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the listener is not to be called now; may be asked from any thread."""
+        """Whether the listener is paused; thread-safe."""
         return not self._is_running.is_set()
 
     def pause(self) -> None:
-        """Call the listener no more."""
+        """Stop calling the listener."""
         self._is_running.clear()
 
     def resume(self) -> None:
@@ -118,9 +118,9 @@ class Listening(Generic[M]):
         self._is_running.set()
 
     async def run(self) -> None:
-        """Give messages to the listener until the consumer is closed or has failed.
+        """Pass messages to the listener until the consumer is closed or has failed.
 
-        Cancellation: messages that were taken and not given out come again with the next consumer.
+        Cancellation: messages received but not passed on are redelivered to the next consumer.
         """
         taken: list[M] = []
         while True:
@@ -140,7 +140,7 @@ class Listening(Generic[M]):
 
 
 def call_listener(listener: Callable[[Receiving[M], M], Awaitable[object]], consumer: Receiving[M]) -> Deliver[M]:
-    """Return what calls a coroutine function with the consumer and each message."""
+    """Return a `Deliver` that calls a coroutine function with the consumer and each message."""
 
     async def deliver(messages: Sequence[M]) -> int:
         for count, message in enumerate(messages):

@@ -1,6 +1,6 @@
-"""What producers and consumers have done, counted where the client has ``stats_interval_s``.
+"""Producer and consumer statistics, collected if the client has ``stats_interval_s``.
 
-Counters begin with the producer or consumer; rates are of the last interval that is over.
+Counters start when the producer or consumer is created; rates are for the last complete interval.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """Of one producer.
+    """Statistics of a producer.
 
     Attributes:
-        messages_sent: handed to the connection or waiting for one, in entries that are closed.
-        bytes_sent: of those, as the broker stores them.
-        messages_stored: that the broker has confirmed.
-        messages_failed: that were given up.
-        messages_pending: sent and not yet decided, and those of the open batch.
-        messages_per_s: stored, in the last interval.
-        bytes_per_s: stored, in the last interval.
-        latency_mean_ms: from handing over an entry's first message to its receipt, in the last interval.
-        latency_max_ms: the longest of those.
+        messages_sent: messages in closed entries, sent or waiting for a connection.
+        bytes_sent: bytes of these entries, as the broker stores them.
+        messages_stored: messages confirmed by the broker.
+        messages_failed: messages that failed.
+        messages_pending: messages sent but not confirmed, plus those in the open batch.
+        messages_per_s: messages stored per second in the last interval.
+        bytes_per_s: bytes stored per second in the last interval.
+        latency_mean_ms: mean time from the send call for an entry's first message to its receipt, in the last interval.
+        latency_max_ms: maximum of these times.
     """
 
     messages_sent: int
@@ -46,19 +46,19 @@ class ProducerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """Of one consumer.
+    """Statistics of a consumer.
 
     Attributes:
-        messages_received: that the application took.
-        bytes_received: of those, as their entries were stored.
-        acknowledged: messages or entries that were acknowledged one by one.
-        acknowledged_up_to: how often everything up to a message was acknowledged.
+        messages_received: messages received by the application.
+        bytes_received: bytes of their entries, as stored.
+        acknowledged: individual acknowledgements of messages or entries.
+        acknowledged_up_to: cumulative acknowledgements.
         refused: negative acknowledgements.
-        timed_out: entries that were asked for again as they were not acknowledged in time.
-        dead_letters: messages that were given up.
-        messages_queued: received from the broker and not taken yet.
-        messages_per_s: taken, in the last interval.
-        bytes_per_s: taken, in the last interval.
+        timed_out: entries redelivered because they were not acknowledged in time.
+        dead_letters: messages sent to the dead letter topic.
+        messages_queued: messages waiting in the receiver queue.
+        messages_per_s: messages received by the application per second in the last interval.
+        bytes_per_s: bytes received by the application per second in the last interval.
     """
 
     messages_received: int
@@ -74,12 +74,12 @@ class ConsumerStatistics:
 
 
 def statistics_refusal() -> InvalidConfig:
-    """Return the error for asking a producer or consumer that does not count."""
+    """Return the error for a producer or consumer without statistics."""
     return InvalidConfig("this client does not count; give it ClientConfig(stats_interval_s=60)")
 
 
 class Rates:
-    """Messages and bytes in all and of the last interval."""
+    """Messages and bytes in total and in the last interval."""
 
     __slots__ = ("_bytes_before", "_messages_before", "bytes", "bytes_per_s", "messages", "messages_per_s")
 
@@ -92,7 +92,7 @@ class Rates:
         self._bytes_before = 0
 
     def add(self, messages: int, size: int) -> None:
-        """Count."""
+        """Count messages and their bytes."""
         self.messages += messages
         self.bytes += size
 
@@ -115,7 +115,7 @@ class ProducerCounts:
         self._latency_max_s = 0.0
 
     def took(self, latency_s: float) -> None:
-        """Count an entry that was stored so long after its first message was handed over."""
+        """Record the latency of a stored entry."""
         self._latencies[0] += 1
         self._latencies[1] += latency_s
         self._latencies[2] = max(self._latencies[2], latency_s)
@@ -129,7 +129,7 @@ class ProducerCounts:
         self._latencies = [0, 0.0, 0.0]
 
     def statistics(self, pending: int) -> ProducerStatistics:
-        """Return what was counted; ``pending`` messages are not decided."""
+        """Return the statistics; ``pending`` is the number of pending messages."""
         return ProducerStatistics(
             messages_sent=self.sent.messages,
             bytes_sent=self.sent.bytes,
@@ -159,7 +159,7 @@ class ConsumerCounts:
         self.received.end_interval(seconds)
 
     def statistics(self, queued: int) -> ConsumerStatistics:
-        """Return what was counted; ``queued`` messages were not taken yet."""
+        """Return the statistics; ``queued`` is the number of queued messages."""
         return ConsumerStatistics(
             messages_received=self.received.messages,
             bytes_received=self.received.bytes,
@@ -175,29 +175,29 @@ class ConsumerCounts:
 
 
 class Counting(Protocol):
-    """A producer or consumer that counts."""
+    """A producer or consumer with statistics."""
 
     @property
     def counts(self) -> ProducerCounts | ConsumerCounts | None:
-        """What is counted; None if it does not."""
+        """The counters, or None if disabled."""
 
     def statistics(self) -> ProducerStatistics | ConsumerStatistics:
-        """Return what was counted."""
+        """Return the statistics."""
 
 
 class Intervals:
-    """The intervals of a client's rates: each ends for all its producers and consumers at once, with a line in the log.
+    """The statistics intervals of a client, common to all its producers and consumers; each ends with a log line.
 
     Attributes:
-        interval_s: seconds; 0 if nothing is counted.
+        interval_s: seconds; 0 if statistics are disabled.
     """
 
     def __init__(self, interval_s: float, tasks: TaskSet) -> None:
-        """Begin with the first producer or consumer that is added.
+        """Create intervals, which start when the first producer or consumer is added.
 
         Args:
-            interval_s: seconds; 0 counts nothing.
-            tasks: of the client.
+            interval_s: seconds; 0 disables statistics.
+            tasks: the client's tasks.
         """
         self.interval_s = interval_s
         self._tasks = tasks
@@ -205,7 +205,7 @@ class Intervals:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, counting: Counting) -> None:
-        """End the intervals of one more producer or consumer, if anything is counted."""
+        """Include a producer or consumer, if statistics are enabled."""
         if not self.interval_s:
             return
         self._counting.add(counting)

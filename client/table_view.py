@@ -1,9 +1,9 @@
-"""A topic as a table: the last value of each key, kept up to date.
+"""A topic as a table: the latest value of each key, kept up to date.
 
-Design: one reader per partition reads the compacted topic from its beginning; the view is there when it has read what
-was published before. A message without a value, or with an empty one, removes its key, as with Pulsar's own
-clients; one without a key is not part of the table. With a schema values are decoded as they come; a message that
-cannot be decoded is logged and changes nothing.
+Design: one reader per partition reads the compacted topic from the beginning; the view is ready once it has read all
+messages published before it was created. A message with no value or an empty one removes its key, as in Pulsar's
+clients; messages without a key are ignored. With a schema, values are decoded on arrival; a message that cannot be
+decoded is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .typed.consumer import TypedReader
 log = logging.getLogger(__name__)
 
 OnChange = Callable[[str, Any], object]
-"""Is given a key and its value, None if it is gone."""
+"""Called with a key and its value, or None if the key was removed."""
 
 
 class TableView(Closing):
-    """The last value of each key of a topic; made by `AsyncClient.create_table_view` and used on its event loop.
+    """The latest value of each key; created by `AsyncClient.create_table_view` and used on its event loop.
 
     Attributes:
         topic: full name.
@@ -41,13 +41,13 @@ class TableView(Closing):
         open_reader: Callable[[str], Awaitable[Reader | TypedReader[Any]]],
         partition_update_s: float,
     ):
-        """Prepare; `open` reads what is there.
+        """Create an empty view; `open` reads the topic.
 
         Args:
             topic: full name.
-            find_parts: returns the names of the topic's partitions, or the topic's own.
-            open_reader: returns a reader of one of these, from its beginning.
-            partition_update_s: how often new partitions are looked for; 0 never does.
+            find_parts: returns the names of the topic's partitions, or the topic's own name.
+            open_reader: returns a reader of one of these, from the beginning.
+            partition_update_s: interval for discovering new partitions; 0 disables it.
         """
         self.topic = topic
         self._find_parts = find_parts
@@ -66,11 +66,11 @@ class TableView(Closing):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Any:
-        """Return the value of a key: bytes, or what the view's schema decodes; None if it has none.
+        """Return the value of a key, or None: bytes, or a value decoded by the view's schema.
 
         Raises:
             ClosedError: the view is closed.
-            MagnetarError: the topic cannot be read any more, so the table would be old.
+            MagnetarError: the topic cannot be read any more, so the table would be stale.
         """
         return self._now().get(key)
 
@@ -87,15 +87,15 @@ class TableView(Closing):
         return iter(self.snapshot())
 
     def keys(self) -> KeysView[str]:
-        """Return the keys at this moment; raises as `get`."""
+        """Return the current keys; raises as `get`."""
         return self.snapshot().keys()
 
     def values(self) -> ValuesView[Any]:
-        """Return the values at this moment; raises as `get`."""
+        """Return the current values; raises as `get`."""
         return self.snapshot().values()
 
     def items(self) -> ItemsView[str, Any]:
-        """Return keys and values at this moment; raises as `get`."""
+        """Return the current keys and values; raises as `get`."""
         return self.snapshot().items()
 
     def snapshot(self) -> dict[str, Any]:
@@ -115,12 +115,12 @@ class TableView(Closing):
             callback(key, value)
 
     def for_each_and_listen(self, callback: OnChange) -> None:
-        """Call a function with each key and its value, and from now on with each that changes, in order."""
+        """Call a function with each key and its value, and then with each change, in order."""
         self.for_each(callback)
         self._on_change.append(callback)
 
     async def refresh(self) -> None:
-        """Wait until the table has everything that was published before this call.
+        """Wait until the table contains everything published before this call.
 
         Cancellation: safe.
         """
@@ -128,14 +128,14 @@ class TableView(Closing):
         for reader in list(self._readers.values()):
             while await reader.has_message_available():
                 self._now()
-                # The reader's task takes what comes; this one only has to let it.
+                # Yield to the reader's task, which applies the messages.
                 await asyncio.sleep(0)
         self._now()
 
     # -- following ------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read what is there, then go on reading (called by the client).
+        """Read existing messages, then keep reading (called by the client).
 
         Cancellation: the view is closed.
         """
@@ -148,7 +148,7 @@ class TableView(Closing):
             self._tasks.keep(self._update, "look for partitions", longest_pause_s=self._partition_update_s)
 
     async def _follow(self, parts: list[str]) -> None:
-        """Read what partitions have, and go on reading them."""
+        """Read the existing messages of partitions, then keep reading them."""
         readers = await asyncio.gather(*map(self._open_reader, parts))
         self._readers.update(zip(parts, readers, strict=True))
         await asyncio.gather(*map(self._read_all, readers))
@@ -168,7 +168,7 @@ class TableView(Closing):
             await asyncio.sleep(self._partition_update_s)
             try:
                 new = [part for part in await self._find_parts() if part not in self._readers]
-                # A topic that gets partitions later keeps what it has; its own messages stay part of the table.
+                # A topic that becomes partitioned keeps its own messages, so they stay part of the table.
                 if new:
                     await self._follow(new)
             except MagnetarError as error:
@@ -201,7 +201,7 @@ class TableView(Closing):
     async def close(self) -> None:
         """Stop reading; a second call does nothing.
 
-        Cancellation: the view is closed all the same.
+        Cancellation: the view is closed nevertheless.
         """
         if self._is_closed:
             return

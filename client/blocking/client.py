@@ -69,12 +69,12 @@ class Client:
     def create_producer(
         self, topic: str, config: ProducerConfig | None = None, *, schema: Schema[Any] | None = None
     ) -> Producer:
-        """Return a producer of a topic; with a schema one that sends values.
+        """Create a producer for a topic; with a schema, one that sends values.
 
         Args:
-            topic: name.
+            topic: topic name.
             config: settings.
-            schema: encodes what is sent; the broker checks that it is compatible with the topic's.
+            schema: encodes values; the broker checks that it is compatible with the topic's schema.
 
         Raises:
             IncompatibleSchema: the topic has another schema, and ``schema`` is not compatible with it.
@@ -95,16 +95,16 @@ class Client:
         message_listener: Callable[[Consumer, Message], object] | None = None,
         schema: Schema[Any] | None = None,
     ) -> Consumer:
-        """Return a consumer of a topic, of all partitions of one, of several topics, or of those that a pattern takes.
+        """Subscribe to a topic (with all its partitions), to several topics, or to all topics that match a pattern.
 
         Args:
-            topic: name, or several, or a pattern of whole names such as ``tenant/namespace/orders-.*``, which takes
-                topics that come later, too.
-            subscription_name: name.
+            topic: a name, several names, or a pattern of whole names such as ``tenant/namespace/orders-.*``, which also
+                matches topics created later.
+            subscription_name: subscription name.
             config: settings.
-            message_listener: is given the consumer and each message, one after the other, on a thread of the client's
-                listeners; it may use every call of the client. `Consumer.receive` is refused then.
-            schema: decodes messages, which have a `value` then.
+            message_listener: called with the consumer and each message, one at a time, on one of the client's listener
+                threads; it may call any method of the client. `Consumer.receive` cannot be used then.
+            schema: decodes messages, which then have a `value`.
 
         Raises:
             IncompatibleSchema: the topic has a schema that ``schema`` cannot read.
@@ -129,13 +129,13 @@ class Client:
         *,
         schema: Schema[Any] | None = None,
     ) -> Reader:
-        """Return a reader of a topic without partitions.
+        """Create a reader for a non-partitioned topic, or for one partition.
 
         Args:
-            topic: name.
+            topic: topic name.
             start_message_id: EARLIEST, LATEST or a message; reading begins after it, or with it if ``start_inclusive``.
             config: settings. ``start_inclusive`` with LATEST begins with the newest message.
-            schema: decodes messages, which have a `value` then.
+            schema: decodes messages, which then have a `value`.
 
         Raises:
             InvalidConfig: the topic is partitioned.
@@ -151,11 +151,11 @@ class Client:
     def create_table_view(
         self, topic: str, subscription_name: str | None = None, *, schema: Schema[Any] | None = None
     ) -> TableView:
-        """Return a view of a topic as a table, with everything that was published before.
+        """Create a table view of a topic, which contains everything published before the call.
 
         Args:
-            topic: name; it may have partitions.
-            subscription_name: of the view's readers; None takes random ones.
+            topic: topic name; the topic may be partitioned.
+            subscription_name: subscription name of the view's readers; None generates random names.
             schema: decodes the values.
 
         Raises:
@@ -171,20 +171,20 @@ class Client:
         return self._thread.call(self._client.partitions(topic))
 
     def get_schema_info(self, topic: str, version: bytes | None = None) -> SchemaInfo:
-        """Return the schema of a topic.
+        """Return a topic's schema.
 
         Args:
-            topic: name.
-            version: which one, as messages carry it; None for the newest.
+            topic: topic name.
+            version: the schema version, as in messages; None for the newest.
 
         Raises:
-            TopicNotFound: it has no schema of that version.
+            TopicNotFound: the topic has no schema of that version.
             ConnectionLost, OperationTimeout: no broker was reached within ``operation_timeout_s``.
         """
         return self._thread.call(self._client.topic_schema(topic, version))
 
     def close(self) -> None:
-        """Close everything that this client made, its connections and its thread; a second call does nothing."""
+        """Close all objects that this client created, its connections and its thread; a second call does nothing."""
         try:
             self._thread.call(self._client.close())
         except ClosedError:

@@ -47,7 +47,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(lambda: client.listen(inner, deliver))
 
     def pause_message_listener(self) -> None:
-        """Stop calling the listener until `resume_message_listener`, after waiting for a running call to finish.
+        """Stop calling the listener until `resume_message_listener`; a call in progress is not interrupted.
 
         Raises:
             InvalidConfig: the consumer has no listener.
