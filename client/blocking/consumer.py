@@ -1,4 +1,4 @@
-"""The consumer of a blocking client."""
+"""The blocking client's consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .part import Part
 
 
 class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
-    """Receives messages; made by `Client.subscribe`."""
+    """Receives messages; created by `Client.subscribe`."""
 
     @property
     def subscription_name(self) -> str:
@@ -33,7 +33,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         return self._inner.is_active
 
     def __iter__(self) -> Iterator[Message]:
-        """Take messages until the consumer is closed."""
+        """Receive messages until the consumer is closed."""
         while True:
             try:
                 yield self.receive()
@@ -41,7 +41,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
                 return
 
     def listen(self, client: AsyncClient, lane: Lane, listener: Callable[[Consumer, Message], object]) -> None:
-        """Give all messages to a listener (called by the client)."""
+        """Pass all messages to a listener (called by the client)."""
         inner = self._inner
         deliver = deliver_on(lane, partial(listener, self), lambda: inner.is_closed or inner.is_listener_paused)
         self._thread.run(lambda: client.listen(inner, deliver))
@@ -63,10 +63,10 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.run(self._inner.resume_message_listener)
 
     def statistics(self) -> ConsumerStatistics | dict[str, ConsumerStatistics]:
-        """Return what the consumer has done; of several topics or partitions, that of each.
+        """Return the consumer's statistics; for several topics or partitions, those of each.
 
         Raises:
-            InvalidConfig: the client does not count.
+            InvalidConfig: the client does not collect statistics.
         """
         return self._inner.statistics()
 
@@ -83,9 +83,9 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         return self._thread.call(self._inner.receive(timeout_millis=timeout_millis))
 
     def batch_receive(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
-        """Return up to ``max_messages``: what is there, waiting only for the first.
+        """Return up to ``max_messages`` available messages, waiting only for the first.
 
-        Returns: an empty list if none came within ``timeout_millis``.
+        Returns: an empty list if no message arrived within ``timeout_millis``.
 
         Raises:
             InvalidConfig: as `receive`.
@@ -119,24 +119,24 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.wait(lambda: self._inner.ack_cumulative(message))
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
-        """Ask for a message again after ``negative_ack_delay_ms``."""
+        """Request redelivery of a message after ``negative_ack_delay_ms``."""
         self._thread.run(lambda: self._inner.negative_ack(message))
 
     def reconsume_later(
         self, message: Message, delay_millis: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Send a message to the retry letter topic, from which it comes again, and acknowledge it.
+        """Send a message to the retry letter topic, from which it is redelivered, and acknowledge it.
 
-        One that was there ``max_redeliver_count`` times goes to the dead letter topic.
+        After ``max_redeliver_count`` times it goes to the dead letter topic instead.
 
         Raises:
-            InvalidConfig: the consumer has no ``retry_enable``.
-            MagnetarError: it was not stored there, and is not acknowledged.
+            InvalidConfig: the consumer does not have ``retry_enable``.
+            MagnetarError: the message was not stored there, and is not acknowledged.
         """
         self._thread.call(self._inner.reconsume_later(message, delay_millis, properties))
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have everything delivered again that is not acknowledged."""
+        """Request redelivery of all unacknowledged messages."""
         self._thread.run(self._inner.redeliver_unacknowledged)
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
@@ -153,7 +153,7 @@ class Consumer(Part[AsyncConsumer | MergedConsumer | TypedConsumer[Any]]):
         self._thread.call(self._inner.seek(target, inclusive=inclusive))
 
     def get_last_message_id(self) -> MessageId:
-        """Return the id of the newest message of the topic, which must be a single one."""
+        """Return the id of the newest message, for a consumer of a single topic."""
         return self._thread.call(self._inner.last_message_id())
 
     def unsubscribe(self) -> None:

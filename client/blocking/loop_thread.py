@@ -1,4 +1,4 @@
-"""The thread of a blocking client, which runs its event loop."""
+"""The blocking client's thread, which runs its event loop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class LoopThread:
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="magnetar-client", daemon=True)
         self._is_stopped = False
-        self._handing_over = threading.Lock()  # what is handed over before the stop is run before it
+        self._handing_over = threading.Lock()  # calls submitted before the stop run before it
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
-        # Calls of other threads that are under way: they end here, or those threads would wait for ever.
+        # Cancel pending calls of other threads, which would otherwise wait forever.
         calls = asyncio.all_tasks(self.loop)
         for call in calls:
             call.cancel()
@@ -52,15 +52,15 @@ class LoopThread:
                 raise ClosedError("the client was closed during the call") from None
             raise
         except BaseException:
-            future.cancel()  # KeyboardInterrupt: its result is not needed any more
+            future.cancel()  # KeyboardInterrupt: the result is no longer needed
             raise
 
     def run(self, call: Callable[[], None]) -> None:
-        """Call a function on the loop and return when it has."""
+        """Call a function on the loop and wait until it returns."""
         self.call(_called(call))
 
     def wait(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Call a function on the loop and return when what it returns is done."""
+        """Call a function on the loop and wait for the awaitable that it returns."""
         self.call(_awaited(call))
 
     def soon(self, call: Callable[[], None]) -> None:

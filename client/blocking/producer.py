@@ -1,4 +1,4 @@
-"""The producer of a blocking client."""
+"""The blocking client's producer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Producer(Part[AsyncProducer | PartitionedProducer]):
-    """Sends messages; made by `Client.create_producer`."""
+    """Sends messages; created by `Client.create_producer`."""
 
     def __init__(
         self, thread: LoopThread, inner: AsyncProducer | PartitionedProducer, schema: Schema[Any] | None = None
@@ -57,35 +57,35 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         """Send a message and return its id once the broker has stored it.
 
         Args:
-            content: of the message: bytes, or a value where the producer has a schema.
+            content: the payload as bytes, or a value if the producer has a schema.
             **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``,
                 ``deliver_after``.
 
         Raises:
             SchemaSerializationError: the value does not fit the schema; nothing was sent.
-            QueueFull: too much is pending and ``block_if_queue_full`` is off.
-            MessageTooLarge: the broker does not take messages of this size.
-            OperationTimeout: not stored within ``send_timeout_ms``; it may still be.
-            ClosedError: the producer is closed, or was before the message was stored.
-            BrokerError: the broker refuses the message or the producer for good.
-            InvalidConfig: the protocol cannot carry what is given, or two times are.
+            QueueFull: too many messages are pending and ``block_if_queue_full`` is off.
+            MessageTooLarge: the message exceeds the broker's size limit.
+            OperationTimeout: not stored within ``send_timeout_ms``; it may still be stored later.
+            ClosedError: the producer is closed, or was closed before the message was stored.
+            BrokerError: the broker permanently refuses the message or the producer.
+            InvalidConfig: an option is invalid, or both delivery times are given.
         """
         if self._schema is not None:
             content, options = encode(self._schema, content, options)
         return self._thread.call(self._inner.send(content, **options))
 
     def send_async(self, content: Any, callback: _Callback | None = None, **options: Unpack[SendOptions]) -> None:
-        """Hand a message over and return.
+        """Submit a message and return without waiting for the broker.
 
         Args:
-            content: as of `send`; a value is encoded on the thread that calls.
-            callback: gets the error or the id, on the client's thread.
-            **options: as of `send`.
+            content: as for `send`; a value is encoded on the calling thread.
+            callback: called with the error or the id, on the client's thread.
+            **options: as for `send`.
 
         Raises:
-            QueueFull: too much is pending and ``block_if_queue_full`` is off; otherwise the call waits for room.
+            QueueFull: too many messages are pending and ``block_if_queue_full`` is off; otherwise the call waits.
             ClosedError: the client is closed.
-            InvalidConfig: the protocol cannot carry what is given; says what and why.
+            InvalidConfig: an option is invalid.
             SchemaSerializationError: as `send`.
         """
         if self._schema is not None:
@@ -108,11 +108,11 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             waiting.append((content, options, callback))
             is_first = len(waiting) == 1
         if is_first:
-            # Only the first one wakes the loop; what follows until it looks is taken along.
+            # Only the first message wakes the loop, which takes along all that follow until then.
             self._thread.soon(self._take_over)
 
     def _take_over(self) -> None:
-        """Send what was handed over (on the client's thread)."""
+        """Send submitted messages (on the client's thread)."""
         waiting = self._handed_over
         while waiting:
             content, options, callback = waiting[0]
@@ -120,7 +120,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
                 future = self._inner.send_nowait(content, **options)
             except Exception as error:  # noqa: BLE001  of a router of the user's, too; what follows is sent all the same
                 if isinstance(error, QueueFull) and self._inner.blocks_if_full:
-                    # Several threads saw the same last places: what is too much waits here, in order.
+                    # Several threads may have seen the same free slots: the excess waits here, in order.
                     self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")
                     return
                 _call_back(callback, error if isinstance(error, MagnetarError) else MagnetarError(repr(error)), None)
@@ -130,7 +130,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             waiting.popleft()
 
     async def _take_over_later(self) -> None:
-        with contextlib.suppress(MagnetarError):  # of a closed producer: sending says it to each message's callback
+        with contextlib.suppress(MagnetarError):  # the producer is closed: sending reports it to each callback
             await self._inner.ready()
         self._waiting_for_room = None
         self._take_over()
@@ -141,19 +141,19 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
         await call()
 
     def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
-        """Return what the producer has done; of a partitioned topic, that of each partition.
+        """Return the producer's statistics; for a partitioned topic, those of each partition.
 
         Raises:
-            InvalidConfig: the client does not count.
+            InvalidConfig: the client does not collect statistics.
         """
         return self._inner.statistics()
 
     def flush(self) -> None:
-        """Send what is open and wait until everything handed over before is stored."""
+        """Send the open batch and wait until all messages submitted before are stored."""
         self._thread.call(self._when_all_taken_over(self._inner.flush))
 
     def close(self) -> None:
-        """Send what is open, wait for the broker to store it, and close; a second call does nothing."""
+        """Send the open batch, wait until it is stored, and close; a second call does nothing."""
         self._thread.call(self._when_all_taken_over(self._inner.close))
 
 
@@ -169,7 +169,7 @@ def _report(callback: _Callback | None, done: asyncio.Future[MessageId]) -> None
 
 
 def _call_back(callback: _Callback | None, error: MagnetarError | None, message_id: MessageId | None) -> None:
-    """Call user code and log what it raises."""
+    """Call user code and log exceptions."""
     if callback is None:
         return
     try:

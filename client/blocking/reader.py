@@ -1,4 +1,4 @@
-"""The reader of a blocking client."""
+"""The blocking client's reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .part import Part
 
 
 class Reader(Part[AsyncReader | TypedReader[Any]]):
-    """Reads a topic from a chosen place; made by `Client.create_reader`."""
+    """Reads a topic from a chosen position; created by `Client.create_reader`."""
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Return the next message.
@@ -24,11 +24,11 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
         return self._thread.call(self._inner.read_next(timeout_millis=timeout_millis))
 
     def has_message_available(self) -> bool:
-        """Return whether there is a message that was not read yet."""
+        """Return whether the topic has a message that the reader has not read yet."""
         return self._thread.call(self._inner.has_message_available())
 
     def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go on reading elsewhere: the next message is the first after ``target``.
+        """Move the reader's position: the next message is the first after ``target``.
 
         Args:
             target: a message id, EARLIEST, LATEST, or a publish time in milliseconds: the first message published then
@@ -36,6 +36,6 @@ class Reader(Part[AsyncReader | TypedReader[Any]]):
             inclusive: with a message id, begin with that message itself.
 
         Raises:
-            BrokerError, OperationTimeout, ConnectionLost: it may go on where it was.
+            BrokerError, OperationTimeout, ConnectionLost: the position may not have changed.
         """
         self._thread.call(self._inner.seek(target, inclusive=inclusive))

@@ -1,15 +1,15 @@
-"""What was acknowledged and is not yet sent, and how far entries are acknowledged that are not done yet.
+"""Acknowledgements that are not yet sent, and the state of partly acknowledged entries.
 
-Design: a broker that acknowledges inside batches takes a set of the messages still wanted; one that does not (Apache
-Pulsar's default) ignores such a set silently, and nothing in the protocol tells the two apart. So both are served
-at once: the sets are sent as they come, and when the last message of an entry is acknowledged the whole entry is. For a
-broker of the second kind that is the count-down which its own clients do; for the first it changes nothing.
+Design: a broker with batch index acknowledgement accepts a set of the messages still wanted; one without (Apache
+Pulsar's default) silently ignores such a set, and the protocol does not reveal which one it is. So both are served at
+once: the sets are sent as they arise, and when the last message of an entry is acknowledged, the whole entry is. For a
+broker without the feature that equals the countdown in Pulsar's clients; for one with it, it changes nothing.
 
-For the same reason an entry that comes again is compared with what is known here: messages acknowledged before are not
-handed out twice just because the broker could not note them.
+For the same reason a redelivered entry is compared with this state: messages acknowledged before are not delivered
+again only because the broker could not record them.
 
 Invariants: an entry is either partly or wholly acknowledged here, never both; `is_acknowledged` is true exactly for
-what was acknowledged and not yet taken.
+positions that were acknowledged and not yet taken.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from struct import pack, unpack
 from .received import EntryKey, ReceivedEntry
 
 MAX_PARTIAL_ENTRIES = 100_000
-"""Partly acknowledged entries remembered at most. Beyond it the oldest is forgotten: with a broker that acknowledges
-inside batches nothing changes, with another the entry comes whole again after the next reconnection."""
+"""Limit of remembered partly acknowledged entries. Beyond it the oldest is forgotten: this has no effect if the broker
+has batch index acknowledgement; otherwise the entry is redelivered whole after the next reconnection."""
 
 
 AckIds = list[tuple[int, int, tuple[int, ...]]]
-"""Ledger, entry and ack set (empty: the whole entry) of what is acknowledged."""
+"""Ledger, entry and ack set (empty for the whole entry) of each acknowledgement."""
 
 AckPart = tuple[bool, AckIds]
-"""What goes into one frame; first, whether it is cumulative."""
+"""The content of one frame: whether it is cumulative, and the positions."""
 
 
 def bits_of(words: Iterable[int]) -> int:
@@ -38,7 +38,7 @@ def bits_of(words: Iterable[int]) -> int:
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """Return the ack set of a number, as the protocol has it."""
+    """Return a number as the protocol's ack set."""
     count = (bits.bit_length() + 63) // 64
     return unpack(f"<{count}q", bits.to_bytes(count * 8, "little"))
 
@@ -50,8 +50,8 @@ class AckTracker:
     """Acknowledgements of one consumer.
 
     Attributes:
-        highest: no entry behind this one is known here.
-        companions: of the last chunk of a message, the other ones; they are acknowledged with it.
+        highest: the highest position known here.
+        companions: the other chunks of a message, by its last chunk, with which they are acknowledged.
     """
 
     __slots__ = ("_buffered", "_cumulative", "_max_partial", "_partial", "companions", "highest")
@@ -59,7 +59,7 @@ class AckTracker:
     def __init__(self, max_partial: int = MAX_PARTIAL_ENTRIES) -> None:
         self.highest = _NOTHING
         self._max_partial = max_partial
-        # Messages still wanted of each position to send; 0 is the whole entry.
+        # The messages still wanted of each position to send; 0 acknowledges the whole entry.
         self._buffered: dict[EntryKey, int] = {}
         self._partial: dict[EntryKey, int] = {}
         self._cumulative: EntryKey | None = None
@@ -67,16 +67,16 @@ class AckTracker:
 
     @property
     def buffered(self) -> int:
-        """How many positions are to be sent."""
+        """Number of positions to send."""
         return len(self._buffered) + (self._cumulative is not None)
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is known here of any entry."""
+        """Whether the tracker has any state."""
         return bool(self._buffered or self._partial) or self._cumulative is not None
 
     def may_know(self, entries: Sequence[ReceivedEntry]) -> bool:
-        """Return whether anything may be known here of any of these entries; some at least."""
+        """Return whether the tracker may have state of any of these entries, of which there must be at least one."""
         if not self.is_busy:
             return False
         highest = self.highest
@@ -92,7 +92,7 @@ class AckTracker:
             self._buffered[position] = 0
 
     def forget(self, position: EntryKey) -> None:
-        """Forget an entry whose acknowledgement is sent in another way."""
+        """Forget an entry that is acknowledged in another way."""
         if self._partial:
             self._partial.pop(position, None)
         if self._buffered:
@@ -143,17 +143,17 @@ class AckTracker:
             del self._partial[known]
 
     def is_acknowledged(self, position: EntryKey) -> bool:
-        """Return whether a whole entry is acknowledged by what is to be sent."""
+        """Return whether the pending acknowledgements cover a whole entry."""
         if self._cumulative is not None and position <= self._cumulative:
             return True
         return self._buffered.get(position) == 0
 
     def wanted(self, position: EntryKey) -> int | None:
-        """Return which messages of a partly acknowledged entry are still wanted; None if nothing is known of it."""
+        """Return which messages of a partly acknowledged entry are still wanted; None for an unknown entry."""
         return self._partial.get(position)
 
     def mask(self, entry: ReceivedEntry) -> bool:
-        """Take out of an entry what was acknowledged while it was queued; return whether anything of it is left."""
+        """Remove messages acknowledged while an entry was queued; return whether any are left."""
         position = entry.position
         if self.is_acknowledged(position):
             return False
@@ -166,12 +166,12 @@ class AckTracker:
         return wanted != 0
 
     def set_wanted(self, position: EntryKey, wanted: int) -> None:
-        """Merge the broker's ack set of a redelivered entry: only messages that both want stay wanted."""
+        """Merge the broker's ack set of a redelivered entry: only messages wanted by both remain wanted."""
         before = self._partial.get(position)
         self._remember(position, wanted if before is None else before & wanted)
 
     def take(self) -> list[AckPart]:
-        """Return what is to be sent, the cumulative position first, and count it as sent."""
+        """Return the pending acknowledgements, the cumulative one first, and mark them as sent."""
         parts: list[AckPart] = []
         if self._cumulative is not None:
             parts.append((True, [(*self._cumulative, ())]))
@@ -193,12 +193,12 @@ class AckTracker:
             del self.companions[next(iter(self.companions))]
 
     def with_companions(self, positions: Iterable[EntryKey]) -> list[EntryKey]:
-        """Return entries and those that are acknowledged along with them, in order."""
+        """Return entries and their companions, in order."""
         found = set(positions)
         return sorted(found.union(*(self.companions.get(position, ()) for position in found)))
 
     def take_companions(self, positions: Iterable[EntryKey]) -> list[EntryKey]:
-        """Return as `with_companions`, and forget what goes along with what."""
+        """Return as `with_companions`, and forget the companions."""
         found = self.with_companions(positions)
         for position in found:
             self.companions.pop(position, None)

@@ -1,12 +1,12 @@
-"""Sends the acknowledgements of one consumer, positive and negative: grouped, and confirmed where that is wanted.
+"""Sends a consumer's positive and negative acknowledgements, grouped, and with receipts if configured.
 
-Design: acknowledgements outlive connections. What is buffered or unconfirmed when a connection ends is sent again as
-the first thing on the next one, before the broker gets permits, so that it does not deliver again what is done.
+Design: acknowledgements outlive connections. Those buffered or unconfirmed when a connection ends are resent first on
+the next one, before the broker gets permits, so that it does not redeliver what was processed.
 
-A claim acknowledges before processing, and tells which entries are still ours (at most once); it must not outlive its
-connection. Once that has ended, or another consumer is the active one, the broker may have delivered the entries to
-another consumer, and would confirm the acknowledgement all the same. So a claim counts only if its receipt comes on
-the connection that delivered the entries.
+A claim acknowledges entries before processing and determines which still belong to this consumer (at most once); it
+must not outlive its connection. Once the connection has ended or another consumer is active, the broker may have
+delivered the entries to another consumer, and would still confirm the acknowledgement. So a claim is valid only if its
+receipt arrives on the connection that delivered the entries.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .received import EntryKey
 
 
 class _Group:
-    """Acknowledgements that were sent together and wait for confirmation."""
+    """Acknowledgements sent together and awaiting confirmation."""
 
     __slots__ = ("attempt", "error", "future", "parts", "unanswered")
 
     def __init__(self, parts: list[AckPart], future: asyncio.Future[None]):
         self.parts = parts
         self.future = future
-        self.attempt = 0  # tells late answers of an earlier one
+        self.attempt = 0  # identifies late responses to an earlier attempt
         self.unanswered = 0
         self.error: BaseException | None = None
 
@@ -43,19 +43,19 @@ class Acknowledger:
     """The acknowledgements of one consumer.
 
     Attributes:
-        tracker: what is acknowledged.
+        tracker: the acknowledged positions.
     """
 
     def __init__(
         self, consumer_id: int, config: ConsumerConfig, topic: str, redeliver: Callable[[list[EntryKey]], None]
     ):
-        """Prepare the acknowledgements of a consumer.
+        """Create the acknowledgements of a consumer.
 
         Args:
-            consumer_id: of the consumer.
+            consumer_id: the consumer's id.
             config: its settings.
             topic: for errors.
-            redeliver: is given the entries whose negative acknowledgement is due.
+            redeliver: called with the entries whose negative acknowledgement is due.
         """
         self.tracker = AckTracker()
         self._claims: dict[asyncio.Future[None], asyncio.Future[object]] = {}
@@ -77,7 +77,7 @@ class Acknowledger:
         self._lost: list[_Group] = []
 
     def attach(self, connection: Connection) -> None:
-        """Send on ``connection`` from now on, what is overdue first."""
+        """Start sending on ``connection``; overdue acknowledgements are sent first."""
         self._connection = connection
         lost, self._lost = self._lost, []
         for group in lost:
@@ -85,7 +85,7 @@ class Acknowledger:
         self.flush()
 
     def detach(self) -> None:
-        """Keep everything until the next `attach`."""
+        """Buffer everything until the next `attach`."""
         self._connection = None
         self._lost += self._in_flight
         self._in_flight.clear()
@@ -97,7 +97,7 @@ class Acknowledger:
         """Acknowledge a message, or a whole entry if the id has no batch index.
 
         Raises:
-            InvalidConfig: an id with an index but without the size of its batch.
+            InvalidConfig: the id has a batch index but no batch size.
         """
         ledger_id, entry_id, _, index, size = message_id
         position = (ledger_id, entry_id)
@@ -116,10 +116,10 @@ class Acknowledger:
         self._negative.discard(position)
         if self._timer is None or self._wants_receipts or tracker.buffered >= self._grouping_max:
             return self._sent_later()
-        return self._done  # it goes with others that wait for the timer
+        return self._done  # sent with others when the timer fires
 
     def entries_now(self, positions: list[EntryKey]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame, now."""
+        """Acknowledge whole entries in one frame, immediately."""
         tracker = self.tracker
         if tracker.companions:
             positions = tracker.take_companions(positions)
@@ -140,9 +140,9 @@ class Acknowledger:
         return future
 
     def claim(self, positions: list[EntryKey]) -> asyncio.Future[None]:
-        """Acknowledge whole entries now, on this connection only, and return the future of the receipt.
+        """Acknowledge whole entries immediately, on this connection only; return the future of the receipt.
 
-        It raises ConnectionLost once the entries may be another consumer's, and what the broker answers otherwise.
+        The future fails with ConnectionLost if another consumer may own the entries, or with the broker's error.
         """
         claim: asyncio.Future[None] = self._loop.create_future()
         connection = self._connection
@@ -150,7 +150,7 @@ class Acknowledger:
             claim.set_exception(ConnectionLost(f"{self._topic}: the connection that delivered it has ended"))
             return claim
         if self.tracker.companions:
-            positions = self.tracker.with_companions(positions)  # kept, for what is not ours comes again as a whole
+            positions = self.tracker.with_companions(positions)  # kept, as entries not claimed are redelivered whole
         for position in positions:
             self.tracker.forget(position)
             self._negative.discard(position)
@@ -167,7 +167,7 @@ class Acknowledger:
         settle(claim, ClosedError("cancelled") if answer.cancelled() else answer.exception())
 
     def lose_claims(self, why: str) -> None:
-        """Fail the claims without a receipt: their entries may be another consumer's by now."""
+        """Fail claims without a receipt: another consumer may own their entries now."""
         claims, self._claims = self._claims, {}
         for claim, answer in claims.items():
             if answer.done():
@@ -189,7 +189,8 @@ class Acknowledger:
             self.tracker.add_cumulative(position)
             self._negative.discard_up_to(position)
         else:
-            # Inside a batch: everything before the entry, then its own messages. Both kinds of broker understand it.
+            # Inside a batch: everything before the entry, then its own messages. Brokers with and without batch index
+            # acknowledgement handle this.
             before = (ledger_id, entry_id - 1)
             self.tracker.add_cumulative(before)
             self._negative.discard_up_to(before)
@@ -197,7 +198,7 @@ class Acknowledger:
         return self._sent_later()
 
     def negative(self, position: EntryKey, pause_s: float | None = None) -> None:
-        """Ask for an entry again after the delay, or after a pause, which is the same in all calls that give one."""
+        """Request redelivery of an entry after the delay, or after ``pause_s``, which must be the same in all calls."""
         before_s = self._negative.next_due_s
         self._negative.add(position, self._loop.time(), pause_s)
         if self._negative_timer is not None and self._negative.next_due_s != before_s:
@@ -219,7 +220,7 @@ class Acknowledger:
     # -- sending --------------------------------------------------------------------------------------------------
 
     def _sent_later(self) -> asyncio.Future[None]:
-        """Return the future of what was just added to the tracker, and see that it is sent."""
+        """Schedule sending of what was just added to the tracker; return its future."""
         if self.tracker.buffered >= self._grouping_max or not self._grouping_s:
             future = self._future_of_buffered()
             self.flush()
@@ -229,7 +230,7 @@ class Acknowledger:
         return self._future_of_buffered()
 
     def flush(self) -> None:
-        """Send what is buffered, if there is a connection."""
+        """Send buffered acknowledgements, if connected."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,7 +246,7 @@ class Acknowledger:
             self._send_group(connection, _Group(parts, future))
 
     async def confirmed(self) -> None:
-        """Send what is buffered and wait until everything sent is confirmed, where receipts are wanted.
+        """Send buffered acknowledgements; with receipts, wait until everything sent is confirmed.
 
         Cancellation: safe.
         """
@@ -258,7 +259,7 @@ class Acknowledger:
         return futures if self._buffered is None else [*futures, self._buffered]
 
     def close(self, error: MagnetarError) -> None:
-        """Give up what could not be sent or confirmed."""
+        """Fail acknowledgements that were not sent or confirmed."""
         if self._negative_timer is not None:
             self._negative_timer.cancel()
             self._negative_timer = None
@@ -269,10 +270,10 @@ class Acknowledger:
         self.lose_claims("the consumer was closed")
         for future in self._forget_waiting():
             future.set_exception(error)
-            future.exception()  # where it is not awaited, asyncio must not complain
+            future.exception()  # keeps asyncio from warning if the future is never awaited
 
     def clear(self) -> None:
-        """Forget everything: the subscription was moved, and acknowledging what was before would skip it again."""
+        """Forget everything: the subscription was moved, and earlier acknowledgements would skip messages again."""
         self.tracker.clear()
         self._negative.clear()
         for future in self._forget_waiting():
@@ -308,7 +309,7 @@ class Acknowledger:
     def _answered(self, group: _Group, attempt: int, answer: asyncio.Future[object]) -> None:
         error = None if answer.cancelled() else answer.exception()
         if group not in self._in_flight or attempt != group.attempt:
-            return  # it is sent again on the next connection, was sent again there, or is given up
+            return  # it will be or was resent on the next connection, or has failed
         group.error = group.error or error
         group.unanswered -= 1
         if group.unanswered:

@@ -1,11 +1,11 @@
 """Receives the entries of one topic (or one partition of it) for a subscription.
 
-Design: what the broker sends waits in a queue as undecoded entries; `poll_entry` hands out an entry, `receive` a
-message of it. Permits go back as messages leave the queue, not when they are acknowledged. A new connection begins with
-an empty queue: the broker delivers everything unacknowledged again, so keeping the old queue would double it.
+Design: received entries are queued undecoded; `poll_entry` returns an entry, `receive` a message. Permits are returned
+to the broker when messages leave the queue, not when they are acknowledged. Each new connection starts with an empty
+queue: the broker redelivers everything unacknowledged, so keeping the old queue would cause duplicates.
 
-Here is what the application calls, and the life on one connection after the other. What arrives is opened by `Arrivals`
-and queued by `ReceiveQueue`, `ChunkedMessages` joins chunks, `Acknowledger` sends and repeats acknowledgements.
+This module has the public API, and the handling of reconnections. `Arrivals` opens received entries, `ReceiveQueue`
+queues them, `ChunkedMessages` joins chunks, and `Acknowledger` sends and resends acknowledgements.
 
 Source: Pulsar binary protocol, section Consumer.
 """
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_REDELIVER_IDS = 1000
-"""Positions in one REDELIVER."""
+"""Maximum number of positions in one REDELIVER command."""
 
 
 class Consumer(Attachable, Receiving[Message]):
-    """A consumer of one topic; made by `AsyncClient.subscribe` and used on its event loop.
+    """A consumer of one topic; created by `AsyncClient.subscribe` and used on its event loop.
 
     Attributes:
         topic: full name.
-        subscription: name.
-        name: of this consumer.
-        clock: wall time in seconds, for chunks that came late.
+        subscription: subscription name.
+        name: consumer name.
+        clock: wall time in seconds, for late chunks.
         creates_topic: whether the broker may create the topic for it.
-        is_active: whether the broker delivers to this consumer now (Failover: only one of them is active).
-        has_reached_end: whether the topic is terminated and everything of it was delivered.
+        is_active: whether the broker delivers to this consumer now (with Failover only one is active).
+        has_reached_end: whether the topic is terminated and all its messages were delivered.
     """
 
     _closed_at_once = "closed the consumer at once"
@@ -87,7 +87,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._attachment = attachment
         self._is_closed = False
         self._error: MagnetarError | None = None
-        # What has no permit on a non-persistent topic is dropped: holding permits back by size would lose messages.
+        # A non-persistent topic drops messages without permits: holding permits back by size would lose messages.
         queue_bytes = config.receiver_queue_bytes if topic.is_persistent else 0
         self._queue = ReceiveQueue(config.receiver_queue_size, queue_bytes)
         self.clock: Callable[[], float] = time.time
@@ -109,12 +109,12 @@ class Consumer(Attachable, Receiving[Message]):
         self._on_attach: Callable[[], None] | None = None
 
     def _encrypted_entries(self) -> EncryptedEntries | None:
-        """Return what decrypts entries; None: they are given out as they are, and opening one fails."""
+        """Return the decryption filter; None if entries are returned as they are, so that reading one fails."""
         config = self._config
         as_they_are = config.crypto_failure_action == "CONSUME"
         decryption: Decryption | None = None
         if config.crypto_key_reader is not None or as_they_are:
-            from ..encryption.decryption import Decryption  # the library is for those who encrypt
+            from ..encryption.decryption import Decryption  # loads a library, so only if needed
 
             decryption = Decryption(config.crypto_key_reader)
         elif config.on_undecryptable is None:
@@ -132,8 +132,8 @@ class Consumer(Attachable, Receiving[Message]):
 
         Raises:
             ClosedError: the consumer is closed.
-            BrokerError: the broker refused the consumer for good.
-            CryptoError: ``on_undecryptable`` has ended it at an entry.
+            BrokerError: the broker refused the consumer permanently.
+            CryptoError: ``on_undecryptable`` stopped the consumer at an entry.
         """
         if self._error is not None or self._is_closed or self._halt is not None:
             self._check_readable()
@@ -186,7 +186,7 @@ class Consumer(Attachable, Receiving[Message]):
         Cancellation: safe, nothing is lost.
 
         Args:
-            timeout_s: how long to wait, in seconds; None waits without limit.
+            timeout_s: timeout in seconds; None waits indefinitely.
             timeout_millis: the same in milliseconds, as in Pulsar's clients; pass at most one of the two.
 
         Raises:
@@ -210,12 +210,12 @@ class Consumer(Attachable, Receiving[Message]):
 
     @property
     def queued_messages(self) -> int:
-        """Messages that can be taken without waiting."""
+        """Number of messages that can be received without waiting."""
         return self._queue.num_messages
 
     @property
     def has_opened(self) -> bool:
-        """Whether `poll` has messages left of the entry that it took from last."""
+        """Whether `poll` has messages left from the last entry."""
         return self._queue.has_opened
 
     def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
@@ -224,23 +224,23 @@ class Consumer(Attachable, Receiving[Message]):
             self._announce()
 
     def handle_messages(self, rows: list[MessageRow]) -> None:
-        """Handle entries that came together, in order (called by the connection)."""
+        """Handle entries that arrived together, in order (called by the connection)."""
         if self._arrivals.take_rows(rows):
             self._announce()
 
     def _announce(self) -> None:
-        """Tell those who wait that there are new entries."""
+        """Wake waiting callers: new entries have arrived."""
         if self._waiting:
             self._waiting.wake()
         if self.on_arrival is not None:
             self.on_arrival()
 
     def discard(self, entry: ReceivedEntry, error: DamagedEntry) -> None:
-        """Acknowledge an entry that cannot be read, naming the damage to the broker; it would come again for ever.
+        """Acknowledge an unreadable entry, reporting the damage to the broker, as it would be redelivered forever.
 
-        One that is encrypted comes again later instead, where ``crypto_failure_action`` is FAIL.
+        If ``crypto_failure_action`` is FAIL, an encrypted entry is redelivered later instead.
 
-        For callers of `receive_entry` and `poll_entry`, when looking into the entry raised `DamagedEntry`.
+        For callers of `receive_entry` and `poll_entry`, if reading the entry raised `DamagedEntry`.
         """
         self._name_damage(entry.message_id[:2], error)
 
@@ -294,7 +294,7 @@ class Consumer(Attachable, Receiving[Message]):
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
         """Acknowledge one message, or a whole entry if the id has no batch index.
 
-        Returns: a future that completes when the broker has confirmed it if ``ack_receipts`` is on, at once otherwise.
+        Returns: a future that completes immediately, or if ``ack_receipts`` is on, when the broker has confirmed it.
         """
         self._check_open()
         return self._acks.message(given_id(message))
@@ -305,15 +305,15 @@ class Consumer(Attachable, Receiving[Message]):
         return self._acks.entry(position_of(entry))
 
     def ack_entries(self, entries: Sequence[ReceivedEntry | MessageId]) -> asyncio.Future[None]:
-        """Acknowledge whole entries in one frame that leaves at once; returns as `ack`."""
+        """Acknowledge whole entries in one frame that is sent immediately; returns as `ack`."""
         self._check_open()
         return self._acks.entries_now([position_of(entry) for entry in entries])
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge whole entries and return a future of those that are this consumer's alone from now on.
+        """Acknowledge whole entries and return a future of those that now belong to this consumer alone.
 
-        Those whose receipt did not come on the connection that delivered them, or came after another consumer became
-        the active one, are left out; where the broker has them still they come again.
+        Entries whose receipt does not arrive on the connection that delivered them, or arrives after another consumer
+        became active, are omitted; they are redelivered if the broker still has them.
         """
         self._check_open()
         return claim_entries(self.topic, entries, self._acks, lambda: self._is_closed)
@@ -332,7 +332,7 @@ class Consumer(Attachable, Receiving[Message]):
         """Acknowledge everything up to and including a message or entry; returns as `ack`.
 
         Raises:
-            InvalidConfig: the subscription is shared, where others may still be at work before that message.
+            InvalidConfig: the subscription is shared, so other consumers may still be processing earlier messages.
         """
         self._check_open()
         if not self._is_rewinding:
@@ -343,10 +343,10 @@ class Consumer(Attachable, Receiving[Message]):
         return self._acks.up_to(given_id(message))
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Ask for a message again after ``negative_ack_delay_ms``.
+        """Request redelivery of a message after ``negative_ack_delay_ms``.
 
-        The broker delivers the whole entry again, without the messages of it that are acknowledged by then. For an
-        Exclusive or Failover subscription it delivers everything again that is not acknowledged.
+        The broker redelivers the whole entry, without messages acknowledged by then. On an Exclusive or Failover
+        subscription it redelivers everything that is not acknowledged.
         """
         self._check_open()
         self._acks.negative(given_id(message)[:2])
@@ -354,41 +354,41 @@ class Consumer(Attachable, Receiving[Message]):
     async def reconsume_later(
         self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Send a message to the retry letter topic, from which it comes again, and acknowledge it.
+        """Send a message to the retry letter topic, from which it is redelivered, and acknowledge it.
 
-        One that was there ``max_redeliver_count`` times goes to the dead letter topic.
+        After ``max_redeliver_count`` times it goes to the dead letter topic instead.
 
         Args:
-            message: what was received.
-            delay_ms: how long it waits there.
-            properties: that it gets beside its own.
+            message: the received message.
+            delay_ms: delay before redelivery.
+            properties: additional properties.
 
-        Cancellation: the message may be in the retry letter topic, and come again as well.
+        Cancellation: the message may be in the retry letter topic and also be redelivered from its own topic.
 
         Raises:
-            InvalidConfig: the consumer has no ``retry_enable``.
-            MagnetarError: it was not stored there, and is not acknowledged.
+            InvalidConfig: the consumer does not have ``retry_enable``.
+            MagnetarError: the message was not stored there, and is not acknowledged.
         """
         raise InvalidConfig(
             f"consumer of {self.topic} has no retry letter topic; subscribe with ConsumerConfig(retry_enable=True)"
         )
 
     def _redeliver(self, due: list[EntryKey]) -> None:
-        """Have entries delivered again whose negative acknowledgement is due."""
+        """Request redelivery of entries whose negative acknowledgement is due."""
         connection = self._connection
         if not self._is_attached or connection is None:
-            return  # everything unacknowledged comes again with the next connection anyway
+            return  # the next connection redelivers everything unacknowledged anyway
         if self._is_rewinding:
             self.redeliver_unacknowledged()
             return
-        self._acks.flush()  # so that the broker leaves out what is acknowledged
+        self._acks.flush()  # first, so that the broker omits acknowledged messages
         if self._acks.tracker.companions:
             due = self._acks.tracker.with_companions(due)
         for first in range(0, len(due), MAX_REDELIVER_IDS):
             connection.send_command(redeliver(self._id, due[first : first + MAX_REDELIVER_IDS], None))
 
     def redeliver_unacknowledged(self) -> None:
-        """Have everything delivered again that is not acknowledged; without a connection that happens anyway."""
+        """Request redelivery of all unacknowledged messages; a new connection does that anyway."""
         self._check_open()
         connection = self._connection
         if not self._is_attached or connection is None:
@@ -402,7 +402,7 @@ class Consumer(Attachable, Receiving[Message]):
         self._release(permits)
 
     async def flush_acks(self) -> None:
-        """Send all acknowledgements now; with ``ack_receipts``, wait until they are confirmed.
+        """Send all pending acknowledgements; with ``ack_receipts``, wait until they are confirmed.
 
         Cancellation: safe.
         """
@@ -410,10 +410,10 @@ class Consumer(Attachable, Receiving[Message]):
         await self._acks.confirmed()
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what the consumer has done.
+        """Return the consumer's statistics.
 
         Raises:
-            InvalidConfig: the client does not count.
+            InvalidConfig: the client does not collect statistics.
         """
         raise statistics_refusal()
 
@@ -471,7 +471,7 @@ class Consumer(Attachable, Receiving[Message]):
         return (await self.last_and_mark_delete())[0]
 
     async def last_and_mark_delete(self) -> tuple[MessageId, MessageId | None]:
-        """Return the newest message's id, and where the subscription stands if the broker says so.
+        """Return the newest message's id, and the subscription's mark-delete position if the broker sends it.
 
         Cancellation: safe.
         """
@@ -495,12 +495,12 @@ class Consumer(Attachable, Receiving[Message]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed by the application."""
+        """Whether the application has closed the consumer."""
         return self._is_closed
 
     @property
     def failure(self) -> MagnetarError | None:
-        """Why the broker refused the consumer for good, or None."""
+        """The error with which the broker refused the consumer permanently, or None."""
         return self._error
 
     def _check_open(self) -> None:
@@ -523,11 +523,11 @@ class Consumer(Attachable, Receiving[Message]):
             await self._waiting_for_broker.wait()
 
     def declare(self, schema: SchemaInfo | None, on_attach: Callable[[], None]) -> None:
-        """Have the broker check that a schema can read the topic (called by the client, before `open`).
+        """Set the schema that the broker checks against the topic (called by the client, before `open`).
 
         Args:
-            schema: None for none.
-            on_attach: called each time when the broker has this consumer, before anything of it is received.
+            schema: the schema, or None.
+            on_attach: called each time the consumer attaches, before it receives anything.
         """
         self._schema = schema
         self._on_attach = on_attach
@@ -542,7 +542,7 @@ class Consumer(Attachable, Receiving[Message]):
             command.ClearField("schema")
         await connection.request(f"subscribe {self.subscription} to {self.topic}", command)
         if self._resumption.is_latest:
-            # "Latest" must mean the same after a reconnection: note now which message that is.
+            # "Latest" must mean the same position after a reconnection, so look up its message now.
             self._resumption.stands_at((await ask_last(connection, self._id, self.topic, self._partition))[1])
 
     def _on_attached(self, connection: Connection, answer: None) -> None:
@@ -574,8 +574,8 @@ class Consumer(Attachable, Receiving[Message]):
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer (called by the connection)."""
         if not is_active and self.is_active:
-            # Another consumer gets what is queued, from the first entry that is not acknowledged on. Kept until this
-            # consumer is active again, it would come before what it belongs behind.
+            # The queued entries are redelivered to another consumer, from the first unacknowledged one on. If they were
+            # kept until this consumer is active again, they would be delivered out of order.
             self._release(self._queue.clear())
             self._chunked.forget()
             self._acks.lose_claims("another consumer is the active one")
@@ -606,7 +606,7 @@ class Consumer(Attachable, Receiving[Message]):
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Raise ``error`` from everything from now on (called by its attachment)."""
+        """Fail the consumer: raise ``error`` from all later calls (called by its attachment)."""
         self._error = error
         self._acks.close(error)
         self._waiting.wake()
@@ -615,16 +615,16 @@ class Consumer(Attachable, Receiving[Message]):
             self.on_arrival()
 
     async def close(self) -> None:
-        """Send the acknowledgements and close; what is queued is delivered to another consumer.
+        """Send pending acknowledgements and close; queued entries are redelivered to another consumer.
 
-        Cancellation: the consumer is closed all the same.
+        Cancellation: the consumer is closed nevertheless.
         """
         if self._is_closed:
             return
         try:
             if self._is_attached:
                 await self._acks.confirmed()
-            connection = self._connection  # after the wait: it may be another one by now
+            connection = self._connection  # read after the wait, as it may have changed
             if connection is not None and self._is_attached:
                 await connection.request(f"close consumer of {self.topic}", self._close_command())
         except MagnetarError as error:

@@ -1,8 +1,7 @@
 """Receives from several topics, or all partitions of one, as if they were one topic.
 
-Design: each topic has a consumer of its own with its own queue and permits; this class only decides whose turn it is.
-Consumers with something queued stand in line, each entry handed out sends its consumer to the end of it: a busy
-partition cannot starve the others.
+Design: each topic has a separate consumer with its own queue and permits; this class only selects the next one, in
+round-robin order of the consumers with queued entries, so a busy partition cannot starve the others.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ log = logging.getLogger(__name__)
 
 
 class MergedConsumer(Receiving[Message]):
-    """A consumer of several topics or partitions; with the methods of `Consumer`.
+    """A consumer of several topics or partitions, with the methods of `Consumer`.
 
-    Bare message ids name a partition only; with several topics, acknowledge messages or entries instead.
+    A message id contains the partition but not the topic; with several topics, acknowledge messages or entries instead.
 
     Attributes:
         topic: full names, separated by commas.
-        subscription: name.
-        consumers: by full name of topic or partition.
+        subscription: subscription name.
+        consumers: the consumers, by full name of the topic or partition.
     """
 
     def __init__(self, topic: str, subscription: str, consumers: Sequence[Consumer]):
@@ -59,7 +58,7 @@ class MergedConsumer(Receiving[Message]):
         self._arrived(consumer)
 
     def hold_back(self, topic: str) -> None:
-        """Give out nothing of one topic or partition, given by its full name, until `let_go`."""
+        """Stop delivering from a topic or partition (full name) until `let_go`."""
         self._held_back.add(topic)
         consumer = self.consumers.get(topic)
         if consumer in self._in_line:
@@ -67,7 +66,7 @@ class MergedConsumer(Receiving[Message]):
             self._line.remove(consumer)
 
     def let_go(self, topic: str) -> None:
-        """Give out again what `hold_back` kept."""
+        """Resume delivering from a topic or partition after `hold_back`."""
         self._held_back.discard(topic)
         if topic in self.consumers:
             self._arrived(self.consumers[topic])
@@ -88,7 +87,7 @@ class MergedConsumer(Receiving[Message]):
         self._check_open()
         while self._line:
             consumer = self._line[0]
-            entry = consumer.poll_entry()  # one that has failed stays in line and raises each time
+            entry = consumer.poll_entry()  # a failed consumer stays in the queue and raises each time
             if entry is not None:
                 self._line.rotate(-1)
                 return entry
@@ -106,7 +105,7 @@ class MergedConsumer(Receiving[Message]):
         """Return the next message if one is queued; as `Consumer.poll`."""
         self._check_open()
         while self._line:
-            # One topic is read until an entry of it is used up, as its messages were decoded together.
+            # Finish an entry before switching topics, as its messages are decoded together.
             consumer = self._line[0]
             message = consumer.poll()
             if message is not None:
@@ -131,7 +130,7 @@ class MergedConsumer(Receiving[Message]):
 
     @property
     def queued_messages(self) -> int:
-        """Messages that can be taken without waiting."""
+        """Number of messages that can be received without waiting."""
         return sum(consumer.queued_messages for consumer in self.consumers.values())
 
     # -- acknowledging --------------------------------------------------------------------------------------------
@@ -169,7 +168,7 @@ class MergedConsumer(Receiving[Message]):
         return _all_of(self._loop, futures)
 
     def claim_entries(self, entries: Sequence[ReceivedEntry]) -> asyncio.Future[list[ReceivedEntry]]:
-        """Acknowledge whole entries and return those that are this consumer's; as `Consumer.claim_entries`."""
+        """Acknowledge whole entries and return those that belong to this consumer; as `Consumer.claim_entries`."""
         by_owner: dict[Consumer, list[ReceivedEntry]] = {}
         for entry in entries:
             by_owner.setdefault(self._owner(entry), []).append(entry)
@@ -189,11 +188,11 @@ class MergedConsumer(Receiving[Message]):
         return self._owner(entry).ack_batch_indexes(entry, still_wanted)
 
     def ack_cumulative(self, message: Message | ReceivedEntry | MessageId) -> asyncio.Future[None]:
-        """Acknowledge everything up to a message, of its topic only; as `Consumer.ack_cumulative`."""
+        """Acknowledge everything up to a message of the same topic; as `Consumer.ack_cumulative`."""
         return self._owner(message).ack_cumulative(message)
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Ask for a message again later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; as `Consumer.negative_ack`."""
         self._owner(message).negative_ack(message)
 
     async def reconsume_later(
@@ -207,35 +206,35 @@ class MergedConsumer(Receiving[Message]):
         self._owner(entry).discard(entry, error)
 
     def redeliver_unacknowledged(self) -> None:
-        """Have everything delivered again that is not acknowledged; as `Consumer.redeliver_unacknowledged`."""
+        """Request redelivery of all unacknowledged messages; as `Consumer.redeliver_unacknowledged`."""
         for consumer in self.consumers.values():
             consumer.redeliver_unacknowledged()
 
     async def flush_acks(self) -> None:
-        """Send all acknowledgements now; as `Consumer.flush_acks`."""
+        """Send all pending acknowledgements; as `Consumer.flush_acks`."""
         await asyncio.gather(*(consumer.flush_acks() for consumer in self.consumers.values()))
 
     # -- moving ---------------------------------------------------------------------------------------------------
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Move the subscription of every topic to EARLIEST, LATEST or a time, or of one partition to an id of it."""
+        """Move the subscription of all topics to EARLIEST, LATEST or a time, or of one partition to a message id."""
         if isinstance(target, MessageId) and target not in (EARLIEST, LATEST):
             await self._owner(target).seek(target, inclusive=inclusive)
             return
         await asyncio.gather(*(consumer.seek(target) for consumer in self.consumers.values()))
 
     async def last_message_id(self) -> MessageId:
-        """Return the newest message's id where there is only one topic.
+        """Return the newest message's id, for a consumer of a single topic.
 
         Raises:
-            InvalidConfig: there are several; use `last_message_ids`.
+            InvalidConfig: the consumer has several topics; use `last_message_ids`.
         """
         if len(self.consumers) != 1:
             raise InvalidConfig(f"{self.topic} has {len(self.consumers)} partitions or topics; use last_message_ids")
         return next(iter((await self.last_message_ids()).values()))
 
     async def last_message_ids(self) -> dict[str, MessageId]:
-        """Return the newest message's id of every topic; as `Consumer.last_message_id`."""
+        """Return the newest message's id for each topic; as `Consumer.last_message_id`."""
         consumers = list(self.consumers.values())
         ids = await asyncio.gather(*(consumer.last_message_id() for consumer in consumers))
         return {consumer.topic: message_id for consumer, message_id in zip(consumers, ids, strict=True)}
@@ -250,26 +249,26 @@ class MergedConsumer(Receiving[Message]):
 
     @property
     def is_active(self) -> bool:
-        """Whether every topic is delivered to this consumer now."""
+        """Whether this consumer is active for every topic."""
         return all(consumer.is_active for consumer in self.consumers.values())
 
     @property
     def is_connected(self) -> bool:
-        """Whether every topic is served by a broker now."""
+        """Whether every topic's consumer is connected to a broker now."""
         return all(consumer.is_connected for consumer in self.consumers.values())
 
     @property
     def has_reached_end(self) -> bool:
-        """Whether every topic is terminated and delivered."""
+        """Whether every topic is terminated and all messages were delivered."""
         return all(consumer.has_reached_end for consumer in self.consumers.values())
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed by the application."""
+        """Whether the application has closed the consumer."""
         return self._is_closed
 
     def statistics(self) -> dict[str, ConsumerStatistics]:
-        """Return what the consumer of each topic has done; as `Consumer.statistics`."""
+        """Return the statistics of each topic's consumer; as `Consumer.statistics`."""
         return {topic: consumer.statistics() for topic, consumer in self.consumers.items()}
 
     def _check_open(self) -> None:
@@ -277,11 +276,11 @@ class MergedConsumer(Receiving[Message]):
             raise ClosedError(f"consumer of {self.topic}, subscription {self.subscription}, is closed")
 
     def keep_updated(self, interval_s: float, find_new: Callable[[set[str]], Awaitable[Sequence[Consumer]]]) -> None:
-        """Look for new partitions every ``interval_s``.
+        """Discover new partitions periodically.
 
         Args:
-            interval_s: seconds.
-            find_new: given the topics that are known, returns subscribed consumers of the others.
+            interval_s: interval in seconds.
+            find_new: takes the known topics; returns subscribed consumers of new ones.
         """
         self._tasks.keep(lambda: self._update(interval_s, find_new), "look for partitions", longest_pause_s=interval_s)
 
@@ -311,7 +310,7 @@ class MergedConsumer(Receiving[Message]):
 
 
 def _all_of(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None]]) -> asyncio.Future[None]:
-    """Return a future that completes when all do, with the first error if there is one."""
+    """Return a future that completes when all futures have, with the first error if any."""
     result: asyncio.Future[None] = loop.create_future()
     gathered = asyncio.gather(*futures)
 

@@ -1,9 +1,9 @@
-"""Receives from all topics whose names a pattern takes, whichever they are at the moment.
+"""Receives from all topics that match a pattern at the moment.
 
-Design: one task compares the topics that there are with those that are consumed, and subscribes to what is new. It
-knows the topics from a watch where the broker offers one, and else asks for them now and then; it also asks now and
-then while it watches, as Java's client does. A topic that was deleted is left when its consumer learns of it, or when
-the list says so. A topic that refuses does not keep the others waiting; it is asked again the next time.
+Design: one task compares the existing topics with the consumed ones, and subscribes to new ones. It gets the topics
+from a watch, if the broker supports it, and by polling; like Java's client, it also polls while it watches. A deleted
+topic is dropped when its consumer fails or the list no longer contains it. If subscribing to a topic fails, the others
+are not delayed, and it is tried again the next time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PatternConsumer(MergedConsumer):
-    """A consumer of all topics that a pattern takes; with the methods of `Consumer`."""
+    """A consumer of all topics that match a pattern, with the methods of `Consumer`."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class PatternConsumer(MergedConsumer):
         consumers: Sequence[Consumer],
         subscribe: Callable[[str], Awaitable[Consumer]],
     ) -> None:
-        """Take the consumers of the topics that there are.
+        """Create a consumer from the consumers of existing topics.
 
         Args:
-            pattern: which topics.
-            subscription: name.
-            consumers: subscribed, with which it begins.
-            subscribe: returns a consumer of one more topic, given by its full name.
+            pattern: pattern of topic names.
+            subscription: subscription name.
+            consumers: the initial consumers, already subscribed.
+            subscribe: returns a consumer of another topic, given its full name.
         """
         super().__init__(pattern.text, subscription, consumers)
         self._pattern = pattern
@@ -71,12 +71,12 @@ class PatternConsumer(MergedConsumer):
     def keep_matching(
         self, interval_s: float, list_topics: Callable[[], Awaitable[Collection[str]]], watch: TopicWatch | None
     ) -> None:
-        """Follow the topics from now on (called by the client).
+        """Start following the topics (called by the client).
 
         Args:
-            interval_s: how often topics are asked for; 0 never does, and does not watch.
-            list_topics: returns the full names of the topics of the namespace.
-            watch: not begun, or None.
+            interval_s: polling interval; 0 disables polling and watching.
+            list_topics: returns the full names of the namespace's topics.
+            watch: a watch that has not begun, or None.
         """
         if not interval_s:
             return
@@ -86,7 +86,7 @@ class PatternConsumer(MergedConsumer):
         self._tasks.keep(lambda: self._follow(interval_s, list_topics), "look for topics", longest_pause_s=interval_s)
 
     def topics_changed(self) -> None:
-        """Look at the watch soon (called by it)."""
+        """Schedule a check of the watched topics (called by the watch)."""
         self._changed.set()
 
     async def _follow(self, interval_s: float, list_topics: Callable[[], Awaitable[Collection[str]]]) -> None:
@@ -101,9 +101,9 @@ class PatternConsumer(MergedConsumer):
                 log.warning("%s: cannot look for topics, next try in %s s: %s", self.topic, interval_s, error)
 
     async def take_topics(self, topics: Collection[str]) -> None:
-        """Consume these topics, as far as the pattern takes them, and no others.
+        """Consume exactly those of these topics that match the pattern.
 
-        Cancellation: some of them may be consumed.
+        Cancellation: only some of the changes may have been made.
         """
         wanted = {topic for topic in topics if self._pattern.takes(topic)}
         for topic in sorted(self.consumers.keys() - wanted):
@@ -124,7 +124,7 @@ class PatternConsumer(MergedConsumer):
         self._add(consumer)
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription of every topic that there is now, and close; as `Consumer.unsubscribe`."""
+        """Delete the subscription of every current topic, and close; as `Consumer.unsubscribe`."""
         await self._end_watch()
         await super().unsubscribe()
 

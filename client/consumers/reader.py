@@ -1,4 +1,4 @@
-"""Reads a topic from a chosen place, without a subscription that outlives the reader."""
+"""Reads a topic from a chosen position, without a durable subscription."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .start import StartPosition
 
 
 class Reader(Receiving[Message]):
-    """A reader of one topic; made by `AsyncClient.create_reader` and used on its event loop.
+    """A reader of one topic; created by `AsyncClient.create_reader` and used on its event loop.
 
     Attributes:
         topic: full name.
@@ -19,7 +19,7 @@ class Reader(Receiving[Message]):
     def __init__(self, consumer: Consumer, start: StartPosition):
         self.topic = consumer.topic
         self._consumer = consumer
-        # The last message that was read, or where reading begins.
+        # The last message read, or the start position.
         self._read = start
 
     def __repr__(self) -> str:
@@ -27,17 +27,17 @@ class Reader(Receiving[Message]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker is serving this reader now."""
+        """Whether the reader is connected to a broker now."""
         return self._consumer.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed by the application."""
+        """Whether the application has closed the reader."""
         return self._consumer.is_closed
 
     @property
     def has_reached_end(self) -> bool:
-        """Whether the topic is terminated and everything of it was delivered."""
+        """Whether the topic is terminated and all its messages were delivered."""
         return self._consumer.has_reached_end
 
     def poll_entry(self) -> ReceivedEntry | None:
@@ -61,7 +61,7 @@ class Reader(Receiving[Message]):
         return message
 
     async def receive(self, timeout_s: float | None = None, *, timeout_millis: float | None = None) -> Message:
-        """Return the next message, waiting for it; `read_next` by the name that consumers have for it."""
+        """Return the next message, waiting for it; an alias of `read_next`, for the interface of consumers."""
         return await self.read_next(timeout_s, timeout_millis=timeout_millis)
 
     async def arrival(self) -> None:
@@ -77,11 +77,11 @@ class Reader(Receiving[Message]):
     def _passed(self, message_id: MessageId) -> None:
         self._read = StartPosition(message_id, inclusive=False)
         if message_id.batch_index < 0 or message_id.batch_index == message_id.batch_size - 1:
-            # Lets the broker show how far the reader is and delete what it has read.
+            # Lets the broker report the reader's position and delete messages that it has read.
             self._consumer.ack_cumulative(message_id)
 
     async def has_message_available(self) -> bool:
-        """Return whether there is a message that was not read yet.
+        """Return whether the topic has a message that the reader has not read yet.
 
         Cancellation: safe.
         """
@@ -101,11 +101,11 @@ class Reader(Receiving[Message]):
             return last[:2] > read.message_id[:2]
         if read.inclusive:
             return True
-        # Within one entry: an id without batch index means that the whole of it was read.
+        # Within one entry, an id without a batch index means that the whole entry was read.
         return read.message_id.batch_index >= 0 and last.batch_index > read.message_id.batch_index
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go on reading elsewhere; as `Consumer.seek`."""
+        """Move the reader's position; as `Consumer.seek`."""
         await self._consumer.seek(target, inclusive=inclusive)
         if isinstance(target, MessageId):
             self._read = StartPosition(target, inclusive)
@@ -118,5 +118,5 @@ class Reader(Receiving[Message]):
         return await self._consumer.last_message_id()
 
     async def close(self) -> None:
-        """Close the reader; the broker forgets it."""
+        """Close the reader; the broker deletes its subscription."""
         await self._consumer.close()
