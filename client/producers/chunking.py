@@ -1,6 +1,7 @@
-"""Producers that send what is too large for one entry in chunks, each an entry of its own.
+"""Producers that split messages too large for one entry into chunks, one entry each.
 
-A class of its own, so that others pay nothing for it. The message has the id of its last chunk.
+These are separate classes, so that other producers pay nothing for chunking. The id of a message is that of its last
+chunk.
 
 Source: Pulsar binary protocol, section Chunked messages.
 """
@@ -25,14 +26,14 @@ from .pending_queue import PendingSend
 from .producer import Producer
 
 _CHUNK_FIELDS_BYTES = 64
-"""Of number, count and size of chunks in the metadata, at most, beside the message's uuid."""
+"""Upper bound of the chunk fields in the metadata, without the message's uuid."""
 
 
 class ChunkingProducer(Producer):
-    """A producer of one topic, without batches, that sends large messages in chunks."""
+    """A producer of one topic, without batching, that sends large messages in chunks."""
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Take a message; as `Producer.send_nowait`, but that a large one goes in chunks."""
+        """Send a message; as `Producer.send_nowait`, but a large one is split into chunks."""
         if payload is not NO_VALUE and type(payload) is not bytes:
             payload = as_bytes(payload)
         limit = self._encoder.max_message_bytes
@@ -83,7 +84,7 @@ class ChunkingProducer(Producer):
 
 
 def _chunk_stored(whole: Future[MessageId], is_last: bool, stored: Future[MessageId]) -> None:
-    """Settle a message when its last chunk is stored, or one of them is not."""
+    """Settle a message's future when its last chunk is stored, or any chunk fails."""
     error = stored.exception()
     if error is not None:
         settle(whole, error)

@@ -1,4 +1,4 @@
-"""Producers whose messages interceptors see first; classes of their own, so that others pay nothing for it."""
+"""Producers with interceptors; separate classes, so that other producers pay nothing for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interceptors:
         self._interceptors = tuple(interceptors)
 
     def before(self, payload: bytes, options: SendOptions) -> OutgoingMessage:
-        """Return what is to be sent for a message."""
+        """Return the message to send after all interceptors have processed it."""
         message = OutgoingMessage.of(payload, options)
         for interceptor in self._interceptors:
             try:
@@ -39,7 +39,7 @@ class Interceptors:
         return message
 
     def send(self, message: OutgoingMessage, send: Callable[..., Future[MessageId]]) -> Future[MessageId]:
-        """Send a message and tell what becomes of it; raises as ``send``."""
+        """Send a message and notify the interceptors of the result; raises as ``send``."""
         try:
             future = send(message.payload, **message.options())
         except MagnetarError as error:
@@ -65,7 +65,7 @@ class Interceptors:
                 log.exception("%r: on_send_acknowledgement of %r raised", self._producer, interceptor)
 
     def close(self) -> None:
-        """Tell that the producer was closed, once."""
+        """Notify the interceptors, once, that the producer was closed."""
         interceptors, self._interceptors = self._interceptors, ()
         for interceptor in interceptors:
             try:
@@ -75,7 +75,7 @@ class Interceptors:
 
 
 def refusal(what: str) -> InvalidConfig:
-    """Return the error for what interceptors cannot see."""
+    """Return the error for an operation that interceptors do not support."""
     return InvalidConfig(f"{what} passes by the interceptors of this producer; send messages, or use another producer")
 
 
@@ -85,11 +85,11 @@ class InterceptedProducer(Producer):
     _interceptors: Interceptors | None = None
 
     def intercept(self, interceptors: Sequence[ProducerInterceptor]) -> None:
-        """Have messages seen from now on (called by the client)."""
+        """Set the interceptors (called by the client)."""
         self._interceptors = Interceptors(self, interceptors)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Take a message; as `Producer.send_nowait`."""
+        """Send a message; as `Producer.send_nowait`."""
         if self._interceptors is None:
             return super().send_nowait(payload, **options)
         options = with_time(options, self._clock)
@@ -111,7 +111,7 @@ class InterceptedProducer(Producer):
 
 
 class InterceptedPartitionedProducer(PartitionedProducer):
-    """A producer of a partitioned topic with interceptors, which see messages before a partition is chosen."""
+    """A producer of a partitioned topic with interceptors, which are called before a partition is chosen."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class InterceptedPartitionedProducer(PartitionedProducer):
         self._interceptors = Interceptors(self, config.interceptors)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Take a message; as `PartitionedProducer.send_nowait`."""
+        """Send a message; as `PartitionedProducer.send_nowait`."""
         options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Take a message whose caller waits for the receipt; as `PartitionedProducer.send_awaited`."""
+        """Send a message whose caller awaits the receipt; as `PartitionedProducer.send_awaited`."""
         options = with_time(options, self._clock)
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_awaited)
 

@@ -1,9 +1,9 @@
-"""A producer of one partition that is created on the broker with the first message for it.
+"""A producer of one partition that is created on the broker with its first message.
 
-Design: what is sent meanwhile waits here in order and goes to the producer once it is there. If the broker refuses it,
-everything that waits fails with the broker's error, and the next message tries again.
+Design: messages sent meanwhile are held in order, and passed to the producer once it is open. If the broker refuses it,
+all held messages fail with the broker's error, and the next message tries again.
 
-Invariant: nothing is handed to the producer while something waits here, so the order stays.
+Invariant: no message is passed to the producer while others are held, so the order is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .producer import Producer
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What was sent before the producer was there: how to send it, its size, and its future."""
+    """A held message: how to send it, its size, and its future."""
 
     send: Callable[[Producer], Future[MessageId]]
     size: int
@@ -32,10 +32,10 @@ class _Waiting:
 
 
 class LazyProducer:
-    """Stands for the producer of a partition until that is open.
+    """Stand-in for a partition's producer until that is open.
 
     Attributes:
-        producer: what it stands for; created with the first message.
+        producer: the actual producer; created on the broker with the first message.
         is_open: whether the broker has created it.
     """
 
@@ -138,7 +138,7 @@ class LazyProducer:
                 one.future.set_exception(error)
 
     async def settled(self) -> None:
-        """Wait until what waits has been handed over or has failed.
+        """Wait until all held messages have been passed on or have failed.
 
         Cancellation: safe.
         """
@@ -146,9 +146,9 @@ class LazyProducer:
             await asyncio.wait([self._opening])
 
     async def close(self) -> None:
-        """Hand over what waits, then close the producer.
+        """Pass on held messages, then close the producer.
 
-        Cancellation: the producer is closed all the same.
+        Cancellation: the producer is closed nevertheless.
         """
         self._is_closed = True
         try:

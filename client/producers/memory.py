@@ -1,8 +1,8 @@
-"""The memory that the producers of one client may use together for what is not stored yet.
+"""The memory limit of pending messages, shared by all producers of a client.
 
-Design: queue, open batch and admission of a producer with a limit are classes of their own, so that one without pays
-nothing for it. What is counted is what the limits of a single producer count: payloads, with keys and properties while
-a batch is open. As there, a message is taken while the sum is below the limit, so one message may pass it.
+Design: a producer with a limit has separate classes for queue, open batch and admission, so that one without pays
+nothing for it. The same bytes count as for a single producer's limits: payloads, plus keys and properties while a batch
+is open. A message is also accepted while the sum is below the limit, so one message may exceed it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .pending_queue import Admission, PendingQueue
 
 
 class MemoryLimit:
-    """Bytes that wait for being stored, of all producers of a client.
+    """Pending bytes of all producers of a client.
 
     Attributes:
-        limit_bytes: the most, about.
-        used_bytes: now.
+        limit_bytes: approximate limit.
+        used_bytes: current sum.
     """
 
     def __init__(self, limit_bytes: int):
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._waiting: dict[SharedAdmission, None] = {}  # in the order in which they began to wait
+        self._waiting: dict[SharedAdmission, None] = {}  # in the order in which they started waiting
         self._loop = asyncio.get_running_loop()
         self._is_admitting = False
 
@@ -37,11 +37,11 @@ class MemoryLimit:
         return f"MemoryLimit({self.used_bytes} of {self.limit_bytes} bytes, waiting={len(self._waiting)})"
 
     def add(self, size: int) -> None:
-        """Count bytes that begin to wait."""
+        """Add pending bytes."""
         self.used_bytes += size
 
     def release(self, size: int) -> None:
-        """Count bytes that wait no more, and let producers go on that wait for room."""
+        """Subtract bytes that are no longer pending, and resume producers that wait for room."""
         self.used_bytes -= size
         if self._waiting and not self._is_admitting and self.used_bytes < self.limit_bytes:
             self._is_admitting = True
@@ -53,7 +53,7 @@ class MemoryLimit:
             admission.admit()
 
     def waits(self, admission: SharedAdmission, *, is_waiting: bool) -> None:
-        """Note whether callers of a producer wait for room."""
+        """Record whether callers of a producer wait for room."""
         if is_waiting:
             self._waiting[admission] = None
         else:
@@ -61,7 +61,7 @@ class MemoryLimit:
 
 
 class SharedBatch(OpenBatch):
-    """An `OpenBatch` whose bytes count for the client's limit."""
+    """An `OpenBatch` whose bytes count towards the client's limit."""
 
     __slots__ = ("_memory",)
 
@@ -72,7 +72,7 @@ class SharedBatch(OpenBatch):
     def add(
         self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId], header_bytes: int = 0
     ) -> None:
-        """Add a message behind the others; as `OpenBatch.add`."""
+        """Append a message; as `OpenBatch.add`."""
         super().add(header, payload, future, header_bytes)
         self._memory.add(len(payload) + header_bytes)
 
@@ -85,7 +85,7 @@ class SharedBatch(OpenBatch):
 
 
 class SharedAdmission(Admission):
-    """An `Admission` that has no room while the client's limit is reached."""
+    """An `Admission` without room while the client's limit is reached."""
 
     __slots__ = ("_memory",)
 
@@ -95,13 +95,13 @@ class SharedAdmission(Admission):
 
     @property
     def room(self) -> int:
-        """How many more messages there is room for."""
+        """Number of further messages that fit."""
         memory = self._memory
         return super().room if memory.used_bytes < memory.limit_bytes else 0
 
     @property
     def others(self) -> str:
-        """What else limits the producer, for errors."""
+        """Other limits of the producer, for errors."""
         memory = self._memory
         return (
             f"; all producers of the client have {memory.used_bytes} bytes pending,"

@@ -1,4 +1,4 @@
-"""A queue of what is not stored yet that tells the client's memory limit, and counts."""
+"""A pending queue that reports to the client's memory limit, and counts entries."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .pending_queue import Admission, PendingQueue, PendingSend
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the producers of a client have in common, where it has a limit for all of them or counts what they do.
+    """Parts shared by a client's producers: the memory limit and statistics, if enabled.
 
     Attributes:
-        memory: the limit, if there is one.
+        memory: the memory limit, or None.
     """
 
     memory: MemoryLimit | None = None
 
     def parts(self, config: ProducerConfig, clock: Callable[[], float]) -> tuple[OpenBatch, PendingQueue, Admission]:
-        """Return open batch, queue and admission of a producer.
+        """Return the open batch, queue and admission of a producer.
 
         Args:
             config: its settings.
-            clock: seconds of the event loop.
+            clock: the event loop's clock, in seconds.
         """
         queue = ObservedQueue(self.memory, clock)
         if self.memory is None:
@@ -38,20 +38,20 @@ class Shared:
 
 
 class ObservedQueue(PendingQueue):
-    """A `PendingQueue` whose bytes count for the client's limit, or whose entries are counted, or both.
+    """A `PendingQueue` whose bytes count towards the client's limit, or with statistics, or both.
 
     Attributes:
-        counts: what was counted.
+        counts: the counters.
     """
 
     __slots__ = ("_clock", "_memory", "counts")
 
     def __init__(self, memory: MemoryLimit | None, clock: Callable[[], float]) -> None:
-        """Begin empty.
+        """Create an empty queue.
 
         Args:
-            memory: limit of the client, if it has one.
-            clock: seconds, as `PendingSend.created_s` has them.
+            memory: the client's limit, or None.
+            clock: the clock of `PendingSend.created_s`, in seconds.
         """
         super().__init__()
         self._memory = memory
@@ -59,7 +59,7 @@ class ObservedQueue(PendingQueue):
         self.counts = ProducerCounts()
 
     def append(self, send: PendingSend) -> None:
-        """Add a SEND behind all others."""
+        """Append a SEND."""
         super().append(send)
         size = len(send.payload)
         self.counts.sent.add(send.num_messages, size)
@@ -67,14 +67,14 @@ class ObservedQueue(PendingQueue):
             self._memory.add(size)
 
     def rewrite(self, send: PendingSend, head: bytes, payload: bytes) -> None:
-        """Give a SEND that is in the queue other bytes."""
+        """Replace the bytes of a queued SEND."""
         if self._memory is not None:
             self._memory.release(len(send.payload))
             self._memory.add(len(payload))
         super().rewrite(send, head, payload)
 
     def take(self, sequence_id: int) -> PendingSend | None:
-        """Remove the oldest one if ``sequence_id`` is about it; as `PendingQueue.take`."""
+        """Remove the oldest entry if ``sequence_id`` refers to it; as `PendingQueue.take`."""
         send = super().take(sequence_id)
         if send is not None:
             size = len(send.payload)
@@ -85,7 +85,7 @@ class ObservedQueue(PendingQueue):
         return send
 
     def pop(self) -> PendingSend:
-        """Remove the oldest one, which was refused, and return it."""
+        """Remove and return the oldest entry, which was refused."""
         send = super().pop()
         self.counts.failed += send.num_messages
         if self._memory is not None:
@@ -93,7 +93,7 @@ class ObservedQueue(PendingQueue):
         return send
 
     def pop_all(self) -> list[PendingSend]:
-        """Remove all, which are given up, and return them in order."""
+        """Remove all entries, which have failed, and return them in order."""
         self.counts.failed += self.messages
         size = self.bytes
         sends = super().pop_all()

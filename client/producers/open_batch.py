@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class OpenBatch:
-    """Messages that will leave as one entry, with the two bounds that do not need a clock.
+    """Messages that will be sent as one entry, with the two limits that do not need a clock.
 
     Attributes:
         headers: metadata of each message, without its size.
-        payloads: content of each message.
-        futures: of each message.
-        bytes: of all payloads, keys and properties.
-        created_s: when the first message came, in seconds of the event loop's clock.
+        payloads: payload of each message.
+        futures: future of each message.
+        bytes: total size of payloads, keys and properties.
+        created_s: when the first message was added, in seconds of the event loop's clock.
         timer: closes the batch; None while it is empty.
-        is_awaited: whether a caller waits for one of the messages, so that the batch leaves as soon as nothing is in
+        is_awaited: whether a caller awaits one of the messages, so that the batch is sent as soon as nothing is in
             flight.
     """
 
@@ -65,12 +65,12 @@ class OpenBatch:
         return len(self.payloads)
 
     def has_room_for(self, payload_bytes: int) -> bool:
-        """Return whether one more message of that size fits; an empty batch takes any."""
+        """Return whether another message of that size fits; an empty batch accepts any size."""
         return not self.payloads or self.bytes + payload_bytes <= self._max_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the batch must leave now."""
+        """Whether the batch must be sent now."""
         return len(self.payloads) >= self._max_messages or self.bytes >= self._max_bytes
 
     def stop_timer(self) -> None:
@@ -82,7 +82,7 @@ class OpenBatch:
     def add(
         self, header: SingleMessageMetadata, payload: bytes, future: Future[MessageId], header_bytes: int = 0
     ) -> None:
-        """Add a message behind the others; ``header_bytes`` is what its key and properties take."""
+        """Append a message; ``header_bytes`` is the size of its key and properties."""
         self.headers.append(header)
         self.payloads.append(payload)
         self.futures.append(future)
@@ -100,7 +100,7 @@ class OpenBatch:
         )
         if count > 1:
             metadata.highest_sequence_id = self.headers[-1].sequence_id
-        # The broker reads keys at the entry only: it takes the first message's for the whole batch.
+        # The broker only reads the entry's key, so the first message's key is used for the whole batch.
         if first.HasField("partition_key"):
             metadata.partition_key = first.partition_key
             if first.partition_key_b64_encoded:
@@ -146,20 +146,20 @@ def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
 
 
 _HEADER_ROOM_BYTES = 64
-"""What a message in a batch has beside its payload, key and properties, at most."""
+"""Upper bound of a batched message's bytes besides its payload, key and properties."""
 _METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
 
 
 class Encoder:
-    """Encodes for one producer.
+    """Encodes the entries of one producer.
 
     Attributes:
         compression: a CompressionType of the protocol, 0 for none.
-        encryption: of the bodies of entries; None if they are not encrypted.
-        max_message_bytes: largest message that the broker takes.
-        max_batched_bytes: largest payload that is put into a batch: with its header there, it is such a message.
-        schema_version: of the schema of all messages, as the broker calls it; empty if they have none.
-        plain: encodes messages that go out one by one as they are; None if this producer's do not, or have no name yet.
+        encryption: encrypts entry bodies; None if they are not encrypted.
+        max_message_bytes: the broker's message size limit.
+        max_batched_bytes: largest payload that is batched, as its batch header counts towards that limit.
+        schema_version: the broker's version of the messages' schema; empty without a schema.
+        plain: encodes plain unbatched messages; None if this producer does not send such, or has no name yet.
     """
 
     __slots__ = (
@@ -190,7 +190,7 @@ class Encoder:
         self.schema_version = b""
 
     def attached(self, producer_name: str, max_message_bytes: int, schema_version: bytes = b"") -> None:
-        """Take over what the broker says when the producer is attached to it."""
+        """Apply the broker's response to the attachment of the producer."""
         self._name = producer_name
         self.max_message_bytes = max_message_bytes
         self.max_batched_bytes = max_message_bytes - _HEADER_ROOM_BYTES
@@ -202,17 +202,17 @@ class Encoder:
         self.plain = PlainSends(self._producer_id, producer_name) if is_plain else None
 
     def check_size(self, what: str, size: int) -> None:
-        """Refuse what the broker would not take."""
+        """Reject a size above the broker's limit."""
         if size > self.max_message_bytes:
             raise MessageTooLarge(
                 f"{what} of {size} bytes exceeds max_message_bytes={self.max_message_bytes} of the broker"
             )
 
     def goes_alone(self, payload_bytes: int) -> bool:
-        """Return whether a payload above ``max_batched_bytes`` has to leave its producer's batches.
+        """Return whether a payload above ``max_batched_bytes`` must be sent unbatched.
 
         Raises:
-            MessageTooLarge: the broker would not take it.
+            MessageTooLarge: the payload exceeds the broker's limit.
         """
         if self.compression:
             return False
@@ -220,7 +220,7 @@ class Encoder:
         return self._config.batching
 
     def metadata(self, sequence_id: int) -> MessageMetadata:
-        """Return what each entry begins with."""
+        """Return the metadata common to all entries."""
         metadata = MessageMetadata(
             producer_name=self._name, sequence_id=sequence_id, publish_time=int(self._clock() * 1000)
         )
@@ -229,7 +229,7 @@ class Encoder:
         return metadata
 
     def message(self, metadata: MessageMetadata, payload: bytes, future: asyncio.Future[MessageId]) -> PendingSend:
-        """Return the SEND of a message that is an entry of its own."""
+        """Return the SEND of an unbatched message."""
         if self.compression:
             payload = self._compress(metadata, payload)
         self.check_size("entry", len(payload))
@@ -247,7 +247,7 @@ class Encoder:
         return self._seal(metadata, body, len(batch), None)
 
     def entry(self, entry: OutgoingEntry, first: int, future: asyncio.Future[MessageId]) -> PendingSend:
-        """Return the SEND of an entry that was encoded elsewhere; ``first`` is the sequence id of its first message."""
+        """Return the SEND of an encoded entry; ``first`` is the sequence id of its first message."""
         metadata = self.metadata(first)
         metadata.num_messages_in_batch = entry.num_messages
         if entry.highest_sequence_id is not None:
@@ -267,7 +267,7 @@ class Encoder:
         return compress(self.compression, body)
 
     def section(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """Return the payload section of an entry, its body encrypted if the producer's are."""
+        """Return the payload section of an entry, encrypting its body if the producer encrypts."""
         if self.encryption is not None:
             body = self.encryption.encrypt(metadata, body)
         return seal(metadata, body)
@@ -277,7 +277,7 @@ class Encoder:
     ) -> PendingSend:
         payload = self.section(metadata, body)
         if len(payload) > self.max_message_bytes + _METADATA_ROOM_BYTES:
-            # A broker ends the connection at a frame beyond its limit; the entry would come again on every new one.
+            # A broker closes the connection on an oversized frame, and the entry would be resent on each new one.
             raise MessageTooLarge(
                 f"entry of {len(body)} bytes has {len(payload) - len(body)} bytes of keys and properties beside it, and"
                 f" the limit for both is {self.max_message_bytes + _METADATA_ROOM_BYTES}; send shorter keys"

@@ -1,4 +1,4 @@
-"""Messages and encoded entries as they are handed to a producer."""
+"""Messages and encoded entries for a producer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class OutgoingEntry(NamedTuple):
-    """A batch that is already encoded; made by `encode_entry`, in any thread.
+    """An encoded batch; created by `encode_entry`, in any thread.
 
     Attributes:
-        body: encoded messages, compressed as ``compression`` says.
-        num_messages: how many.
+        body: encoded messages, compressed with ``compression``.
+        num_messages: number of messages.
         uncompressed_bytes: size of the body before compression.
         compression: a CompressionType of the protocol.
-        sequence_id: of the first message; the others follow. None continues after the producer's last.
-        key: partition key of the entry; routes it and is what Key_Shared looks at.
-        highest_sequence_id: what the broker keeps of the entry, and tells the next producer of that name, where that
-            is not the sequence id of its last message. Brokers drop entries by the first id alone.
+        sequence_id: sequence id of the first message; the others follow. None continues after the producer's last.
+        key: partition key of the entry, used for routing and by Key_Shared subscriptions.
+        highest_sequence_id: the id that the broker records for the entry, and returns to the next producer of that
+            name, if it is not the sequence id of the last message. Brokers detect duplicates by the first id alone.
     """
 
     body: bytes
@@ -50,19 +50,19 @@ def encode_entry(
     key: str | None = None,
     highest_sequence_id: int | None = None,
 ) -> OutgoingEntry:
-    """Return an entry of many messages.
+    """Encode many messages as one entry.
 
-    Messages carry no sequence ids of their own unless their headers have them, so that readers can share one header
-    object per batch: that is what makes large batches fast.
+    Messages have no individual sequence ids unless their headers contain them, so that readers can share one header
+    object per batch, which makes large batches fast.
 
     Args:
-        payloads: at least one.
-        headers: metadata per message (key, properties, event time), or what `encode_attributes` made of it; None where
-            a message has none.
-        compression: of the whole entry.
-        sequence_id: of the first message; None continues.
+        payloads: at least one payload.
+        headers: metadata per message (key, properties, event time), or the result of `encode_attributes`; None for a
+            message without metadata.
+        compression: compression of the whole entry.
+        sequence_id: sequence id of the first message; None continues.
         key: partition key of the entry.
-        highest_sequence_id: what the broker keeps of the entry; None for the id of its last message.
+        highest_sequence_id: the id that the broker records for the entry; None for the id of its last message.
     """
     if not payloads:
         raise ValueError("an entry needs at least one message")
@@ -90,17 +90,17 @@ def seal_entry(  # noqa: PLR0913  each is a field of the metadata
     ordering_key: bytes | None = None,
     encryption: Encryption | None = None,
 ) -> bytes:
-    """Return an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
+    """Encode an entry as the payload section that a broker stores, for `Producer.send_sealed`; in any thread.
 
     Args:
-        entry: what to send.
-        producer_name: of the producer that will send it.
-        sequence_id: of the entry; it is the number of all its messages.
-        publish_time_ms: when it was made.
-        schema_version: of the schema of its messages, as the broker calls it; empty if they have none.
-        deliver_at_ms: when Shared and Key_Shared subscriptions give it out, in ms since 1970; 0 is at once.
-        ordering_key: what Key_Shared looks at instead of the entry's key.
-        encryption: encrypts the body; None leaves it as it is.
+        entry: the entry to send.
+        producer_name: name of the producer that will send it.
+        sequence_id: sequence id of the entry and all its messages.
+        publish_time_ms: publish time.
+        schema_version: the broker's version of the messages' schema; empty without a schema.
+        deliver_at_ms: when Shared and Key_Shared subscriptions deliver it, in ms since 1970; 0 means immediately.
+        ordering_key: used by Key_Shared subscriptions instead of the entry's key.
+        encryption: encrypts the body; None leaves it unencrypted.
     """
     metadata = MessageMetadata(
         producer_name=producer_name,
@@ -142,10 +142,10 @@ def describe(
     *,
     has_value: bool = True,
 ) -> None:
-    """Put what a message has beside its payload into its metadata.
+    """Write a message's options into its metadata.
 
     Raises:
-        InvalidConfig: the protocol cannot carry it; says what and why.
+        InvalidConfig: an option is invalid.
     """
     try:
         if key is not None:

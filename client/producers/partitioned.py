@@ -1,7 +1,7 @@
 """Sends messages to a partitioned topic: one producer per partition, and a router that chooses between them.
 
-Partitions that are added later get a producer when they are seen; with keys, where a message goes changes with that, as
-with every client of Pulsar.
+Partitions added later get a producer when they are discovered; this changes the partition of keys, as in all Pulsar
+clients.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class PartitionedProducer(Closing):
-    """A producer of a partitioned topic; with the methods of `Producer`.
+    """A producer of a partitioned topic, with the methods of `Producer`.
 
-    The limits of pending messages hold for each partition.
+    The limits of pending messages apply to each partition.
 
     Attributes:
-        topic: full name, without partition.
-        producers: one per partition.
+        topic: full name of the partitioned topic.
+        producers: one producer per partition.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PartitionedProducer(Closing):
 
     @property
     def name(self) -> str:
-        """Name of the first partition's producer; all have the same if the user chose it."""
+        """Name of the first partition's producer; a name chosen by the user is the same for all."""
         return next((producer.name for producer in self.producers if producer.name), "")
 
     @property
@@ -72,18 +72,18 @@ class PartitionedProducer(Closing):
 
     @property
     def is_connected(self) -> bool:
-        """Whether all partitions are served by a broker now."""
+        """Whether the producers of all partitions are connected now."""
         return all(producer.is_connected for producer in self.producers if producer not in self._lazy)
 
     @property
     def pending_messages(self) -> int:
-        """Messages handed over but not yet stored, of all partitions."""
+        """Number of messages sent but not yet stored, of all partitions."""
         held = sum(lazy.pending_messages for lazy in self._lazy.values())
         return held + sum(producer.pending_messages for producer in self.producers)
 
     @property
     def max_pending_messages(self) -> int:
-        """Limit of `pending_messages`: that of one partition, as the router may choose the same one each time."""
+        """Limit of `pending_messages`: that of one partition, as the router may always choose the same one."""
         return self._config.max_pending_messages
 
     @property
@@ -93,7 +93,7 @@ class PartitionedProducer(Closing):
 
     @property
     def has_room(self) -> bool:
-        """Whether every partition takes something more now."""
+        """Whether every partition accepts another message now."""
         return all(producer.has_room for producer in self.producers) and all(
             lazy.has_room for lazy in self._lazy.values()
         )
@@ -115,7 +115,7 @@ class PartitionedProducer(Closing):
         return self.producers[self._router.choose(message, len(self.producers), self._loop.time())]
 
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
-        """Send a message to the partition that the router chooses; as `Producer.send`."""
+        """Send a message to the partition chosen by the router; as `Producer.send`."""
         options = with_time(options, self._clock)
         message = OutgoingMessage.of(payload, options)
         chosen = self._choose(message)
@@ -127,11 +127,11 @@ class PartitionedProducer(Closing):
         return await chosen.send(payload, **options)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Take a message whose caller waits for the receipt; as `Producer.send_awaited`."""
+        """Send a message whose caller awaits the receipt; as `Producer.send_awaited`."""
         return self._take(payload, options, is_awaited=True)
 
     def send_nowait(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Take a message for the partition that the router chooses; as `Producer.send_nowait`."""
+        """Send a message to the partition chosen by the router; as `Producer.send_nowait`."""
         return self._take(payload, options, is_awaited=False)
 
     def _take(self, payload: bytes, options: SendOptions, *, is_awaited: bool) -> asyncio.Future[MessageId]:
@@ -143,7 +143,7 @@ class PartitionedProducer(Closing):
         return chosen.send_awaited(payload, **options) if is_awaited else chosen.send_nowait(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
-        """Send a whole entry to the partition that the router chooses; as `Producer.send_entry`."""
+        """Send a whole entry to the partition chosen by the router; as `Producer.send_entry`."""
         if not isinstance(entry, OutgoingEntry):
             entry = encode_entry(entry, compression=self._config.compression)
         chosen = self.producers[self._router.choose_entry(entry, len(self.producers))]
@@ -152,7 +152,7 @@ class PartitionedProducer(Closing):
         return chosen.send_entry(entry)
 
     def send_alone(self, metadata: MessageMetadata, payload: bytes) -> asyncio.Future[MessageId]:
-        """Send a message alone to the partition that the router chooses; as `Producer.send_alone`."""
+        """Send a message unbatched to the partition chosen by the router; as `Producer.send_alone`."""
         key = metadata.partition_key if metadata.HasField("partition_key") else None
         message = OutgoingMessage(payload, key, metadata.ordering_key or None)
         chosen = self._choose(message)
@@ -161,11 +161,11 @@ class PartitionedProducer(Closing):
         return chosen.send_alone(metadata, payload)
 
     def statistics(self) -> list[ProducerStatistics]:
-        """Return what the producer of each partition has done; as `Producer.statistics`."""
+        """Return the statistics of each partition's producer; as `Producer.statistics`."""
         return [producer.statistics() for producer in self.producers]
 
     async def flush(self) -> None:
-        """Send what is open and wait until all is stored; as `Producer.flush`."""
+        """Send the open batches and wait until all messages are stored; as `Producer.flush`."""
         for lazy in list(self._lazy.values()):
             await lazy.settled()
         await asyncio.gather(*(producer.flush() for producer in self.producers if producer not in self._lazy))
@@ -191,7 +191,7 @@ class PartitionedProducer(Closing):
         self._lazy.pop(producer, None)
 
     async def open_one(self) -> None:
-        """Have the broker create one of the lazy producers, so that a refusal is seen now."""
+        """Create one of the lazy producers on the broker, so that a refusal is detected now."""
         message = OutgoingMessage(b"")
         index = 0 if callable(self._config.routing) else self._router.choose(message, len(self.producers), 0.0)
         lazy = self._lazy.get(self.producers[index])
@@ -204,12 +204,12 @@ class PartitionedProducer(Closing):
         find_new: Callable[[int], Awaitable[Sequence[Producer]]],
         open_it: Callable[[Producer], Awaitable[None]] | None = None,
     ) -> None:
-        """Look for new partitions every ``interval_s``.
+        """Discover new partitions periodically.
 
         Args:
-            interval_s: seconds.
-            find_new: given the number of partitions that are known, returns the producers of the others.
-            open_it: creates one on the broker, if they are lazy; else they are open already.
+            interval_s: interval in seconds.
+            find_new: takes the number of known partitions; returns the producers of new ones.
+            open_it: creates a lazy producer on the broker; None if the producers are open already.
         """
         work = self._update
         self._tasks.keep(lambda: work(interval_s, find_new, open_it), "look for partitions", longest_pause_s=interval_s)
@@ -244,7 +244,7 @@ class PartitionedProducer(Closing):
 
 
 def _sender(message: OutgoingMessage, *, is_awaited: bool) -> Callable[[Producer], asyncio.Future[MessageId]]:
-    """Return what hands a message to a producer."""
+    """Return a function that sends a message to a producer."""
     options = message.options()
     if is_awaited:
         return lambda producer: producer.send_awaited(message.payload, **options)

@@ -1,7 +1,7 @@
-"""What a producer has sent and the broker has not stored yet, in the order of sending.
+"""A producer's pending entries, sent but not yet stored, in the order of sending.
 
-Invariants: receipts come in this order, so a receipt can only be for the head. After a reconnection everything here is
-sent again, before anything new and byte by byte as before, but for a version of the schema that is another one by now.
+Invariants: receipts arrive in this order, so a receipt can only be for the head. After a reconnection all entries are
+resent before anything new, with identical bytes except for a changed schema version.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class SequenceIds:
-    """The sequence ids that a producer has given out.
+    """The sequence ids assigned by a producer.
 
-    Invariant: they rise; the broker's deduplication takes any other for a message that it has.
+    Invariant: they increase; the broker's deduplication drops any other message as a duplicate.
 
     Attributes:
         producer_name: for errors.
-        next: of the next message, unless the application chooses one.
-        last: the highest that was given out, -1 before the first.
+        next: id of the next message, unless the application chooses one.
+        last: the highest assigned id, -1 before the first.
     """
 
     __slots__ = ("last", "next", "producer_name")
@@ -61,14 +61,14 @@ class SequenceIds:
 
 
 def fail_all(futures: Iterable[Future[MessageId]], error: MagnetarError) -> None:
-    """Give the error to all who still wait."""
+    """Fail all pending futures."""
     for future in futures:
         if not future.done():
             future.set_exception(error)
 
 
 class Verdict(Enum):
-    """What a receipt means for the queue."""
+    """The meaning of a receipt for the queue."""
 
     HEAD = "the oldest pending entry is stored"
     STALE = "an entry that is not pending any more, for example one that was sent twice"
@@ -80,15 +80,15 @@ class PendingSend:
     """One SEND.
 
     Attributes:
-        sequence_id: of the first message.
-        last_sequence_id: of the last message.
+        sequence_id: sequence id of the first message.
+        last_sequence_id: sequence id of the last message.
         head: frame up to the payload section.
         payload: payload section.
-        num_messages: messages of the entry.
-        created_s: when the first of them was handed to the producer, in seconds of the event loop's clock.
-        future: of the entry's id; None if each message has its own.
-        futures: one per message of a batch whose messages have ids of their own.
-        flushed: completes with the entry, for those who wait for everything up to it.
+        num_messages: number of messages in the entry.
+        created_s: when the first of them was sent by the caller, in seconds of the event loop's clock.
+        future: future of the entry's id; None if each message has its own.
+        futures: one future per message of a batch, if each message has its own.
+        flushed: completes with the entry, for callers of `flush`.
     """
 
     sequence_id: int
@@ -102,7 +102,7 @@ class PendingSend:
     flushed: Future[None] | None = None
 
     def complete(self, ledger_id: int, entry_id: int, partition: int) -> None:
-        """Give every message its id."""
+        """Complete the futures with message ids."""
         future = self.future
         if future is not None:
             if not future.done():
@@ -116,7 +116,7 @@ class PendingSend:
             self.flushed.set_result(None)
 
     def fail(self, error: MagnetarError) -> None:
-        """Give every message the error."""
+        """Fail the futures."""
         fail_all(self.futures if self.future is None else (self.future,), error)
         if self.flushed is not None and not self.flushed.done():
             self.flushed.set_exception(error)
@@ -141,22 +141,22 @@ class PendingQueue:
 
     @property
     def head(self) -> PendingSend | None:
-        """The oldest one."""
+        """The oldest entry."""
         return self._sends[0] if self._sends else None
 
     @property
     def tail(self) -> PendingSend | None:
-        """The newest one."""
+        """The newest entry."""
         return self._sends[-1] if self._sends else None
 
     def append(self, send: PendingSend) -> None:
-        """Add a SEND behind all others."""
+        """Append a SEND."""
         self._sends.append(send)
         self.messages += send.num_messages
         self.bytes += len(send.payload)
 
     def rewrite(self, send: PendingSend, head: bytes, payload: bytes) -> None:
-        """Give a SEND that is in the queue other bytes."""
+        """Replace the bytes of a queued SEND."""
         self.bytes += len(payload) - len(send.payload)
         send.head, send.payload = head, payload
 
@@ -171,8 +171,8 @@ class PendingQueue:
         return Verdict.HEAD if sequence_id <= head.last_sequence_id else Verdict.AHEAD
 
     def take(self, sequence_id: int) -> PendingSend | None:
-        """Remove the oldest one and return it if `judge` says that ``sequence_id`` is about it; else return None."""
-        # Every message comes here: `judge` and `pop`, written out.
+        """Remove and return the oldest entry if ``sequence_id`` refers to it according to `judge`; else return None."""
+        # Called for every message, so `judge` and `pop` are inlined.
         if not self._sends:
             return None
         head = self._sends[0]
@@ -184,14 +184,14 @@ class PendingQueue:
         return head
 
     def pop(self) -> PendingSend:
-        """Remove the oldest one and return it."""
+        """Remove and return the oldest entry."""
         send = self._sends.popleft()
         self.messages -= send.num_messages
         self.bytes -= len(send.payload)
         return send
 
     def pop_all(self) -> list[PendingSend]:
-        """Remove all and return them in order."""
+        """Remove all entries and return them in order."""
         sends = list(self._sends)
         self._sends.clear()
         self.messages = 0
@@ -200,13 +200,13 @@ class PendingQueue:
 
 
 class Admission:
-    """The limits of one producer, and the callers that wait until it is below them.
+    """The limits of one producer, and the callers that wait for room.
 
-    Invariant: no more callers are let on than there is room for beside those that were let on and have not run yet.
+    Invariant: the number of admitted callers that have not run yet never exceeds the room.
 
     Attributes:
-        waiting: callers, in the order in which they came.
-        admitted: callers that were let on but have not run yet, so that their messages are not pending yet.
+        waiting: waiting callers, in the order of their calls.
+        admitted: callers that were admitted but have not run yet, so that their messages are not pending yet.
     """
 
     __slots__ = ("_batch", "_loop", "_max_bytes", "_max_messages", "_pending", "admitted", "waiting")
@@ -222,7 +222,7 @@ class Admission:
 
     @property
     def room(self) -> int:
-        """How many more messages there is room for."""
+        """Number of further messages that fit."""
         pending, batch = self._pending, self._batch
         if pending.bytes + batch.bytes >= self._max_bytes:
             return 0
@@ -230,7 +230,7 @@ class Admission:
 
     @property
     def others(self) -> str:
-        """What else limits the producer, for errors; nothing here."""
+        """Other limits of the producer, for errors; none here."""
         return ""
 
     async def wait(self, check_open: Callable[[], None]) -> None:
@@ -249,7 +249,7 @@ class Admission:
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
                     self.admitted -= 1
-                    self.admit()  # the turn that was given to this caller goes to the next one
+                    self.admit()  # pass this caller's turn to the next one
                 raise
             self.admitted -= 1
             check_open()
@@ -257,12 +257,12 @@ class Admission:
                 return
 
     def admit(self) -> None:
-        """Let as many waiting callers go on as there is room for, in the order in which they came."""
+        """Resume as many waiting callers as there is room for, in the order of their calls."""
         while self.waiting and self.room > self.admitted:
             self._let_on(self.waiting.popleft())
 
     def admit_all(self) -> None:
-        """Let all go on, to find that the producer has ended."""
+        """Resume all callers, which find that the producer has ended."""
         while self.waiting:
             self._let_on(self.waiting.popleft())
 

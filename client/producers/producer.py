@@ -1,13 +1,13 @@
 """Sends messages to one topic (or one partition of it).
 
-Design: whatever is sent becomes an entry in the pending queue first and leaves the queue with its receipt. The
-connection only ever sees bytes of that queue: a new one gets all of it again, in order, before anything new. So nothing
-is lost by a broken connection; an entry whose receipt was lost with it may be stored twice (deduplication on the broker
-removes it, as its sequence ids are the same).
+Design: each entry is first added to the pending queue, and removed from it by its receipt. The connection only sends
+bytes of that queue: a new connection resends all of it, in order, before anything new. So a broken connection loses
+nothing; an entry whose receipt was lost with it may be stored twice (deduplication on the broker removes it, as its
+sequence ids are the same).
 
-The open batch leaves when it is full or its delay has passed. A batch with an awaited message does not wait for the
-delay: it leaves at the end of the loop's turn if nothing is in flight, otherwise with the receipt of what is. So a
-single caller waits for one round trip only, while the messages of many concurrent callers still share an entry.
+The open batch is sent when it is full or its delay has passed. A batch with an awaited message does not wait for the
+delay: it is sent at the end of the event loop iteration if nothing is in flight, otherwise with the next receipt. So a
+single caller waits for only one round trip, while the messages of many concurrent callers still share an entry.
 
 Source: Pulsar binary protocol, section Producer.
 """
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 
 
 class Producer(Attachable, Closing):
-    """A producer of one topic; made by `AsyncClient.create_producer` and used on its event loop.
+    """A producer of one topic; created by `AsyncClient.create_producer` and used on its event loop.
 
     Attributes:
         topic: full name.
-        name: chosen by the user or the broker.
-        last_sequence_id: of the last message that the broker has stored, -1 before the first.
+        name: producer name, chosen by the user or the broker.
+        last_sequence_id: sequence id of the last message stored by the broker, -1 before the first.
     """
 
     _final = (errors.ProducerFenced, errors.TopicTerminated, errors.TopicNotFound)
@@ -102,7 +102,7 @@ class Producer(Attachable, Closing):
 
     @property
     def pending_messages(self) -> int:
-        """Messages handed over but not yet stored."""
+        """Number of messages sent but not yet stored."""
         return self._pending.messages + len(self._batch)
 
     @property
@@ -117,7 +117,7 @@ class Producer(Attachable, Closing):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send_nowait` and `send_entry` take something more now."""
+        """Whether `send_nowait` and `send_entry` accept another message or entry now."""
         return self._admission.room > 0
 
     async def ready(self) -> None:
@@ -127,7 +127,7 @@ class Producer(Attachable, Closing):
 
         Raises:
             ClosedError: the producer was closed meanwhile.
-            BrokerError: the producer was refused for good.
+            BrokerError: the broker refused the producer permanently.
         """
         self._check_open()
         admission = self._admission
@@ -138,23 +138,23 @@ class Producer(Attachable, Closing):
     async def send(self, payload: bytes, **options: Unpack[SendOptions]) -> MessageId:
         """Send a message and return its id once the broker has stored it.
 
-        The message shares an entry with what else is sent in the same turn of the event loop or while another entry is
-        in flight; it does not wait for ``batch_max_delay_ms``, as those of `send_nowait` do.
+        The message is batched with others sent in the same event loop iteration or while another entry is in flight;
+        unlike messages of `send_nowait`, it does not wait for ``batch_max_delay_ms``.
 
-        A message with ``deliver_at_ms`` goes out alone and is given out at that time, in ms since 1970, by Shared and
-        Key_Shared subscriptions; others give it out at once. ``deliver_after``, a timedelta, is the same counted from
-        this call by the client's clock. A message has no value if its payload is `NO_VALUE`, and a key of bytes if that
-        is a `Base64Key`.
+        A message with ``deliver_at_ms`` is not batched, and Shared and Key_Shared subscriptions deliver it at that
+        time, in ms since 1970; others deliver it immediately. ``deliver_after``, a timedelta, is the same relative to
+        this call by the client's clock. Use `NO_VALUE` as payload for a message without a value, and a `Base64Key` for
+        a key of bytes.
 
-        Cancellation: the message may be stored all the same.
+        Cancellation: the message may still be stored.
 
         Raises:
-            QueueFull: too much is pending and ``block_if_queue_full`` is off.
-            MessageTooLarge: the broker does not take messages of this size.
-            OperationTimeout: not stored within ``send_timeout_ms``; it may still be.
-            ClosedError: the producer is closed, or was before the message was stored.
-            BrokerError: the broker refuses the message or the producer for good.
-            InvalidConfig: the protocol cannot carry what is given, or two times are.
+            QueueFull: too many messages are pending and ``block_if_queue_full`` is off.
+            MessageTooLarge: the message exceeds the broker's size limit.
+            OperationTimeout: not stored within ``send_timeout_ms``; it may still be stored later.
+            ClosedError: the producer is closed, or was closed before the message was stored.
+            BrokerError: the broker permanently refuses the message or the producer.
+            InvalidConfig: an option is invalid, or both delivery times are given.
         """
         if self._config.block_if_queue_full:
             options = with_time(options, self._clock)
@@ -162,7 +162,7 @@ class Producer(Attachable, Closing):
         return await self.send_awaited(payload, **options)
 
     def send_awaited(self, payload: bytes, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """Take a message whose caller waits for the receipt; as `send_nowait`, without waiting for a batch to fill."""
+        """Send a message whose caller awaits the receipt; as `send_nowait`, without the batching delay."""
         future = self.send_nowait(payload, **options)
         self._hurry()
         return future
@@ -179,7 +179,7 @@ class Producer(Attachable, Closing):
         deliver_at_ms: int = 0,
         deliver_after: timedelta | None = None,
     ) -> asyncio.Future[MessageId]:
-        """Take a message and return the future of its id; raises as `send` does."""
+        """Send a message without waiting and return the future of its id; raises as `send`."""
         self._check_room()
         has_value = payload is not NO_VALUE
         if type(payload) is not bytes:
@@ -233,7 +233,7 @@ class Producer(Attachable, Closing):
         return future
 
     def _metadata_alone(self, deliver_at_ms: int, deliver_after: timedelta | None) -> MessageMetadata:
-        """Return the metadata of a message that cannot be in a batch, with the time of its delivery if it has one."""
+        """Return the metadata of a message that cannot be batched, with its delivery time, if any."""
         if deliver_after is not None:
             return delayed(due_ms(deliver_after, deliver_at_ms, self._clock))
         return delayed(deliver_at_ms) if deliver_at_ms else MessageMetadata()
@@ -241,10 +241,10 @@ class Producer(Attachable, Closing):
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> asyncio.Future[MessageId]:
         """Send a whole entry and return the future of its id (``batch_index`` -1).
 
-        Never waits: `await ready()` before it keeps within the limits.
+        Never waits: `await ready()` first to stay within the limits.
 
         Args:
-            entry: made by `encode_entry`, or payloads, which then are encoded here with the producer's compression.
+            entry: from `encode_entry`, or payloads, which are encoded here with the producer's compression.
 
         Raises: as `send_nowait`.
         """
@@ -264,12 +264,12 @@ class Producer(Attachable, Closing):
         return future
 
     def send_sealed(self, payload: bytes, sequence_id: int, num_messages: int) -> asyncio.Future[MessageId]:
-        """Send a payload section that `seal_entry` made and return the future of its id (``batch_index`` -1).
+        """Send a payload section from `seal_entry` and return the future of its id (``batch_index`` -1).
 
-        The entry has one sequence id for all its messages. Never waits, as `send_entry`.
+        All messages of the entry share one sequence id. Never waits, like `send_entry`.
 
         Raises:
-            InvalidConfig: the producer encrypts, and the entry is not encrypted, which has to happen when it is sealed.
+            InvalidConfig: the producer encrypts, but the entry was not encrypted when it was sealed.
             MagnetarError: as `send_nowait`.
         """
         encryption = self._encoder.encryption
@@ -291,9 +291,9 @@ class Producer(Attachable, Closing):
     def send_alone(
         self, metadata: MessageMetadata, payload: bytes, sequence_id: int | None = None
     ) -> asyncio.Future[MessageId]:
-        """Send a message as an entry of its own, with what ``metadata`` says beside its payload; return its future.
+        """Send a message unbatched, with the given metadata; return the future of its id.
 
-        Never waits, as `send_entry`. The producer's name, publish time and sequence id are filled in.
+        Never waits, like `send_entry`. The producer's name, publish time and sequence id are filled in.
 
         Raises: as `send_nowait`.
         """
@@ -308,12 +308,12 @@ class Producer(Attachable, Closing):
         return future
 
     async def flush(self) -> None:
-        """Send the open batch and wait until everything handed over before is stored.
+        """Send the open batch and wait until all messages sent before are stored.
 
         Cancellation: safe.
 
         Raises:
-            MagnetarError: why the last of it was not stored.
+            MagnetarError: the last of these messages was not stored.
         """
         self._check_open()
         self._close_batch()
@@ -342,7 +342,7 @@ class Producer(Attachable, Closing):
             )
 
     def _check_header(self, header: SingleMessageMetadata, payload: bytes) -> int:
-        """Return what key and properties of a message take in its batch; raise if it is too large with them."""
+        """Return the bytes that a message's key and properties take in its batch; raise if it becomes too large."""
         size = 0
         if header.properties or header.HasField("ordering_key"):
             header.payload_size = len(payload)
@@ -361,24 +361,24 @@ class Producer(Attachable, Closing):
             )
 
     def _hurry(self) -> None:
-        """Send the open batch without its delay: now that a caller waits, as soon as nothing is in flight."""
+        """Send the open batch as soon as nothing is in flight, without its delay, as a caller is waiting."""
         batch = self._batch
         if batch.payloads and not batch.is_awaited:
             batch.is_awaited = True
             self._close_awaited_soon()
 
     def _close_awaited_soon(self) -> None:
-        """Send an awaited batch at the end of the loop's turn, with what else is handed over in it."""
+        """Send an awaited batch at the end of the loop iteration, with other messages sent in it."""
         if not self._pending:
             self._loop.call_soon(self._close_awaited)
 
     def _close_awaited(self) -> None:
-        # A batch that filled up meanwhile is in flight: what was handed over after it waits for its receipt.
+        # If a batch filled up meanwhile, it is in flight, and later messages wait for its receipt.
         if self._batch.is_awaited and not self._pending:
             self._close_batch()
 
     def _close_batch(self) -> None:
-        """Send what the open batch holds."""
+        """Send the content of the open batch."""
         batch = self._batch
         batch.stop_timer()
         if not batch.payloads:
@@ -409,19 +409,19 @@ class Producer(Attachable, Closing):
 
     @property
     def schema_version(self) -> bytes:
-        """What the broker calls the schema of all messages, since it has this producer; empty if they have none."""
+        """The broker's version of the producer's schema, once attached; empty without a schema."""
         return self._encoder.schema_version
 
     @property
     def counts(self) -> ProducerCounts | None:
-        """What is counted; None if the client does not."""
+        """The counters, or None if disabled."""
         return self._pending.counts if isinstance(self._pending, ObservedQueue) else None
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer has done.
+        """Return the producer's statistics.
 
         Raises:
-            InvalidConfig: the client does not count.
+            InvalidConfig: the client does not collect statistics.
         """
         counts = self.counts
         if counts is None:
@@ -459,7 +459,7 @@ class Producer(Attachable, Closing):
         if is_head and head is not None:
             is_corrupt = isinstance(refused, errors.ChecksumError) and verify_checksum(head.payload) is False
             if is_corrupt or isinstance(refused, errors.NotAllowed):
-                # Sending the same bytes again cannot help; what follows is not concerned.
+                # Resending the same bytes cannot help; later entries are not affected.
                 pending.pop().fail(refused)
                 self._admission.admit()
                 if self._batch.is_awaited:
@@ -468,7 +468,7 @@ class Producer(Attachable, Closing):
         self._resend_all(f"entry {error.sequence_id} was not stored: {refused}")
 
     def _resend_all(self, why: str) -> None:
-        """Drop the connection: the only way to know what the broker has seen is to begin again on a new one."""
+        """Drop the connection and resend on a new one: there is no other way to know what the broker has received."""
         self._setback = f"; the last setback: {why}"
         if self._connection is not None:
             log.warning("%s: closing the connection to send again: %s", self.topic, why)
@@ -485,7 +485,7 @@ class Producer(Attachable, Closing):
             self._send_timer = self._loop.call_later(remaining_s, self._check_timeout)
             return
         where = self._connection.address.physical if self._connection is not None else "no broker"
-        # All of it, not only the oldest: storing later messages without the earlier ones would break their order.
+        # Fail all pending messages, not only the oldest: storing later ones without it would break the order.
         self._fail_all(
             errors.OperationTimeout(
                 f"{self.pending_messages} messages for {self.topic} were not stored within {timeout_s} s"
@@ -503,11 +503,11 @@ class Producer(Attachable, Closing):
     # -- opening and closing ---------------------------------------------------------------------------------------
 
     def declare(self, schema: SchemaInfo | None) -> None:
-        """Have the broker check the schema of all messages (called by the client, before `open`)."""
+        """Set the schema, which the broker checks (called by the client, before `open`)."""
         self._creation.schema = None if schema is None or schema.kind == BYTES else schema
 
     def encrypt(self, encryption: Encryption) -> None:
-        """Encrypt the bodies of entries from now on (called by the client, before `open`)."""
+        """Enable encryption of entry bodies (called by the client, before `open`)."""
         self._encoder.encryption = encryption
 
     async def open(self) -> None:
@@ -533,7 +533,7 @@ class Producer(Attachable, Closing):
         if answer.HasField("topic_epoch"):
             self._creation.topic_epoch = answer.topic_epoch
         if self._ids.last >= 0:
-            pass  # a reconnection: the ids in use are the ones that count
+            pass  # a reconnection: keep the sequence ids in use
         elif self._config.initial_sequence_id is not None:
             self._ids.next = self._config.initial_sequence_id
         else:
@@ -548,14 +548,14 @@ class Producer(Attachable, Closing):
             self._attachment.reopen(self)
 
     def fail(self, error: MagnetarError) -> None:
-        """Fail what is pending and everything later (called by its attachment)."""
+        """Fail all pending and later messages (called by its attachment)."""
         self._error = error
         self._fail_all(error)
 
     async def close(self) -> None:
-        """Send what is open, wait for the broker to store it, and close; without a connection what is pending fails.
+        """Send the open batch, wait until it is stored, and close; without a connection, pending messages fail.
 
-        Cancellation: the producer is closed all the same.
+        Cancellation: the producer is closed nevertheless.
         """
         if self._is_closed:
             return
@@ -565,7 +565,7 @@ class Producer(Attachable, Closing):
             await self._attachment.close()
             connection = self._connection
             if connection is not None and self._is_attached:
-                # The broker answers when everything before is stored, after the receipts.
+                # The broker answers after all receipts, when everything sent before is stored.
                 await connection.request(f"close producer of {self.topic}", self._close_command())
         except MagnetarError as error:
             log.debug("%s: closing producer %s: %s", self.topic, self.name, error)

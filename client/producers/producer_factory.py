@@ -1,4 +1,4 @@
-"""Creates the producers of a client: which class, one per partition, and what they have in common."""
+"""Creates a client's producers: selects the class, one per partition, and sets up their shared parts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _CLASSES: dict[tuple[bool, bool], type[Producer]] = {
     (False, True): ChunkingProducer,
     (True, True): InterceptedChunkingProducer,
 }
-"""By whether there are interceptors, and whether large messages go in chunks."""
+"""Producer class by whether it has interceptors, and whether it sends chunks."""
 
 
 class ProducerFactory:
     """Creates producers.
 
     Attributes:
-        shared: what all producers have in common, if anything.
+        shared: parts shared by all producers, if any.
     """
 
     def __init__(self, cluster: Cluster, opened: Opened, intervals: Intervals):
@@ -50,9 +50,9 @@ class ProducerFactory:
     async def create(
         self, topic: str, config: ProducerConfig | None, schema: SchemaInfo | None = None
     ) -> Producer | PartitionedProducer:
-        """Return a producer of a topic whose messages have that schema; raises as `AsyncClient.create_producer`.
+        """Create a producer with a schema; raises as `AsyncClient.create_producer`.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
         """
         config = config or ProducerConfig()
         name = as_topic_name(topic)

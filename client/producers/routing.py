@@ -1,7 +1,7 @@
-"""Which partition a message goes to.
+"""Routing of messages to partitions.
 
-Messages with a key always go where its hash says, so that all messages of one key stay in order; routers decide about
-the others.
+The partition of a message with a key is determined by the key's hash, so that messages of one key stay in order;
+routers choose the partition of other messages.
 
 Source: Pulsar binary protocol, section Routing.
 """
@@ -30,7 +30,7 @@ def key_partition(key: str, partitions: int, hashing: Hashing) -> int:
 
 
 class RoundRobin:
-    """Partitions in turn, but staying on one as long as its batch would: else every batch would be torn in pieces."""
+    """Round-robin, but stays on a partition for the duration of a batch, as batches would otherwise be fragmented."""
 
     def __init__(self, config: ProducerConfig, rng: Random):
         self._config = config
@@ -61,7 +61,7 @@ class RoundRobin:
         return self._current % partitions
 
     def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
-        """Return the partition of a whole entry: it is a batch already, so each goes to the next partition."""
+        """Return the partition of a whole entry: as it is a batch already, each goes to the next partition."""
         if entry.key is not None:
             return key_partition(entry.key, partitions, self._config.hashing)
         self._current += 1
@@ -70,7 +70,7 @@ class RoundRobin:
 
 
 class SinglePartition:
-    """One partition, chosen at random when the producer is made."""
+    """A single partition, chosen at random when the producer is created."""
 
     def __init__(self, config: ProducerConfig, rng: Random):
         self._hashing: Hashing = config.hashing
@@ -90,7 +90,7 @@ class SinglePartition:
 
 
 class CustomRouting:
-    """A function of the application decides about every message, with key or without."""
+    """Routing by a function of the application, for messages with and without a key."""
 
     def __init__(self, function: Callable[[OutgoingMessage, int], int]):
         self._function = function
@@ -99,7 +99,7 @@ class CustomRouting:
         """Return the partition of a message.
 
         Raises:
-            InvalidConfig: the function returned something else than an index of a partition.
+            InvalidConfig: the function did not return a valid partition index.
         """
         index = self._function(message, partitions)
         if not isinstance(index, int) or not 0 <= index < partitions:
@@ -109,7 +109,7 @@ class CustomRouting:
         return index
 
     def choose_entry(self, entry: OutgoingEntry, partitions: int) -> int:
-        """Return the partition of a whole entry; the function sees it as one message with the entry's key and body."""
+        """Return the partition of a whole entry; the function receives a message with the entry's key and body."""
         message = OutgoingMessage(entry.body, entry.key, sequence_id=entry.sequence_id)
         return self.choose(message, partitions, 0.0)
 
