@@ -91,7 +91,7 @@ class Receiving(Closing, Generic[M]):
 
     def _listener(self) -> Listening[M]:
         if self._listening is None:
-            raise InvalidConfig("there is no listener; subscribe with message_listener")
+            raise InvalidConfig("the consumer has no listener: subscribe with message_listener")
         return self._listening
 
 

@@ -214,7 +214,7 @@ def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Rea
     try:
         metadata = FunctionMetaData.FromString(value)
     except DecodeError:
-        raise ValueError(f"the record of {key} is no FunctionMetaData") from None
+        raise ValueError(f"the record of {key} is not a valid FunctionMetaData") from None
     if fqfn(metadata) != key:
         raise ValueError(f"the record of {key} describes {fqfn(metadata)[:100]}")
     return _Read(key, metadata, metadata.version, metadata.createTime)

@@ -263,7 +263,9 @@ class PackageStore:
         async for part, properties in self._topics.read(package_id):
             index, total = _numbers(properties)
             if not 0 <= index < total <= MAX_PACKAGE_BYTES // PART_BYTES or len(part) > PART_BYTES:
-                raise PackageError(f"package {package_id} holds a message that is no part: {dict(properties)}")
+                raise PackageError(
+                    f"package {package_id} contains a message that is not a package part: {dict(properties)}"
+                )
             known_total = total
             seen.add(index)
             await asyncio.to_thread(os.pwrite, file.fileno(), part, index * PART_BYTES)

@@ -39,7 +39,7 @@ def parse_instance_key(text: str) -> InstanceKey:
     """
     function, _, number = text.rpartition(":")
     if not function or not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{text!r} is no instance: expected tenant/namespace/name:number")
+        raise ValueError(f"{text!r} is not an instance key: expected tenant/namespace/name:number")
     return InstanceKey(function, int(number))
 
 

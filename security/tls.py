@@ -64,5 +64,5 @@ def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 def _said(what: str, file: str, error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"{what} {file} is no PEM that fits: {error.reason or one_line(str(error))}"
+        return f"{what} {file} is not valid PEM, or does not match: {error.reason or one_line(str(error))}"
     return f"{what} {file} cannot be read: {error.strerror or error}"

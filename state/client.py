@@ -365,7 +365,9 @@ class TableClient:
             if "closed" not in str(error):
                 raise
             # Another thread has renewed it since this call took it.
-            raise StateStoreUnavailable(f"the connection to the state store at {self._url} was made anew") from error
+            raise StateStoreUnavailable(
+                f"the connection to the state store at {self._url} was reopened: try again"
+            ) from error
 
     def _credentials(self, request: Message) -> tuple[tuple[str, str | bytes], ...] | None:
         if not self._token:
@@ -390,7 +392,7 @@ class TableClient:
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return StateStoreUnavailable(
-                f"what answers at {self._url} is no state store of this version;"
+                f"the server at {self._url} is not a state store of this version:"
                 " check stateStorageServiceUrl and the service's version"
             )
         if code is grpc.StatusCode.UNAVAILABLE:

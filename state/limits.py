@@ -87,7 +87,7 @@ def check_changes(
         )
     for position in positions:
         if position is not None and not (0 <= position.ledger_id < 2**63 and -1 <= position.entry_id < 2**63):
-            raise StateRefused(f"{position} is no position of an input entry")
+            raise StateRefused(f"{position} is not a valid input position")
     if any(entry.sequence_id >= 2**63 for entry in outbox):
         raise StateRefused("a sequence id of an output entry does not fit 63 bits")
 

@@ -107,7 +107,7 @@ def decoded(raw: str) -> str:
     try:
         return unquote(raw, errors="strict")
     except UnicodeDecodeError as error:
-        raise Refused(400, f"the path is no UTF-8: {error.reason} in {raw[:80]!r}") from error
+        raise Refused(400, f"the path is not valid UTF-8: {error.reason} in {raw[:80]!r}") from error
 
 
 @dataclass(frozen=True, slots=True)

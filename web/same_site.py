@@ -81,7 +81,7 @@ def host_name(text: str) -> str:
     """
     name = _plain(text)
     if _address(name) is None and not _NAME.fullmatch(name):
-        raise InvalidConfig(f"{SETTING}: {text[:_MAX_SHOWN]!r} is no name of a host; give names without port")
+        raise InvalidConfig(f"{SETTING}: {text[:_MAX_SHOWN]!r} is not a valid host name: give names without port")
     return name
 
 
@@ -118,7 +118,7 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], names: AllowedNames) -> s
     if host:  # browsers always send one
         place = _split(host)
         if place is None:
-            return f"Host {_shown(host)} is no name of a host"
+            return f"Host {_shown(host)} is not a valid host name"
         if not names.has(place[0]):
             return f"Host {_shown(host)} is not a name of this server; if it is, add it to {names.setting}"
     return _refusal_of_page(found, place, names)

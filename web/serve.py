@@ -162,7 +162,7 @@ def _check_target(scope: Scope) -> None:
         try:
             unquote_to_bytes(text).decode()
         except UnicodeDecodeError as error:
-            raise Refused(400, f"the {what} is no UTF-8: {error.reason} at byte {error.start}") from error
+            raise Refused(400, f"the {what} is not valid UTF-8: {error.reason} at byte {error.start}") from error
 
 
 async def serve(

@@ -44,7 +44,7 @@ def read_json(text: bytes | str) -> Any:
     except RecursionError:
         raise NotJson(f"it nests deeper than {MAX_DEPTH}") from None
     except UnicodeDecodeError as error:
-        raise NotJson(f"it is no UTF-8: {error.reason} at byte {error.start}") from error
+        raise NotJson(f"it is not valid UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:
         raise NotJson(str(error)) from error
     if text.count("[") + text.count("{") > MAX_DEPTH or "\\u" in text or not text.isascii():
@@ -88,4 +88,4 @@ def _whole(text: str) -> int:
 
 
 def _refuse_constant(name: str) -> None:
-    raise NotJson(f"{name} is no JSON number")
+    raise NotJson(f"{name} is not a JSON number")

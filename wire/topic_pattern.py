@@ -64,7 +64,7 @@ def compile_pattern(text: str) -> Callable[[str], bool]:
                 raise PatternNotSupported(
                     f"pattern {text!r}: {what} are not supported ({reason}); {_REMEDY}"
                 ) from error
-        raise InvalidPattern(f"pattern {text!r} is no regular expression: {reason}") from error
+        raise InvalidPattern(f"pattern {text!r} is not a valid regular expression: {reason}") from error
     if program.programsize > MAX_PROGRAM_STEPS:
         raise _too_large(text, f"{program.programsize} steps, {MAX_PROGRAM_STEPS} are allowed")
     fullmatch = program.fullmatch

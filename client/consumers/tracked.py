@@ -238,7 +238,8 @@ class TrackedConsumer(Consumer):
 
     def _not_buried(self, position: EntryKey, moves: int, failure: BaseException) -> None:
         log.warning(
-            "%s: entry %d:%d is no dead letter yet and comes again: %s", self.topic, *position, failure,
+            "%s: entry %d:%d could not be sent to the dead letter topic and will be redelivered: %s",
+            self.topic, *position, failure,
             exc_info=None if isinstance(failure, MagnetarError) else failure,
         )  # fmt: skip
         if moves == self._moves and not self._is_closed:

@@ -85,7 +85,7 @@ def _prepare(
     rolls_back = bool(settings.pop("rollback_on_failure", True))
     statement = settings.get("sql")
     if function is None and statement is None:
-        raise InvalidConfig("there is no function to deploy; give one, or sql='SELECT …' with runtime='spark'")
+        raise InvalidConfig("no function to deploy: pass a function, or sql='SELECT …' with runtime='spark'")
     if function is not None and statement is not None:
         raise InvalidConfig("sql: the function is the statement; leave one out")
     if function is None and not name:

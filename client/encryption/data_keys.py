@@ -34,7 +34,7 @@ def encrypted_key(data_key: bytes, public_pem: bytes, name: str) -> bytes:
     try:
         found = load_pem_public_key(public_pem)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise CryptoError(f"encryption key {name}: it is no public key in PEM form") from error
+        raise CryptoError(f"encryption key {name}: not a public key in PEM format") from error
     if not isinstance(found, rsa.RSAPublicKey):
         raise CryptoError(f"encryption key {name}: {_only_rsa(found)}")
     try:
@@ -52,7 +52,7 @@ def decrypted_key(encrypted: bytes, private_pem: bytes, name: str) -> bytes:
     try:
         found = _private_key(private_pem)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        why = "it has a password" if isinstance(error, TypeError) else "it is no private key in PEM form"
+        why = "the key has a password" if isinstance(error, TypeError) else "not a private key in PEM format"
         raise CryptoError(f"encryption key {name}: {why}") from error
     if not isinstance(found, rsa.RSAPrivateKey):
         raise CryptoError(f"encryption key {name}: {_only_rsa(found)}")

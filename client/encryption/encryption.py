@@ -83,7 +83,7 @@ class Encryption:
         except CryptoError as error:
             if not self._sends_clear:
                 raise
-            log.warning("messages go out in the clear: %s", error)
+            log.warning("messages are sent unencrypted: %s", error)
         self._due_s = self._clock() + (RETRY_S if self._data_key is None else RENEW_S)
 
     @property
@@ -115,8 +115,8 @@ class Encryption:
                 return
             error = future.exception()
             if error is not None:
-                kept = "messages go out in the clear" if self._data_key is None else "the one before is used"
-                log.warning("there is no new data key, %s: %s", kept, error)
+                kept = "messages are sent unencrypted" if self._data_key is None else "the previous one stays in use"
+                log.warning("cannot renew the data key, %s: %s", kept, error)
                 return
             self._data_key = future.result()
             self._due_s = self._clock() + RENEW_S

@@ -122,12 +122,12 @@ def read_uri(kind: str, uri: str) -> EncryptionKey:
         head, comma, content = rest.partition(",")
         try:
             if not comma:
-                raise ValueError("it has no comma")
+                raise ValueError("missing comma")
             raw = unquote_to_bytes(content)
             return EncryptionKey(base64.b64decode(raw, validate=True) if head.endswith(";base64") else raw)
         except (ValueError, binascii.Error) as error:
             raise InvalidConfig(
-                f"the {kind} key is no data URI: {error}; write data:application/x-pem-file;base64,…"
+                f"the {kind} key is not a valid data URI: {error}: expected data:application/x-pem-file;base64,…"
             ) from error
     if scheme == "file":
         return _read(kind, unquote_to_bytes(urlsplit(uri).path).decode(errors="surrogateescape"))
@@ -136,7 +136,7 @@ def read_uri(kind: str, uri: str) -> EncryptionKey:
 
 def _read(kind: str, path: str | Path) -> EncryptionKey:
     if not str(path):
-        raise InvalidConfig(f"there is no file for the {kind} key; give the reader its path")
+        raise InvalidConfig(f"no file for the {kind} key: pass its path to the key reader")
     try:
         with Path(path).open("rb") as file:
             return EncryptionKey(file.read(KEY_BYTES_MAX))

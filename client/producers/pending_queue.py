@@ -161,13 +161,13 @@ class PendingQueue:
         send.head, send.payload = head, payload
 
     def judge(self, sequence_id: int) -> Verdict:
-        """Return what a receipt or refusal with ``sequence_id`` is about."""
+        """Return the meaning of a receipt or refusal with ``sequence_id``."""
         if not self._sends:
             return Verdict.STALE
         head = self._sends[0]
         if sequence_id < head.sequence_id:
             return Verdict.STALE
-        # Brokers answer with the first id of an entry, in SEND_ERROR with the last.
+        # Receipts carry the first id of an entry, SEND_ERROR the last.
         return Verdict.HEAD if sequence_id <= head.last_sequence_id else Verdict.AHEAD
 
     def take(self, sequence_id: int) -> PendingSend | None:

@@ -146,10 +146,10 @@ class ProducerFactory:
 
 
 async def _encryption(config: ProducerConfig) -> Encryption | None:
-    """Return what encrypts the messages of a producer and of its partitions, with its first key; None for none."""
+    """Return the encryption shared by a producer's partitions, with its first data key, or None."""
     if config.crypto_key_reader is None:
         return None
-    from ..encryption.encryption import Encryption  # the library is for those who encrypt
+    from ..encryption.encryption import Encryption  # loads a library, so only if needed
 
     encryption = Encryption(
         config.encryption_keys, config.crypto_key_reader, sends_clear=config.crypto_failure_action == "SEND"

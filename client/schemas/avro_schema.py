@@ -62,11 +62,11 @@ class AvroSchema(Schema[T], Generic[T]):
             try:
                 definition = json.loads(kind if isinstance(kind, str) else json.dumps(kind))
             except (TypeError, ValueError, RecursionError) as error:
-                raise InvalidConfig(f"{shown(kind)} is no Avro schema in JSON: {_said(error)}") from error
+                raise InvalidConfig(f"{shown(kind)} is not an Avro schema in JSON: {_said(error)}") from error
         try:
             self._parsed = self._fastavro.parse_schema(definition)
         except Exception as error:
-            raise InvalidConfig(f"{shown(definition)} is no Avro schema: {_said(error)}") from error
+            raise InvalidConfig(f"{shown(definition)} is not a valid Avro schema: {_said(error)}") from error
         if has_arrays_of_nothing(definition):
             raise InvalidConfig(f"{shown(definition)} has an array whose items take no bytes; give them a field")
         self._definition = definition

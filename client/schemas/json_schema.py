@@ -51,7 +51,7 @@ def definition_text(definition: object) -> bytes:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -67,7 +67,7 @@ def load_json(schema: str, data: bytes) -> Any:
         return _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
-        raise SchemaSerializationError(f"{schema}: {len(data)} bytes are no JSON: {why}") from error
+        raise SchemaSerializationError(f"{schema}: {len(data)} bytes are not valid JSON: {why}") from error
 
 
 def plain_of(schema: Schema[Any], record: Record, value: object, *, is_json: bool) -> Any:

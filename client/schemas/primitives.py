@@ -65,7 +65,7 @@ class StringSchema(Schema[str]):
             return data.decode()
         except UnicodeDecodeError as error:
             raise SchemaSerializationError(
-                f"{self}: {len(data)} bytes are no UTF-8, from byte {error.start} on"
+                f"{self}: {len(data)} bytes are not valid UTF-8, from byte {error.start} on"
             ) from error
 
 
@@ -93,11 +93,13 @@ class _Fixed(Schema[T], Generic[T]):
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
         """Return the value of bytes; as `Schema.decode`."""
         if len(data) != self._form.size:
-            raise SchemaSerializationError(f"{self}: {len(data)} bytes are no value, which has {self._form.size}")
+            raise SchemaSerializationError(f"{self}: {len(data)} bytes instead of {self._form.size}")
         try:
             return self._value(self._form.unpack(data))
         except (OverflowError, ValueError) as error:
-            raise SchemaSerializationError(f"{self}: 0x{data.hex()} is no value in Python: {error}") from error
+            raise SchemaSerializationError(
+                f"{self}: 0x{data.hex()} cannot be represented in Python: {error}"
+            ) from error
 
 
 class BooleanSchema(_Fixed[bool]):

@@ -74,13 +74,15 @@ def record_of(kind: object) -> Record:
 
 def _record(kind: object, known: dict[type, Record | Choice]) -> Record:
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
-        raise InvalidConfig(f"{shown(kind)} is no dataclass; a schema is made of a class with @dataclass")
+        raise InvalidConfig(f"{shown(kind)} is not a dataclass: decorate the class with @dataclass")
     found = known.get(kind)
     if isinstance(found, Record):
         return found
     namespace = getattr(kind, NAMESPACE, None)
     if namespace is not None and not (isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)):
-        raise InvalidConfig(f"{kind.__name__}.{NAMESPACE}={shown(namespace)} is no Avro namespace, as in org.example")
+        raise InvalidConfig(
+            f"{kind.__name__}.{NAMESPACE}={shown(namespace)} is not a valid Avro namespace, such as org.example"
+        )
     _check_name(kind.__name__, "the name of a dataclass")
     record = Record(kind, namespace)
     _add(record, known)

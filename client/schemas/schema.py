@@ -175,5 +175,5 @@ def check_schema(schema: object) -> None:
         InvalidConfig: ``schema`` is something else, for example a schema class.
     """
     if not isinstance(schema, Schema):
-        remedy = f"write {schema.__name__}(...)" if isinstance(schema, type) else "give an object of magnetar.client"
-        raise InvalidConfig(f"schema={shown(schema)} is no schema; {remedy}")
+        remedy = f"use {schema.__name__}(...)" if isinstance(schema, type) else "use a schema object of magnetar.client"
+        raise InvalidConfig(f"schema={shown(schema)} is not a schema: {remedy}")

@@ -111,4 +111,6 @@ def _key_bytes(message: Message) -> bytes | None:
     try:
         return base64.b64decode(key, validate=True)
     except binascii.Error as error:
-        raise SchemaSerializationError(f"the key of message {message.message_id} is no base64: {error}") from error
+        raise SchemaSerializationError(
+            f"the key of message {message.message_id} is not valid base64: {error}"
+        ) from error

@@ -138,6 +138,6 @@ def check_version(path: str, version: int | None, expected: int) -> None:
         BadVersion: they differ.
     """
     if expected != (ABSENT if version is None else version):
-        found = "there is no record" if version is None else f"it has version {version}"
+        found = "the record does not exist" if version is None else f"it has version {version}"
         wanted = "no record" if expected == ABSENT else f"version {expected}"
-        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}; read it again")
+        raise BadVersion(f"metadata record {path}: expected {wanted}, but {found}: read it again")

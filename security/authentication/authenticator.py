@@ -162,7 +162,7 @@ class Authenticator:
         if named is not None:
             asked = [one for one in self._providers if one.method == named]
             if not asked:
-                raise AuthenticationError("the method of the header is none of this server's")
+                raise AuthenticationError("the method in the header is not configured on this server")
         else:
             asked = list(self._providers)
         reasons = []
@@ -178,7 +178,7 @@ class Authenticator:
                 reasons.append(f"{provider.method}: {type(error).__name__}")
         if named is None and self.settings.anonymous_role:
             return ANONYMOUS, Identity(self.settings.anonymous_role)
-        raise AuthenticationError("; ".join(reasons) or "there are no credentials")
+        raise AuthenticationError("; ".join(reasons) or "no credentials")
 
     async def _identify(self, method: str, data: bytes, peer: Peer) -> tuple[str, Identity]:
         """Return the identity for credentials of a method, and the method that established it."""
@@ -186,7 +186,7 @@ class Authenticator:
         if not asked:
             if self.settings.anonymous_role:
                 return ANONYMOUS, Identity(self.settings.anonymous_role)
-            raise AuthenticationError("the method is none of this server's, and there is no anonymous role")
+            raise AuthenticationError("the method is not configured on this server, and neither is an anonymous role")
         refusal: AuthenticationError | None = None
         for provider in asked:
             try:

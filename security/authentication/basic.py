@@ -48,12 +48,12 @@ def read_users(content: bytes) -> dict[str, str]:
             continue
         name, colon, hashed = text.partition(":")
         if not colon or not name or not hashed:
-            raise InvalidConfig(f"basicAuthConf: line {number} is no name:hash as htpasswd writes it")
+            raise InvalidConfig(f"basicAuthConf: line {number} is not name:hash as written by htpasswd")
         if not APR1.fullmatch(hashed) and not CRYPT.fullmatch(hashed):
             log.warning("basicAuthConf: line %d has a hash that is not read; make it with `htpasswd -m`", number)
         users[name] = hashed
     if not users:
-        raise InvalidConfig("basicAuthConf names nobody; add somebody with `htpasswd -m`")
+        raise InvalidConfig("basicAuthConf has no users: add one with `htpasswd -m`")
     return users
 
 
@@ -104,7 +104,7 @@ class BasicProvider(AuthenticationProvider):
         try:
             name, password = data.decode().split(":")
         except ValueError as error:  # also raised for bytes that are not UTF-8
-            raise AuthenticationError("these are no name:password with one colon") from error
+            raise AuthenticationError("the credentials are not name:password with exactly one colon") from error
         known = self._users.get(name)
         if not is_password(password, known or _NOBODY) or known is None:
             raise AuthenticationError("unknown name or wrong password")
@@ -118,4 +118,4 @@ class BasicProvider(AuthenticationProvider):
         try:
             return base64.b64decode(value.strip(), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise AuthenticationError("what follows Basic is no base64") from error
+            raise AuthenticationError("the Basic credentials are not valid base64") from error

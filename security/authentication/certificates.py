@@ -30,7 +30,7 @@ class TlsProvider(AuthenticationProvider):
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
         """Return the identity in the certificate."""
         if not peer.certificate:
-            raise AuthenticationError("there is no client certificate")
+            raise AuthenticationError("no client certificate")
         role = common_name(peer.certificate)
         if role is None or not role.strip():
             raise AuthenticationError("the client certificate has no common name")

@@ -39,7 +39,7 @@ class ForwardedProvider(AuthenticationProvider):
         """Return the identity that the broker forwards."""
         identity = judge(self._verifier.claims(data), self._settings, now_s)
         if identity.role is None or identity.expires_at is None:
-            raise AuthenticationError("what is passed on names nobody, or for ever")
+            raise AuthenticationError("the forwarded token has no role or no expiry")
         return identity
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:

@@ -33,7 +33,7 @@ def key_bytes(setting: str, value: str) -> bytes:
                 raise InvalidConfig(f"{setting}: the file {path} exceeds {MAX_BYTES} bytes")
             return content
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "is no path"
+        reason = getattr(error, "strerror", None) or "not a valid path"
         if value.startswith("file:"):
             raise InvalidConfig(f"{setting}: the file {path} cannot be read: {reason}") from error
     try:
@@ -53,4 +53,4 @@ def _of_data_url(setting: str, value: str) -> bytes:
             return base64.b64decode(unquote_to_bytes(content), validate=True)
         return unquote_to_bytes(content)
     except (binascii.Error, ValueError) as error:
-        raise InvalidConfig(f"{setting}: what follows the comma of the data: URL is no base64") from error
+        raise InvalidConfig(f"{setting}: the content of the data: URL is not valid base64") from error

@@ -50,7 +50,7 @@ def provider_class(name: str) -> type[AuthenticationProvider]:
             ) from error
     if not (isinstance(found, type) and issubclass(found, AuthenticationProvider)):
         raise InvalidConfig(
-            f"authenticationProviders: {name} is no class of"
+            f"authenticationProviders: {name} is not a subclass of"
             " magnetar.security.authentication.provider.AuthenticationProvider"
         )
     return found

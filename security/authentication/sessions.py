@@ -20,9 +20,9 @@ class RoleChanged(MagnetarError):
 class Check(Enum):
     """The result of checking a session's credentials."""
 
-    KEEP = "they are good"
-    CHALLENGE = "they have ended: ask for new ones"
-    CLOSE = "they have ended, and nobody can or will renew them"
+    KEEP = "they are valid"
+    CHALLENGE = "they have expired: request new ones"
+    CLOSE = "they have expired and cannot be renewed"
 
 
 @dataclass(frozen=True, slots=True)

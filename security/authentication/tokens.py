@@ -60,7 +60,7 @@ class TokenVerifier:
         except jwt.InvalidTokenError as error:
             raise AuthenticationError(f"the token is refused: {type(error).__name__}") from error
         except Exception as error:  # any parser failure is caused by the peer's bytes
-            raise AuthenticationError(f"this is no token: {type(error).__name__}") from error
+            raise AuthenticationError(f"not a valid token: {type(error).__name__}") from error
         return dict(found)
 
 
@@ -80,7 +80,7 @@ def secret_verifier(secret: bytes, setting: str = "tokenSecretKey") -> TokenVeri
             " `magnetar tokens create-secret-key`"
         )
     if _is_public(secret):
-        raise InvalidConfig(f"{setting} is a public key, which is no secret; give it as the public key that it is")
+        raise InvalidConfig(f"{setting} is a public key, not a secret key: set it as the public key instead")
     return TokenVerifier(secret, tuple(name for name, least in _HMAC if len(secret) >= least))
 
 
@@ -116,17 +116,17 @@ def public_verifier(content: bytes, algorithm: str, setting: str = "tokenPublicK
     kind = RSAPublicKey if algorithm in RSA else EllipticCurvePublicKey if algorithm in CURVES.values() else None
     if kind is None:
         known = ", ".join((*RSA, *CURVES.values()))
-        raise InvalidConfig(f"tokenPublicAlg {algorithm!r} is no algorithm of public keys; give one of {known}")
+        raise InvalidConfig(f"invalid tokenPublicAlg {algorithm!r}: expected one of {known}")
     try:
         load = load_pem_public_key if content.lstrip().startswith(b"-----BEGIN") else load_der_public_key
         key = load(content)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidConfig(
-            f"{setting} is no public key in DER (SubjectPublicKeyInfo); make a pair with"
+            f"{setting} is not a public key in DER (SubjectPublicKeyInfo): create a key pair with"
             " `magnetar tokens create-key-pair`"
         ) from error
     if not isinstance(key, kind):
-        raise InvalidConfig(f"{setting} is no key for {algorithm}; name an algorithm of its kind (tokenPublicAlg)")
+        raise InvalidConfig(f"{setting} is not a key for {algorithm}: set tokenPublicAlg to an algorithm of its type")
     if isinstance(key, RSAPublicKey):
         return TokenVerifier(key, RSA)
     assert isinstance(key, EllipticCurvePublicKey)
@@ -148,7 +148,7 @@ def verifier_of(settings: ServerSecurity) -> TokenVerifier:
     if settings.token_public_key:
         return public_verifier(key_bytes("tokenPublicKey", settings.token_public_key), settings.token_public_alg)
     raise InvalidConfig(
-        "authenticationProviders has tokens, but there is no key; give tokenSecretKey or tokenPublicKey"
+        "authenticationProviders includes tokens, but no key is set: set tokenSecretKey or tokenPublicKey"
     )
 
 
@@ -174,7 +174,7 @@ def judge(claims: Mapping[str, Any], settings: ServerSecurity, now_s: float) -> 
     if isinstance(role, list):
         role = role[0] if role and isinstance(role[0], str) else None
     if role is not None and not isinstance(role, str):
-        raise AuthenticationError(f"the claim {settings.token_auth_claim or 'sub'} of the token is no text")
+        raise AuthenticationError(f"the claim {settings.token_auth_claim or 'sub'} of the token is not a string")
     blank = role is None or not role.strip()
     return Identity(None if blank else role, None if expires_s is None else expires_s + skew_s)
 
@@ -184,13 +184,13 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if type(value) not in (int, float):
-        raise AuthenticationError(f"the claim {name} of the token is no number")
+        raise AuthenticationError(f"the claim {name} of the token is not a number")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise AuthenticationError(f"the claim {name} of the token is no moment")
+        raise AuthenticationError(f"the claim {name} of the token is not a valid time")
     return seconds
 
 
@@ -211,7 +211,7 @@ class TokenProvider(AuthenticationProvider):
     def authenticate(self, data: bytes, peer: Peer, now_s: float) -> Identity:
         """Return the identity in a token."""
         if not data:
-            raise AuthenticationError("there is no token")
+            raise AuthenticationError("the token is empty")
         return judge(self._verifier.claims(data), self._settings, now_s)
 
     def http_data(self, headers: Mapping[str, str], peer: Peer) -> bytes | None:

@@ -140,7 +140,9 @@ class AuthenticationOAuth2(Authentication):
         if status != 200:
             raise ConnectionLost(f"{one_line(url)[:_REASON_CHARACTERS_MAX]} answered {status} instead of 200")
         if not isinstance(answer, dict):
-            raise CredentialsUnavailable(f"the answer of {one_line(url)[:_REASON_CHARACTERS_MAX]} is no JSON object")
+            raise CredentialsUnavailable(
+                f"the response of {one_line(url)[:_REASON_CHARACTERS_MAX]} is not a JSON object"
+            )
         return answer
 
 

@@ -78,7 +78,7 @@ def _own(plugin: str, params: str) -> Authentication:
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidConfig(f"auth_plugin {shown!r} cannot be imported: {error}") from error
     if not isinstance(kind, type) or not issubclass(kind, Authentication):
-        raise InvalidConfig(f"auth_plugin {shown!r} is no subclass of magnetar.client.Authentication; make it one")
+        raise InvalidConfig(f"auth_plugin {shown!r} is not a subclass of magnetar.client.Authentication")
     try:
         made: Authentication = kind(params)  # type: ignore[call-arg]  # the contract of `Authentication`
     except MagnetarError:

@@ -23,7 +23,7 @@ def path_of(url: str, what: str) -> Path:
     parsed = urlsplit(url)
     path = unquote(parsed.path)
     if parsed.netloc not in ("", "localhost") or not path:
-        raise InvalidConfig(f"{what} is no file of this machine; write file:///path")
+        raise InvalidConfig(f"{what} is not a file on this machine: use file:///path")
     return Path(path)
 
 
@@ -53,9 +53,9 @@ def read_secret_at(url: str, what: str) -> bytes:
     if url.startswith(_DATA):
         kind, comma, content = url.partition(",")
         if not comma or not kind.endswith(";base64"):
-            raise InvalidConfig(f"{what} begins with data: but is no data:application/json;base64,…")
+            raise InvalidConfig(f"{what} begins with data: but is not data:application/json;base64,…")
         try:
             return base64.b64decode(content, validate=True)
         except binascii.Error as error:
-            raise InvalidConfig(f"{what} is no base64 behind data:") from error
+            raise InvalidConfig(f"{what} is not valid base64 after data:") from error
     return read_secret(path_of(url, what) if url.startswith(_FILE) else Path(url), what)

@@ -59,7 +59,7 @@ def test_what_is_missing_is_named(at: list[str], keys: tuple[str, str], capsys: 
         (["-ekn", "k"], "--encryption-key-value is missing: give the name of the key and where the public key is, or"),
         (["-ekv", keys[0]], "--encryption-key-name is missing"),
         (["-ekn", "k", "-ekv", "file:///missing.pem"], "encryption key k: the public key /missing.pem cannot be read"),
-        (["-ekn", "k", "-ekv", keys[1]], "encryption key k: it is no public key in PEM form"),
+        (["-ekn", "k", "-ekv", keys[1]], "encryption key k: not a public key in PEM format"),
     ):
         assert main([*at, "produce", "t", "-m", "x", *flags]) == 1
         assert capsys.readouterr().err.startswith(f"magnetar: {why}")

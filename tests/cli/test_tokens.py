@@ -128,7 +128,7 @@ def test_a_token_that_is_not_good_is_not_validated(tmp_path: Path) -> None:
         (("show", "garbage"), "this is no token"),
         (("show", "-f", "/no/such/file"), "--token-file /no/such/file cannot be read: No such file"),
         (("validate", "x"), "give --secret-key or --public-key"),
-        (("validate", "-pk", "AAAA", "x"), "--public-key is no public key in DER"),
+        (("validate", "-pk", "AAAA", "x"), "--public-key is not a public key in DER"),
         (("create-secret-key", "-o", "/no/such/directory/key"), "cannot be written: No such file or directory"),
     ],
 )
@@ -204,7 +204,7 @@ def test_further_certificates_are_of_the_same_authority_and_none_is_written_over
     [
         (("--client", "../ann"), "is no role that can name a file"),
         (("--client", "ca"), "is no role that can name a file"),
-        (("--host", "a b"), "is no name of a host"),
+        (("--host", "a b"), "is not a valid host name"),
         (("--days", "0"), "days"),
     ],
 )

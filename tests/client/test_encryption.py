@@ -348,10 +348,10 @@ async def test_a_producer_without_its_key_is_refused(client: AsyncClient, topic:
     for path, why in (
         (tmp_path / "missing", f"encryption key k: the public key {tmp_path / 'missing'} cannot be read: No such file"),
         (tmp_path, "cannot be read: Is a directory"),
-        (tmp_path / "text", "encryption key k: it is no public key in PEM form"),
-        (elliptic.private, "encryption key k: it is no public key in PEM form"),
+        (tmp_path / "text", "encryption key k: not a public key in PEM format"),
+        (elliptic.private, "encryption key k: not a public key in PEM format"),
         (elliptic.public, "encryption key k: it is a key of the kind EC, and only RSA is supported"),
-        ("", "encryption key k: there is no file for the public key; give the reader its path"),
+        ("", "encryption key k: no file for the public key: pass its path to the key reader"),
     ):
         config = ProducerConfig(encryption_keys=["k"], crypto_key_reader=FileKeyReader(path))
         with pytest.raises(CryptoError) as caught:
@@ -371,7 +371,7 @@ async def test_clear_messages_go_out_only_where_that_is_allowed(
     config = ProducerConfig(encryption_keys=["k"], crypto_key_reader=missing, crypto_failure_action="SEND")
     async with await client.create_producer(topic, config) as producer:
         await producer.send(b"clear")
-    assert "messages go out in the clear: encryption key k: the public key" in caplog.text
+    assert "messages are sent unencrypted: encryption key k: the public key" in caplog.text
     consumer = await client.subscribe(topic, "s", CONSUMER)
     assert (await consumer.receive(30)).data == b"clear"
 
@@ -382,7 +382,7 @@ def test_keys_may_come_in_uris(pair: Pair) -> None:
     for uri in (data, pair.private.as_uri(), str(pair.private)):
         assert UriKeyReader(uri).get_private_key("k", {}).key == content
     for uri in ("data:application/x-pem-file;base64,%%%", "data:nothing", "data:;base64,ä"):
-        with pytest.raises(InvalidConfig, match="the public key is no data URI: "):
+        with pytest.raises(InvalidConfig, match="the public key is not a valid data URI: "):
             UriKeyReader(uri).get_public_key("k", {})
 
 
@@ -394,8 +394,8 @@ def test_private_keys_that_cannot_be_used_are_named(pairs: tuple[Pair, Pair], tm
     locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pw"))
     elliptic = write_pair(tmp_path, "ec", ec.generate_private_key(ec.SECP256R1()))
     for pem, why in (
-        (locked, "it has a password"),
-        (b"text", "it is no private key in PEM form"),
+        (locked, "the key has a password"),
+        (b"text", "not a private key in PEM format"),
         (elliptic.private.read_bytes(), "a key of the kind EC, and only RSA is supported"),
         (pairs[1].private.read_bytes(), "this private key is not that of the message"),
     ):
@@ -454,7 +454,7 @@ async def test_a_data_key_is_renewed_and_the_one_before_is_kept_if_that_fails(
     reader.fails = True
     clock.now_s += 1
     key_in_use()
-    await until(lambda: "there is no new data key, the one before is used" in caplog.text)
+    await until(lambda: "cannot renew the data key, the previous one stays in use" in caplog.text)
     assert "the server of the keys is away" in caplog.text
     assert key_in_use() == first
     reader.fails = False

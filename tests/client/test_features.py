@@ -143,7 +143,7 @@ def test_blocking_listener_has_a_thread_of_its_own_and_may_block(blocking: Clien
     assert threads == {"magnetar-listener-0"}
     with pytest.raises(InvalidConfig, match="go to its listener"):
         consumer.receive()
-    with pytest.raises(InvalidConfig, match="there is no listener"):
+    with pytest.raises(InvalidConfig, match="the consumer has no listener"):
         read.pause_message_listener()
     consumer.pause_message_listener()
     for _ in range(5):

@@ -282,7 +282,7 @@ async def test_message_that_cannot_be_decoded_stops_nobody(client: AsyncClient, 
     await typed.send(ITEMS[1])
     first, bad, last = [await consumer.receive(20) for _ in range(3)]
     for _ in range(2):
-        with pytest.raises(SchemaSerializationError, match="schema JSON of Item: 1 bytes are no JSON"):
+        with pytest.raises(SchemaSerializationError, match="schema JSON of Item: 1 bytes are not valid JSON"):
             _ = bad.value
     assert (first.value, bad.data, last.value) == (ITEMS[0], b"{", ITEMS[1])
     for message in (first, bad, last):
@@ -384,7 +384,7 @@ async def test_seek_forgets_the_message_that_waits_for_its_schema(client: AsyncC
 
 async def test_what_is_no_schema_is_refused(client: AsyncClient, topic: str) -> None:
     wrong: Any
-    for wrong, why in ((StringSchema, r"is no schema; write StringSchema\(...\)"), ("string", "is no schema; give")):
+    for wrong, why in ((StringSchema, r"is not a schema: use StringSchema\(...\)"), ("string", "is not a schema: use")):
         with pytest.raises(InvalidConfig, match=why):
             await client.create_producer(topic, schema=wrong)
         with pytest.raises(InvalidConfig, match=why):

@@ -173,7 +173,7 @@ async def test_a_topic_with_another_content_is_not_believed(tmp_path: Path) -> N
 async def test_a_message_that_is_no_part_is_refused(tmp_path: Path, properties: dict[str, str]) -> None:
     topics = MemoryTopics()
     topics.topics["a" * 64] = [(b"x", properties)]
-    with pytest.raises(PackageError, match="holds a message that is no part"):
+    with pytest.raises(PackageError, match="contains a message that is not a package part"):
         await new_store(tmp_path, topics).fetch("a" * 64, "f.py")
 
 

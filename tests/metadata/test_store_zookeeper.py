@@ -110,9 +110,9 @@ async def test_a_node_without_value_is_no_record_whatever_its_version(
 ) -> None:
     await store.put("/a/b", b"v")
     _, stat = other.get("/a")
-    with pytest.raises(BadVersion, match="there is no record"):
+    with pytest.raises(BadVersion, match="the record does not exist"):
         await store.put("/a", b"v", stat.version)
-    with pytest.raises(BadVersion, match="there is no record"):
+    with pytest.raises(BadVersion, match="the record does not exist"):
         await store.delete("/a", stat.version)
     assert await store.delete("/a") is False
 

@@ -110,5 +110,5 @@ def test_an_instance_key_is_read_from_the_right() -> None:
     assert parse_instance_key("t/n/f:x:3") == InstanceKey("t/n/f:x", 3)
     assert str(InstanceKey("t/n/f", 3)) == "t/n/f:3"
     for text in ("t/n/f", ":1", "t/n/f:", "t/n/f:-1", "t/n/f:²"):
-        with pytest.raises(ValueError, match="is no instance"):
+        with pytest.raises(ValueError, match="is not an instance key"):
             parse_instance_key(text)

@@ -62,7 +62,7 @@ def test_nothing_is_opened_where_authentication_is_off() -> None:
         (("org.apache.pulsar.broker.authentication.AuthenticationProviderSasl",), "is not supported"),
         (("nonsense",), "'nonsense' is not supported"),
         (("no.such.module.Class",), "no.such.module.Class cannot be imported: ModuleNotFoundError"),
-        (("json.JSONDecoder",), "is no class of magnetar.security.authentication.provider"),
+        (("json.JSONDecoder",), "is not a subclass of magnetar.security.authentication.provider"),
         ((f"{__name__}.Broken",), "Broken does not start: ZeroDivisionError"),
         ((f"{__name__}:Nameless",), "has no method"),
     ],

@@ -65,13 +65,13 @@ def test_a_request_shows_name_and_password_in_base64() -> None:
         assert USERS.http_data({"authorization": f"{scheme} YW5uOm15UGFzc3dvcmQ="}, PEER) == b"ann:myPassword"
     assert USERS.http_data({"authorization": "Bearer abc"}, PEER) is None
     assert USERS.http_data({}, PEER) is None
-    with pytest.raises(AuthenticationError, match="no base64"):
+    with pytest.raises(AuthenticationError, match="not valid base64"):
         USERS.http_data({"authorization": "Basic ***"}, PEER)
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("", "names nobody"), ("ann", "line 1 is no name:hash"), (f"{APR1}\n:x", "line 2 is no name:hash")],
+    [("", "has no users"), ("ann", "line 1 is not name:hash"), (f"{APR1}\n:x", "line 2 is not name:hash")],
 )
 def test_a_file_that_is_none_is_refused(content: str, reason: str) -> None:
     with pytest.raises(InvalidConfig) as caught:

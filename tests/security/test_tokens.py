@@ -53,7 +53,7 @@ def test_the_role_is_the_first_text_of_a_list() -> None:
 
 
 def test_a_claim_that_is_neither_text_nor_list_is_refused() -> None:
-    with pytest.raises(AuthenticationError, match="the claim admin of the token is no text"):
+    with pytest.raises(AuthenticationError, match="the claim admin of the token is not a string"):
         identity(token("ann", admin={"a": 1}), token_auth_claim="admin")
 
 
@@ -111,7 +111,7 @@ def test_a_public_key_is_no_secret() -> None:
         )
         with pytest.raises(AuthenticationError, match="InvalidAlgorithmError"):
             identity(shown, **setting)
-        with pytest.raises(InvalidConfig, match="tokenSecretKey is a public key, which is no secret"):
+        with pytest.raises(InvalidConfig, match="tokenSecretKey is a public key, not a secret key"):
             provider(token_secret_key=data_url(secret))
 
 
@@ -174,15 +174,15 @@ def test_a_moment_that_is_none_is_refused(claims: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"token_secret_key": ""}, "there is no key; give tokenSecretKey or tokenPublicKey"),
+        ({"token_secret_key": ""}, "no key is set: set tokenSecretKey or tokenPublicKey"),
         ({"token_secret_key": data_url(b"short")}, "tokenSecretKey has 5 bytes, and HS256 needs 32"),
         ({"token_secret_key": "no/such path!"}, "tokenSecretKey is neither data:"),
         ({"token_secret_key": "file:///no/such/file"}, "the file /no/such/file cannot be read: No such file"),
         ({"token_secret_key": "data:nothing"}, "needs a comma"),
-        ({"token_secret_key": "data:;base64,!!"}, "is no base64"),
-        ({"token_public_key": data_url(b"x" * 64)}, "tokenPublicKey is no public key in DER"),
-        ({"token_public_key": data_url(public_der(ec_key(ec.SECP256R1())))}, "is no key for RS256"),
-        ({"token_public_key": "AAAA", "token_public_alg": "HS256"}, "'HS256' is no algorithm of public keys"),
+        ({"token_secret_key": "data:;base64,!!"}, "is not valid base64"),
+        ({"token_public_key": data_url(b"x" * 64)}, "tokenPublicKey is not a public key in DER"),
+        ({"token_public_key": data_url(public_der(ec_key(ec.SECP256R1())))}, "is not a key for RS256"),
+        ({"token_public_key": "AAAA", "token_public_alg": "HS256"}, "invalid tokenPublicAlg 'HS256'"),
         ({"token_audience_claim": "aud"}, "tokenAudience has to say for whom"),
         ({"token_audience": "here"}, "tokenAudience has no effect without tokenAudienceClaim"),
     ],

@@ -54,7 +54,7 @@ def test_what_only_java_has_is_refused_by_name(text: str, what: str) -> None:
 
 @pytest.mark.parametrize("text", ["(", "*", "[", "a)", "[b-a]", "\\"])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
-    with pytest.raises(InvalidPattern, match="is no regular expression") as caught:
+    with pytest.raises(InvalidPattern, match="is not a valid regular expression") as caught:
         compile_pattern(text)
     assert not isinstance(caught.value, PatternNotSupported)
 

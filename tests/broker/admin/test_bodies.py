@@ -22,7 +22,7 @@ def test_a_number_may_come_as_text_fraction_or_nothing(body: bytes, number: int 
     [
         (b"abc", "the request body is not valid JSON"),
         (b"5 x", "the request body is not valid JSON"),
-        (b"NaN", "NaN is no JSON number"),
+        (b"NaN", "NaN is not a JSON number"),
         (b"/*x*/5", "the request body is not valid JSON"),
         (b"\xff", "the request body is not valid JSON"),
         (b"{}", "the request body is {}, expected a number (count)"),

@@ -100,7 +100,7 @@ def test_names_follow_from_the_address_and_the_settings() -> None:
 
 @pytest.mark.parametrize("name", ["http://a", "a:80", "", "*", "a b", "a,b"])
 def test_a_setting_that_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidConfig, match=r"webServiceAllowedHosts .--allowed-hosts.: .* is no name of a host"):
+    with pytest.raises(InvalidConfig, match=r"webServiceAllowedHosts .--allowed-hosts.: .* is not a valid host name"):
         allowed_names("127.0.0.1", [name])
 
 

@@ -125,7 +125,7 @@ def test_pair_that_is_none_is_refused() -> None:
 def test_parts_that_cannot_be_joined_are_refused() -> None:
     part: Any
     for part, why in (
-        (StringSchema, r"is no schema; write StringSchema\(...\)"),
+        (StringSchema, r"is not a schema: use StringSchema\(...\)"),
         (AutoConsumeSchema(), "use it for the whole message"),
         (KeyValueSchema(StringSchema(), StringSchema()), "use it for the whole message"),
     ):
@@ -186,7 +186,7 @@ def test_other_messages_are_refused() -> None:
     with pytest.raises(SchemaSerializationError, match=r"MessageIdData: .*missing required"):
         ProtobufNativeSchema(pb.MessageIdData).encode(pb.MessageIdData())
     for kind in (int, FunctionDetails()):
-        with pytest.raises(InvalidConfig, match="is no class of a protobuf message"):
+        with pytest.raises(InvalidConfig, match="is not a protobuf message class"):
             ProtobufNativeSchema(kind)  # type: ignore[type-var,arg-type]
 
 
@@ -241,7 +241,7 @@ def test_producer_checks_bytes_by_the_topics_schema(schema: Schema[Any], value: 
         (replace(PAIRS.info, properties={"kv.encoding.type": "ODD"}), "encoding='ODD' is not one of"),
         (replace(PAIRS.info, properties={"key.schema.properties": "["}), "which are no JSON object"),
         (SchemaInfo(pb.Schema.ProtobufNative, b"{}"), "describes no message: KeyError"),
-        (SchemaInfo(pb.Schema.ProtobufNative, b"[" * 100_000), "are no JSON"),
+        (SchemaInfo(pb.Schema.ProtobufNative, b"[" * 100_000), "are not valid JSON"),
         (SchemaInfo(pb.Schema.ProtobufNative, json.dumps({"fileDescriptorSet": "AAAA"}).encode()), "describes no"),
     ],
 )

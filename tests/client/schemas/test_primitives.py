@@ -131,13 +131,21 @@ def test_another_value_is_refused_on_one_line(schema: Schema[Any], value: object
 @pytest.mark.parametrize(
     ("schema", "data", "why"),
     [
-        (StringSchema(), b"a\xff", "schema STRING: 2 bytes are no UTF-8, from byte 1 on"),
-        (Int32Schema(), b"\x00", "schema INT32: 1 bytes are no value, which has 4"),
-        (BooleanSchema(), b"", "schema BOOLEAN: 0 bytes are no value, which has 1"),
-        (DateSchema(), b"\x7f" + b"\xff" * 7, "schema DATE: 0x7fffffffffffffff is no value in Python"),
-        (LocalDateSchema(), b"\x80" + b"\x00" * 7, "schema LOCAL_DATE: 0x8000000000000000 is no value in Python"),
-        (LocalTimeSchema(), b"\xff" * 8, "schema LOCAL_TIME: 0xffffffffffffffff is no value in Python"),
-        (InstantSchema(), b"\x7f" + b"\xff" * 11, "schema INSTANT: 0x7fffffffffffffffffffffff is no value in Python"),
+        (StringSchema(), b"a\xff", "schema STRING: 2 bytes are not valid UTF-8, from byte 1 on"),
+        (Int32Schema(), b"\x00", "schema INT32: 1 bytes instead of 4"),
+        (BooleanSchema(), b"", "schema BOOLEAN: 0 bytes instead of 1"),
+        (DateSchema(), b"\x7f" + b"\xff" * 7, "schema DATE: 0x7fffffffffffffff cannot be represented in Python"),
+        (
+            LocalDateSchema(),
+            b"\x80" + b"\x00" * 7,
+            "schema LOCAL_DATE: 0x8000000000000000 cannot be represented in Python",
+        ),
+        (LocalTimeSchema(), b"\xff" * 8, "schema LOCAL_TIME: 0xffffffffffffffff cannot be represented in Python"),
+        (
+            InstantSchema(),
+            b"\x7f" + b"\xff" * 11,
+            "schema INSTANT: 0x7fffffffffffffffffffffff cannot be represented in Python",
+        ),
     ],
 )
 def test_bytes_that_are_no_value_are_refused(schema: Schema[Any], data: bytes, why: str) -> None:
