@@ -1,4 +1,4 @@
-"""What the broker sends to one consumer, on its way to the queue: opened, and without what the application has had."""
+"""Opens the entries received by one consumer, removes messages already processed, and queues the rest."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .start import Resumption
 
 
 class Arrivals:
-    """Opens entries of one consumer and queues those that are new.
+    """Opens a consumer's received entries and queues new ones.
 
     Attributes:
-        max_message_bytes: limit of the broker.
-        epoch: counts how often everything was asked for again; what was sent before that is dropped.
-        is_seeking: whether the subscription is being moved; everything is dropped then.
+        max_message_bytes: the broker's message size limit.
+        epoch: number of redelivery requests for everything; entries sent before the latest are dropped.
+        is_seeking: whether a seek is in progress, during which everything is dropped.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class Arrivals:
         release: Callable[[int], None],
         name_damage: Callable[[EntryKey, DamagedEntry], None],
     ):
-        """Prepare.
+        """Create the handler of a consumer's arrivals.
 
         Args:
-            topic: of the consumer.
-            queue: gets what is new.
-            acks: know what is acknowledged.
-            resumption: knows what was read before.
-            release: is given the permits of what is not queued.
-            name_damage: is given what cannot be read, which is not queued.
+            topic: the consumer's topic.
+            queue: the queue for new entries.
+            acks: the acknowledgements, to recognise acknowledged messages.
+            resumption: the resume position, to recognise messages read before.
+            release: called with the permits of entries that are not queued.
+            name_damage: called with unreadable entries, which are not queued.
         """
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.epoch = 0
@@ -74,7 +74,7 @@ class Arrivals:
         return True
 
     def take_rows(self, rows: list[MessageRow]) -> bool:
-        """Take entries that came together, in order; return whether any of them is in the queue now."""
+        """Handle entries that arrived together, in order; return whether any was queued."""
         if self.is_seeking or self.epoch:
             rows = self._drop_stale(rows)
         entries = self._open(rows)
@@ -86,7 +86,7 @@ class Arrivals:
         return True
 
     def _drop_stale(self, rows: list[MessageRow]) -> list[MessageRow]:
-        """Return the rows without those that were sent before the broker knew that it has to begin elsewhere."""
+        """Return the rows without those sent before the broker processed a seek or redelivery request."""
         kept: list[MessageRow] = []
         stale: list[MessageRow] = []
         for row in rows:
@@ -106,7 +106,7 @@ class Arrivals:
         self._release(error.permits)
 
     def _is_new(self, entry: ReceivedEntry) -> bool:
-        """Take out of an entry what the application has had; return whether anything of it is left."""
+        """Remove messages that the application has already received; return whether any are left."""
         wanted = self._resumption.new_messages(entry, entry.position)
         if wanted == 0:
             self._release(entry.permits)

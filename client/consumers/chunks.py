@@ -1,10 +1,10 @@
-"""Puts messages together that were sent in chunks. Pure; the consumer acknowledges and refuses what is said here.
+"""Reassembles chunked messages. Pure; the consumer carries out the acknowledgements and redeliveries in the result.
 
-Design: each chunk is an entry of its own, and chunks of several messages may be mixed. Those of one message come in
-order; what they make is handed out as an entry at the position of the last chunk, and acknowledging it acknowledges all
-of them. A message that is never complete is given up after a time, and so is the oldest when there are too many.
+Design: each chunk is a separate entry, and chunks of several messages may be interleaved. Those of one message arrive
+in order; the message is returned as an entry at the position of its last chunk, and acknowledging it acknowledges all
+chunks. An incomplete message is dropped after a timeout, and so is the oldest one if there are too many.
 
-Invariant: each chunk is in one message that waits, or part of what was handed out, or named in `Joined`.
+Invariant: each chunk is part of an incomplete message, part of a returned message, or listed in `Joined`.
 
 Source: Pulsar binary protocol, section Chunked messages.
 """
@@ -35,7 +35,7 @@ class Joined:
 
 @dataclass(slots=True)
 class _Partial:
-    """A message that is not complete: its chunks so far."""
+    """An incomplete message: its chunks so far."""
 
     count: int
     began_s: float
@@ -48,14 +48,14 @@ class ChunkJoiner:
     """The incomplete messages of one consumer."""
 
     def __init__(self, max_pending: int, expire_s: float, max_bytes: int, *, gives_up_oldest: bool):
-        """Begin.
+        """Create a joiner.
 
         Args:
-            max_pending: incomplete messages at most.
-            expire_s: when an incomplete message is given up; 0 never is.
-            max_bytes: of a whole message, compressed or not.
-            gives_up_oldest: what happens to the oldest when there are too many: its chunks are acknowledged instead of
-                asked for again.
+            max_pending: limit of incomplete messages.
+            expire_s: timeout of an incomplete message; 0 disables it.
+            max_bytes: size limit of a whole message, compressed and uncompressed.
+            gives_up_oldest: whether the chunks of a message dropped at the limit are acknowledged instead of
+                redelivered.
         """
         self._max_pending = max_pending
         self._expire_s = expire_s
@@ -67,16 +67,16 @@ class ChunkJoiner:
         return len(self._partial)
 
     def clear(self) -> None:
-        """Forget all: their chunks come again."""
+        """Forget all incomplete messages: their chunks will be redelivered."""
         self._partial.clear()
 
     def add(self, entry: ReceivedEntry, now_s: float, now_ms: int) -> Joined:
-        """Take a chunk.
+        """Add a chunk.
 
         Args:
             entry: the chunk.
-            now_s: any clock that goes on evenly.
-            now_ms: wall time, to compare with the time of publishing.
+            now_s: time of a monotonic clock.
+            now_ms: wall time, to compare with the publish time.
         """
         joined = Joined()
         self._expire(now_s, joined)
@@ -84,7 +84,7 @@ class ChunkJoiner:
         uuid, number = metadata.uuid, metadata.chunk_id
         partial = self._partial.get(uuid)
         if number == 0:
-            if partial is not None:  # sent again from its beginning: what came before is a copy
+            if partial is not None:  # resent from its first chunk: the earlier chunks are duplicates
                 joined.done += [position for position in partial.positions if position != entry.position]
                 del self._partial[uuid]
             partial = self._begin(uuid, metadata.num_chunks_from_msg, now_s, joined)

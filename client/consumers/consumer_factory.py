@@ -1,4 +1,4 @@
-"""Subscribes the consumers and readers of a client: to a topic, its partitions, several topics, or a pattern."""
+"""Creates a client's consumers and readers: of a topic, its partitions, several topics, or a pattern."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODES = {
     "NonPersistentOnly": pb.CommandGetTopicsOfNamespace.NON_PERSISTENT,
     "AllTopics": pb.CommandGetTopicsOfNamespace.ALL,
 }
-"""Which topics a pattern is of: as settings say it, and as brokers are asked."""
+"""Subscription mode in the settings -> mode in the protocol."""
 
 
 class ConsumerFactory:
@@ -46,14 +46,14 @@ class ConsumerFactory:
         services: Services,
         forget_schemas: Callable[[str], None],
     ):
-        """Prepare.
+        """Create a factory.
 
         Args:
-            cluster: of the client.
-            opened: what the client closes.
-            intervals: of the client's statistics.
-            services: for consumers.
-            forget_schemas: given a topic each time when a consumer of it attaches.
+            cluster: the client's cluster.
+            opened: objects that the client closes.
+            intervals: the client's statistics intervals.
+            services: services for consumers.
+            forget_schemas: called with a topic each time a consumer of it attaches.
         """
         self._cluster = cluster
         self._opened = opened
@@ -68,9 +68,9 @@ class ConsumerFactory:
         config: ConsumerConfig | None,
         schema: SchemaInfo | None,
     ) -> Consumer | MergedConsumer:
-        """Return a consumer whose messages have that schema; raises as `AsyncClient.subscribe`.
+        """Subscribe a consumer with a schema; raises as `AsyncClient.subscribe`.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
         """
         check_text("subscription", subscription, TEXT_BYTES_MAX)
         if not subscription:
@@ -111,7 +111,7 @@ class ConsumerFactory:
         return merged
 
     async def topics_of(self, pattern: TopicPattern, mode: RegexSubscriptionMode) -> list[str]:
-        """Return the full names of the topics that a pattern takes now, partitions by their own."""
+        """Return the full names of the topics that match a pattern now; partitions are listed individually."""
         self._cluster.check_open()
         found = await self._cluster.topics(pattern.namespace, _MODES[mode], pattern.asked or "")
         return [topic for topic in found if pattern.takes(topic)]
@@ -162,7 +162,7 @@ class ConsumerFactory:
         *,
         creates_topics: bool = True,
     ) -> list[Consumer]:
-        """Return subscribed consumers of topics, ``siblings`` of which share the limit of queued messages."""
+        """Return subscribed consumers of topics; ``siblings`` of them share the limit of queued messages."""
         if siblings > 1:
             share = max(1, config.max_receiver_queue_size_across_partitions // siblings)
             config = replace(
@@ -209,9 +209,9 @@ class ConsumerFactory:
     async def create_reader(
         self, topic: str, start: MessageId, config: ReaderConfig | None, schema: SchemaInfo | None
     ) -> Reader:
-        """Return a reader of messages with that schema; raises as `AsyncClient.create_reader`.
+        """Create a reader with a schema; raises as `AsyncClient.create_reader`.
 
-        Cancellation: safe; what was created on the broker is closed.
+        Cancellation: safe; anything created on the broker is closed.
         """
         config = config or ReaderConfig()
         cluster = self._cluster

@@ -1,7 +1,7 @@
-"""Dead letters and retry letters: what is written into them, and the producers that send them.
+"""Dead letters and retry letters: their content, and the producers that send them.
 
-A letter is the message as it was, with its key, ordering key, event time and schema, and a few properties more. Its
-topic has a producer from the first letter on, so a consumer that gives up nothing makes none.
+A letter is a copy of the message, with its key, ordering key, event time and schema, and some additional properties.
+The producers are created with the first letter, so a consumer without letters has none.
 
 Source: Pulsar binary protocol, section Redelivery (properties and names as in Java's client).
 """
@@ -42,29 +42,29 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_SUBSCRIPTION = "REAL_SUBSCRIPTION"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 FORMER_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_IDY_TIME"
-"""The name that Java's client misspelt; it still writes both."""
+"""The name as misspelt by Java's client, which still writes both."""
 
 _COUNT_DIGITS = 9
 
 VERSIONS_MAX = 1000
-"""Schemas whose versions in the topics of letters are kept."""
+"""Limit of cached schema versions of letter topics."""
 
 
 class LetterProducer(Protocol):
-    """What a producer is to letters."""
+    """The producer interface that letters need."""
 
     async def ready(self) -> None:
         """Wait for room."""
 
     def send_alone(self, metadata: MessageMetadata, payload: bytes) -> asyncio.Future[MessageId]:
-        """Send a message as an entry of its own."""
+        """Send a message unbatched."""
 
     async def close(self) -> None:
-        """Wait for what is under way and close."""
+        """Wait for pending messages and close."""
 
 
 SchemaVersion = Callable[[Message, str], Awaitable[bytes]]
-"""Returns what a topic calls the schema of a message, which it gets if it has it not yet."""
+"""Returns a topic's version of a message's schema, registering the schema if necessary."""
 
 OpenProducer = Callable[[str, ProducerConfig], Awaitable[LetterProducer]]
 """Creates a producer of a topic."""
@@ -73,15 +73,15 @@ OpenProducer = Callable[[str, ProducerConfig], Awaitable[LetterProducer]]
 def letter_topic(topic: str, subscription: str, suffix: str) -> str:
     """Return the default topic of a consumer's letters.
 
-    A slash cannot be in a topic's name: a subscription with one is written as in a URL.
+    A topic name cannot contain a slash, so one in the subscription name is URL-encoded.
 
     Args:
-        topic: full name of the topic that the consumer has.
-        subscription: name.
+        topic: full name of the consumer's topic.
+        subscription: subscription name.
         suffix: `DEAD_LETTER_SUFFIX` or `RETRY_LETTER_SUFFIX`.
 
     Raises:
-        InvalidConfig: the name would not be valid; found out now, as no letter could ever be stored.
+        InvalidConfig: the resulting name is invalid; detected now, as no letter could ever be stored.
     """
     name = f"{topic}-{quote_plus(subscription, safe='*') if '/' in subscription else subscription}{suffix}"
     try:
@@ -94,12 +94,12 @@ def letter_topic(topic: str, subscription: str, suffix: str) -> str:
 def with_retry_topics(
     policy: ConsumerDeadLetterPolicy | None, topic: str, subscription: str
 ) -> ConsumerDeadLetterPolicy:
-    """Return the policy of a consumer with ``retry_enable``, with the names of both its topics.
+    """Return the policy of a consumer with ``retry_enable``, with both topic names filled in.
 
     Args:
-        policy: what was asked for.
-        topic: full name of the first topic that the consumer has.
-        subscription: name.
+        policy: the configured policy.
+        topic: full name of the consumer's first topic.
+        subscription: subscription name.
     """
     policy = policy or ConsumerDeadLetterPolicy()
     return replace(
@@ -110,7 +110,7 @@ def with_retry_topics(
 
 
 def letter_properties(message: Message, subscription: str) -> dict[str, str]:
-    """Return the properties of a message with those that say where it comes from; ones that it has already stay."""
+    """Return a message's properties plus those of its origin; existing ones take precedence."""
     origin = str(message.message_id)
     ours = {
         REAL_TOPIC: parse_topic_name(message.topic).base.text,
@@ -128,12 +128,12 @@ def reconsume_times(properties: Mapping[str, str]) -> int:
 
 
 def letter_metadata(message: Message, properties: Mapping[str, str], deliver_at_ms: int = 0) -> MessageMetadata:
-    """Return the metadata of a letter, without what its producer adds.
+    """Return a letter's metadata, without the fields that its producer adds.
 
     Args:
-        message: what the letter holds.
-        properties: of the letter.
-        deliver_at_ms: when it is to be delivered, in milliseconds of wall time; 0 for at once.
+        message: the original message.
+        properties: the letter's properties.
+        deliver_at_ms: delivery time, in milliseconds of wall time; 0 means immediately.
     """
     entry = message.entry
     headers = entry.headers
@@ -169,15 +169,15 @@ class Letters:
         open_producer: OpenProducer,
         schema_version: SchemaVersion,
     ):
-        """Prepare; nothing is created before the first letter.
+        """Create letters; producers are created with the first letter.
 
         Args:
-            policy: of the consumer.
-            topic: that it receives from, full name.
-            subscription: name.
-            producer_name: of the producers, before what tells them apart.
-            open_producer: creates one.
-            schema_version: of letters whose message has a schema.
+            policy: the consumer's policy.
+            topic: full name of the topic that it receives from.
+            subscription: subscription name.
+            producer_name: prefix of the producers' names.
+            open_producer: creates a producer.
+            schema_version: returns the schema version for letters of messages with a schema.
         """
         self.max_redeliver_count = policy.max_redeliver_count
         self._policy = policy
@@ -192,13 +192,13 @@ class Letters:
         self._is_closed = False
 
     async def give_up(self, message: Message, properties: Mapping[str, str] | None = None) -> None:
-        """Send a message to the dead letter topic; returns when it is stored there.
+        """Send a message to the dead letter topic and wait until it is stored there.
 
         Args:
-            message: what was received.
-            properties: of the letter; None for the message's and where it comes from.
+            message: the received message.
+            properties: the letter's properties; None for those of the message and its origin.
 
-        Cancellation: the letter may be sent.
+        Cancellation: the letter may still be sent.
         """
         if properties is None:
             properties = letter_properties(message, self._subscription)
@@ -206,15 +206,15 @@ class Letters:
         await self._send(self._dead_letter_topic, self._policy.initial_subscription_name, metadata, message)
 
     async def reconsume(self, message: Message, properties: Mapping[str, str], delay_ms: int, now_ms: int) -> None:
-        """Send a message to the retry topic, or give it up if it was there too often; returns when it is stored.
+        """Send a message to the retry topic, or to the dead letter topic at the limit; wait until it is stored.
 
         Args:
-            message: what was received.
-            properties: that the letter has beside the message's.
-            delay_ms: until it is delivered; 0 for at once.
+            message: the received message.
+            properties: additional properties of the letter.
+            delay_ms: delay before delivery; 0 means immediately.
             now_ms: wall time.
 
-        Cancellation: the letter may be sent.
+        Cancellation: the letter may still be sent.
         """
         times = reconsume_times(message.properties) + 1
         merged = letter_properties(message, self._subscription) | dict(properties)
@@ -237,7 +237,7 @@ class Letters:
             await producer.ready()
             await producer.send_alone(metadata, message.data)
         except (BrokerError, ClosedError):
-            # It may have ended for good (its topic was deleted): the next letter gets a new one.
+            # The producer may have failed permanently (its topic was deleted): the next letter creates a new one.
             if self._producers.get(topic) is producer:
                 del self._producers[topic]
                 self.forget_versions()
@@ -249,7 +249,7 @@ class Letters:
         self._versions.clear()
 
     async def _version(self, topic: str, message: Message) -> bytes:
-        """Return what a topic of letters calls the schema of a message; empty if it cannot have it."""
+        """Return a letter topic's version of a message's schema; empty if the topic cannot have the schema."""
         key = (topic, message.schema_version)
         found = self._versions.get(key)
         if found is not None:

@@ -1,4 +1,4 @@
-"""A consumer that tells interceptors what happens, and counts it; one without either is of another class."""
+"""A consumer with interceptors or statistics; consumers without either use another class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_consumer(
     attachment: Attachment,
     services: Services,
 ) -> Consumer:
-    """Return the consumer that settings ask for, not yet subscribed."""
+    """Return a consumer of the class that the settings require, not yet subscribed."""
     if config.interceptors or services.counts:
         return ObservedConsumer(topic, subscription, consumer_id, config, attachment, services)
     if config.dead_letter_policy is not None or config.unacked_messages_timeout_ms:
@@ -41,7 +41,7 @@ class ObservedConsumer(TrackedConsumer):
     """A consumer with interceptors, statistics, or both.
 
     Attributes:
-        counts: what was counted.
+        counts: the counters.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ObservedConsumer(TrackedConsumer):
         self.counts = ConsumerCounts()
 
     def statistics(self) -> ConsumerStatistics:
-        """Return what the consumer has done."""
+        """Return the consumer's statistics."""
         return self.counts.statistics(self.queued_messages)
 
     def poll(self) -> Message | None:
@@ -78,7 +78,7 @@ class ObservedConsumer(TrackedConsumer):
         """Return the next entry if one is queued; as `Consumer.poll_entry`.
 
         Raises:
-            InvalidConfig: there are interceptors, which see messages only.
+            InvalidConfig: the consumer has interceptors, which require messages.
         """
         if self._interceptors:
             raise InvalidConfig(
@@ -119,7 +119,7 @@ class ObservedConsumer(TrackedConsumer):
         return done
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Ask for a message again later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; as `Consumer.negative_ack`."""
         super().negative_ack(message)
         self.counts.refused += 1
 

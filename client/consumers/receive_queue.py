@@ -1,7 +1,7 @@
-"""What the broker sent ahead, and the permits for more of it.
+"""The receiver queue, and its flow control permits.
 
-Design: entries wait undecoded. `pop_entry` hands one out whole; `pop_message` opens one and hands out its messages one
-by one. Permits are released as messages leave the queue, so an entry that was opened is paid for message by message.
+Design: entries are queued undecoded. `pop_entry` returns a whole entry; `pop_message` opens one and returns its
+messages one by one. Permits are released as messages leave the queue, for an opened entry message by message.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from .received import DamagedEntry, Message, ReceivedEntry
 from .start import StartPosition
 
 FIRST_PERMITS = 64
-"""Messages that are asked for before it is known how large they are, where bytes are bounded."""
+"""Permits to send while the message size is unknown, if bytes are limited."""
 _WEIGHT = 0.1
 
 
 class Permits:
     """The permits of one consumer on one connection.
 
-    With ``size`` 0 nothing is sent ahead: `demand` asks for one message when a receive waits for it. An entry may hold
-    more messages than were asked for; the broker counts them all, and the next demand makes up for that.
+    With ``size`` 0 nothing is sent ahead: `demand` requests one message when a receive waits for it. An entry may
+    contain more messages than requested; the broker counts them all, and the next demand compensates for that.
 
-    Where bytes are bounded, fewer messages than ``size`` are asked for: as many as there is room for if they are as
-    large as those that came lately, and `FIRST_PERMITS` while none has come.
+    If bytes are limited, fewer messages than ``size`` may be requested: as many as fit according to the size of recent
+    messages, and `FIRST_PERMITS` before the first one.
 
-    Invariant: permits sent on a connection never exceed ``max(size, 1)`` plus the messages that were released.
+    Invariant: permits sent on a connection never exceed ``max(size, 1)`` plus the number of released messages.
     """
 
     __slots__ = ("_bytes_max", "_mean_bytes", "_missing", "_released", "_threshold", "size")
 
     def __init__(self, size: int, bytes_max: int = 0):
-        """Begin.
+        """Create permits.
 
         Args:
-            size: messages that the broker may send ahead.
-            bytes_max: bytes that it may send ahead, about; 0 for any.
+            size: number of messages that the broker may send ahead.
+            bytes_max: approximate bytes that it may send ahead; 0 means no limit.
         """
         self.size = size
         self._threshold = max(1, size // 2)
         self._released = 0
         self._bytes_max = bytes_max
-        self._mean_bytes = 0.0  # of a message that came lately
-        self._missing = 0  # of the permits for ``size`` messages, because of their bytes
+        self._mean_bytes = 0.0  # mean size of recent messages
+        self._missing = 0  # permits withheld from ``size`` because of the byte limit
 
     @property
     def are_bytes_bounded(self) -> bool:
-        """Whether it counts how large messages are."""
+        """Whether bytes are limited."""
         return self._bytes_max > 0
 
     def restart(self) -> int:
-        """Begin on a new connection; return the permits to send now, 0 if none."""
+        """Start over on a new connection; return the number of permits to send now."""
         self._released = 0 if self.size else 1
         if self._bytes_max and self.size:
             self._missing = self.size - self._room()
@@ -71,7 +71,7 @@ class Permits:
         return max(1, min(self.size, int(self._bytes_max / self._mean_bytes)))
 
     def release(self, count: int) -> int:
-        """Count ``count`` messages as gone from the queue; return the permits to send now, 0 if none."""
+        """Release the permits of ``count`` messages that left the queue; return the number of permits to send now."""
         if self._bytes_max and self.size:
             return self._release_within(count)
         released = self._released + count
@@ -82,7 +82,7 @@ class Permits:
         return released
 
     def _release_within(self, count: int) -> int:
-        """Release messages where bytes are bounded: permits that are missing come back when there is room."""
+        """Release messages under a byte limit: withheld permits are restored when there is room."""
         self._released += count
         room = self._room()
         permits = self._released + self._missing - (self.size - room)
@@ -92,7 +92,7 @@ class Permits:
         return permits
 
     def demand(self) -> int:
-        """Return the permits to send because a receive waits for a message; only with ``size`` 0 there are any."""
+        """Return the number of permits to send because a receive is waiting; always 0 unless ``size`` is 0."""
         if self.size:
             return 0
         released = self._released
@@ -105,8 +105,8 @@ class ReceiveQueue:
 
     Attributes:
         permits: flow control.
-        join: is given each chunk; returns the whole message with its last one.
-        encrypted: decrypts entries as they are taken; None: they are handed out as they came.
+        join: called with each chunk; returns the whole message after its last one.
+        encrypted: decrypts entries when they leave the queue; None returns them as received.
     """
 
     __slots__ = ("_entries", "_opened", "encrypted", "join", "permits")
@@ -125,28 +125,28 @@ class ReceiveQueue:
 
     @property
     def num_messages(self) -> int:
-        """Messages in the queue, as the broker counts them."""
+        """Number of messages in the queue, as counted by the broker."""
         return len(self._opened) + sum(entry.permits for entry in self._entries)
 
     @property
     def has_opened(self) -> bool:
-        """Whether messages are left of the entry that was opened last."""
+        """Whether the last opened entry has messages left."""
         return bool(self._opened)
 
     def push(self, entry: ReceivedEntry) -> None:
-        """Add an entry behind the others."""
+        """Append an entry."""
         self._entries.append(entry)
         self.permits.arrived(entry.permits, entry.body_bytes)
 
     def extend(self, entries: list[ReceivedEntry]) -> None:
-        """Add entries behind the others."""
+        """Append entries."""
         self._entries.extend(entries)
         if self.permits.are_bytes_bounded:
             for entry in entries:
                 self.permits.arrived(entry.permits, entry.body_bytes)
 
     def pop_entry(self) -> ReceivedEntry | None:
-        """Remove the oldest entry and return it; the caller releases its permits."""
+        """Remove and return the oldest entry; the caller releases its permits."""
         if self.encrypted is not None:
             return self.encrypted.pop(self._entries)
         return self._entries.popleft() if self._entries else None
@@ -154,11 +154,11 @@ class ReceiveQueue:
     def pop_message(
         self, release: Callable[[int], None], discard: Callable[[ReceivedEntry, DamagedEntry], None]
     ) -> Message | None:
-        """Remove the oldest message and return it; the caller releases its permit.
+        """Remove and return the oldest message; the caller releases its permit.
 
         Args:
-            release: is given the permits of messages that are not handed out.
-            discard: is given entries that cannot be read.
+            release: called with the permits of skipped messages.
+            discard: called with unreadable entries.
         """
         while not self._opened:
             entry = self.pop_entry()
@@ -181,7 +181,7 @@ class ReceiveQueue:
         return self._opened.popleft()
 
     def next_position(self) -> StartPosition | None:
-        """Return the first message that was not taken, None if the queue is empty."""
+        """Return the position of the next message, or None if the queue is empty."""
         if self._opened:
             return StartPosition(self._opened[0].message_id, inclusive=True)
         if self._entries:
@@ -189,7 +189,7 @@ class ReceiveQueue:
         return None
 
     def clear(self) -> int:
-        """Drop everything and return the permits that it took."""
+        """Drop all entries and return the number of their permits."""
         permits = self.num_messages
         self._entries.clear()
         self._opened.clear()

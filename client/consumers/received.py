@@ -36,7 +36,7 @@ from ..checks import BATCH_SIZE_MAX, check_message_id
 T = TypeVar("T")
 
 EntryKey = tuple[int, int]
-"""Ledger and entry of an entry, as a plain tuple: one is made for each entry, and a NamedTuple takes longer."""
+"""An entry's ledger id and entry id. A plain tuple, as one is created per entry, and a NamedTuple is slower."""
 
 _SECTION_HEAD = Struct(">HII")  # magic, checksum, size of the metadata
 _unpack_head = _SECTION_HEAD.unpack_from
@@ -109,7 +109,7 @@ def open_rows(
 def _open_usual(
     position: EntryKey, redelivery_count: int, section: bytes, topic: str, partition: int, max_bytes: int
 ) -> ReceivedEntry | None:
-    """Return an entry whose metadata has the usual form and whose checksum fits; None for any other."""
+    """Return an entry with metadata of the usual form and a valid checksum; None for any other."""
     if len(section) < _HEAD_BYTES or section[0] != 0x0E or section[1] != 0x01:
         return None
     body = _HEAD_BYTES + int.from_bytes(section[6:_HEAD_BYTES], "big")
@@ -160,7 +160,7 @@ def _open_parsed(  # noqa: PLR0913 - what a frame has and where it came; an obje
 
 
 def _opened(section: bytes) -> tuple[MessageMetadata, int, bool]:
-    """Return the metadata of any payload section, where its body begins, and whether its checksum fits if it has one.
+    """Return a payload section's metadata, the offset of its body, and whether its checksum, if any, is valid.
 
     Raises:
         DamagedEntry: the metadata cannot be read.
@@ -179,12 +179,12 @@ class ReceivedEntry:
 
     Attributes:
         position: ledger and entry.
-        topic: full name, of the partition where there are some.
-        redelivery_count: how often it was asked for again.
-        ack_set: which messages are still wanted, empty if all; the others were acknowledged before.
+        topic: full name; the partition's name for a partitioned topic.
+        redelivery_count: how often the entry was redelivered.
+        ack_set: the messages still wanted, empty if all are; the others were acknowledged before.
         permits: how many messages the broker counted the entry as.
-        is_batch: whether this is a batch; a batch of one is one too.
-        num_messages: how many messages the entry has, acknowledged ones included.
+        is_batch: whether this is a batch, possibly of one message.
+        num_messages: number of messages in the entry, including acknowledged ones.
     """
 
     __slots__ = (
@@ -261,7 +261,7 @@ class ReceivedEntry:
 
     @property
     def message_id(self) -> MessageId:
-        """Position; ``batch_index`` is -1."""
+        """Id of the entry; ``batch_index`` is -1."""
         found = self._message_id
         if found is None:
             found = self._message_id = MessageId(self.position[0], self.position[1], self._partition)
@@ -277,14 +277,14 @@ class ReceivedEntry:
 
     @property
     def has_properties(self) -> bool:
-        """Whether a message sent alone has properties; nothing is said of those in a batch."""
+        """Whether an unbatched message has properties; not meaningful for a batch."""
         if self._metadata is None:
             return self._found & HAS_PROPERTIES != 0
         return bool(self._metadata.properties)
 
     @property
     def properties(self) -> bytes:
-        """Properties of a message sent alone, encoded as those of a message in a batch; empty if it has none."""
+        """Properties of an unbatched message, encoded as in a batch; empty if it has none."""
         if not self.has_properties:
             return b""
         if IS_COMPILED and self._head:
@@ -293,17 +293,17 @@ class ReceivedEntry:
 
     @property
     def body_bytes(self) -> int:
-        """Size of the entry's body as it was sent."""
+        """Size of the entry's body as sent."""
         return len(self._payload) - self._body_offset
 
     @property
     def is_chunk(self) -> bool:
-        """Whether it is a part of a message that was too large for one entry."""
+        """Whether the entry is a chunk of a larger message."""
         return self._metadata is not None and self._metadata.num_chunks_from_msg > 1
 
     @property
     def stored_body(self) -> bytes:
-        """The body as it is stored, before it is decoded."""
+        """The body as stored, before decompression and decryption."""
         return self._payload[self._body_offset :]
 
     @property
@@ -312,10 +312,10 @@ class ReceivedEntry:
         return self._metadata is not None and len(self._metadata.encryption_keys) > 0
 
     def decrypted(self, decrypt: Callable[[MessageMetadata, bytes], bytes]) -> ReceivedEntry:
-        """Return the entry with its body as ``decrypt`` makes it of the metadata and the encrypted one.
+        """Return the entry with its body decrypted by ``decrypt``, which takes the metadata and the encrypted body.
 
         Raises:
-            DamagedEntry: it cannot be decrypted.
+            DamagedEntry: the body cannot be decrypted.
         """
         metadata = MessageMetadata()
         metadata.CopyFrom(self.metadata)
@@ -328,7 +328,7 @@ class ReceivedEntry:
         return self._replaced(metadata, body)
 
     def undecrypted(self) -> ReceivedEntry:
-        """Return the entry as one message, which is the encrypted body; its metadata says the rest."""
+        """Return the entry as one message with the encrypted body; its metadata describes the encryption."""
         entry = self._replaced(self.metadata, self.stored_body)
         entry.is_batch = False
         entry.num_messages = 1
@@ -345,14 +345,14 @@ class ReceivedEntry:
         return entry
 
     def with_body(self, body: bytes, max_bytes: int) -> ReceivedEntry:
-        """Return an entry in the place of this one with another body, of ``max_bytes`` at most when decompressed."""
+        """Return a copy of this entry with another body, of at most ``max_bytes`` when decompressed."""
         return ReceivedEntry(
             self.message_id, self.topic, self.metadata, self.redelivery_count, self.permits, (body, 0, max_bytes)
         )
 
     @property
     def payloads(self) -> list[bytes]:
-        """Content of each message, those that are not wanted any more included.
+        """Payload of each message, including messages no longer wanted.
 
         Raises:
             DamagedEntry: the body cannot be decompressed or split; see `Consumer.discard`.
@@ -373,7 +373,7 @@ class ReceivedEntry:
 
     def _decode(self) -> list[bytes]:
         body = self._payload[self._body_offset :]
-        if self._metadata is not None:  # else it is of the usual form: neither compressed nor encrypted
+        if self._metadata is not None:  # otherwise it has the usual form: neither compressed nor encrypted
             body = self._plain_body(self._metadata, body)
         if not self.is_batch:
             payloads = [body]
@@ -383,7 +383,7 @@ class ReceivedEntry:
             except ProtocolError as error:
                 raise DamagedEntry(str(error), CommandAck.BatchDeSerializeError, self.permits) from error
         self._payloads = payloads
-        self._payload = b""  # the messages are copies; keeping the entry too would double the memory
+        self._payload = b""  # the messages are copies, so keeping the entry as well would double the memory
         self._body_offset = 0
         return payloads
 
@@ -476,7 +476,7 @@ class Message:
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value; the producer may have sent none, which is not the same as an empty one."""
+        """Whether the message has a value; a missing value differs from an empty one."""
         return not self._header.null_value
 
     @property
@@ -486,7 +486,7 @@ class Message:
 
     @property
     def schema_version(self) -> bytes:
-        """What the broker calls the schema that the message was written with; empty if it has none."""
+        """The broker's version of the schema that the message was written with; empty without a schema."""
         return self.entry.metadata.schema_version
 
     @property
@@ -503,7 +503,7 @@ class Message:
 
     @property
     def publish_time_ms(self) -> int:
-        """When the producer sent it, by its clock."""
+        """When the producer sent the message, by its clock."""
         return self.entry.metadata.publish_time
 
     @property
@@ -513,7 +513,7 @@ class Message:
 
     @property
     def sequence_id(self) -> int:
-        """Number given by the producer."""
+        """Sequence id assigned by the producer."""
         header = self._header
         if header.HasField("sequence_id"):
             return header.sequence_id
@@ -526,7 +526,7 @@ class Message:
 
     @property
     def redelivery_count(self) -> int:
-        """How often the message was asked for again."""
+        """How often the message was redelivered."""
         return self.entry.redelivery_count
 
 
@@ -539,18 +539,18 @@ class TypedMessage(Message, Generic[T]):
     __slots__ = ("_decode", "_value")
 
     def __init__(self, entry: ReceivedEntry, index: int, decode: Callable[[Message], T]):
-        """Take a message and what decodes it, once and when it is asked for."""
+        """Create a message whose value is decoded once, at the first access."""
         super().__init__(entry, index)
         self._decode = decode
         self._value: Any = _UNREAD
 
     @property
     def value(self) -> T:
-        """Content, decoded by the consumer's schema; None if the producer sent no value.
+        """The value, decoded by the consumer's schema; None if the message has no value.
 
         Raises:
-            SchemaSerializationError: the bytes are no value of the schema.
-            BrokerError: the schema that the message was written with is needed, and the broker has it no more.
+            SchemaSerializationError: the payload cannot be decoded with the schema.
+            BrokerError: the writer's schema is needed, but the broker no longer has it.
         """
         found: T
         if self._value is _UNREAD:
@@ -561,10 +561,10 @@ class TypedMessage(Message, Generic[T]):
 
 
 def given_id(what: Message | ReceivedEntry | MessageId) -> MessageId:
-    """Return the id of what was received, or the one given if the protocol can carry it.
+    """Return the id of a message or entry, or the given id after validating it.
 
     Raises:
-        InvalidConfig: it cannot.
+        InvalidConfig: the id is out of range.
     """
     if not isinstance(what, MessageId):
         return what.message_id

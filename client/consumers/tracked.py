@@ -1,11 +1,12 @@
-"""A consumer that watches what the application does with the messages it took: ack timeout, dead and retry letters.
+"""A consumer that tracks delivered messages until they are acknowledged: ack timeout, dead letters, retry letters.
 
-Design: a class of its own, so that a consumer without these settings pays nothing for them. Whole entries are watched,
-as the protocol asks for whole entries again. An entry that came again as often as the policy allows is kept until it is
-acknowledged; asked for once more, its messages that are still open become dead letters, and are acknowledged when the
-letters are stored. One that came more often (its consumer died meanwhile) becomes that without being handed out.
+Design: a separate class, so that a consumer without these settings pays nothing for them. Whole entries are tracked, as
+the protocol redelivers whole entries. An entry that was redelivered as often as the policy allows is kept until it is
+acknowledged; if redelivery is requested again, its unacknowledged messages are sent to the dead letter topic, and
+acknowledged once they are stored there. An entry redelivered more often than that (its consumer died meanwhile) is sent
+there without being delivered.
 
-Invariant: an entry is acknowledged only after all its letters are stored. If one is not, the entry is asked for again.
+Invariant: an entry is acknowledged only after all its letters are stored. If one is not, the entry is redelivered.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class TrackedConsumer(Consumer):
         self._tasks = TaskSet(f"consumer of {topic.text}")
         self._suspects: dict[EntryKey, ReceivedEntry] = {}
         self._leaving: set[EntryKey] = set()
-        self._moves = 0  # how often the subscription was moved
+        self._moves = 0  # number of seeks
         self._letters: Letters | None = None
         policy = config.dead_letter_policy
         if policy is not None:
@@ -100,7 +101,7 @@ class TrackedConsumer(Consumer):
         return None
 
     def _is_handed_out(self, entry: ReceivedEntry) -> bool:
-        """Watch an entry from now on; return False if the application does not get it."""
+        """Start tracking an entry; return False if it is not delivered to the application."""
         position = entry.position
         letters = self._letters
         if letters is not None and entry.redelivery_count >= letters.max_redeliver_count:
@@ -177,7 +178,7 @@ class TrackedConsumer(Consumer):
         return done
 
     def negative_ack(self, message: Message | ReceivedEntry | MessageId) -> None:
-        """Ask for a message again later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; as `Consumer.negative_ack`."""
         super().negative_ack(message)
         if self._timeouts is not None:
             self._timeouts.discard(given_id(message)[:2])
@@ -188,7 +189,7 @@ class TrackedConsumer(Consumer):
         self._forget(entry.position)
 
     def _settled(self, positions: Iterable[EntryKey]) -> None:
-        """Forget entries of which nothing is open any more."""
+        """Stop tracking entries that are completely acknowledged."""
         tracker = self._acks.tracker
         for position in positions:
             if tracker.wanted(position) is None:
@@ -207,14 +208,14 @@ class TrackedConsumer(Consumer):
     # -- giving up ------------------------------------------------------------------------------------------------
 
     def _redeliver(self, due: list[EntryKey]) -> None:
-        """Have entries delivered again whose negative acknowledgement is due."""
+        """Request redelivery of entries whose negative acknowledgement is due."""
         self._is_refused(due)
 
     def _is_refused(self, due: list[EntryKey]) -> None:
         self._ask_again(due)
 
     def _ask_again(self, due: list[EntryKey]) -> None:
-        """Have entries delivered again, but those that have come often enough."""
+        """Request redelivery of entries, except those that have reached the redelivery limit."""
         if self._timeouts is not None:
             for position in due:
                 self._timeouts.discard(position)
@@ -229,7 +230,7 @@ class TrackedConsumer(Consumer):
             super()._redeliver(due)
 
     def _bury(self, entries: Sequence[ReceivedEntry]) -> None:
-        """Send what is open of entries to the dead letter topic, in the background."""
+        """Send the unacknowledged messages of entries to the dead letter topic, in the background."""
         self._leaving.update(entry.position for entry in entries)
         for entry in entries:
             moves = self._moves
@@ -262,7 +263,7 @@ class TrackedConsumer(Consumer):
             self._leaving.discard(position)
 
     def _gave_up(self, messages: int) -> None:
-        """Learn that so many messages are in the dead letter topic."""
+        """Handle messages that were stored in the dead letter topic."""
 
     async def reconsume_later(
         self, message: Message, delay_ms: int = 0, properties: Mapping[str, str] | None = None
@@ -284,7 +285,7 @@ class TrackedConsumer(Consumer):
     # -- moving, opening and closing ---------------------------------------------------------------------------------
 
     def redeliver_unacknowledged(self) -> None:
-        """Have everything delivered again that is not acknowledged; as `Consumer.redeliver_unacknowledged`."""
+        """Request redelivery of all unacknowledged messages; as `Consumer.redeliver_unacknowledged`."""
         super().redeliver_unacknowledged()
         self._forget_all()
 
@@ -307,12 +308,12 @@ class TrackedConsumer(Consumer):
         super()._on_detached(connection, reason)
 
     def fail(self, error: MagnetarError) -> None:
-        """Raise ``error`` from everything from now on (called by its attachment)."""
+        """Fail the consumer: raise ``error`` from all later calls (called by its attachment)."""
         self._forget_all()
         super().fail(error)
 
     async def close(self) -> None:
-        """Wait for letters that are under way, then close; as `Consumer.close`."""
+        """Wait for letters in flight, then close; as `Consumer.close`."""
         while self._leaving and not self._is_closed and self._error is None:
             await self._tasks.idle()
         await super().close()

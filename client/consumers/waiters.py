@@ -1,4 +1,4 @@
-"""Coroutines that wait for something to happen on the same event loop."""
+"""Waiting for events on the same event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Waiters:
-    """A set of coroutines that go on together; each looks for itself whether what it wants has come true."""
+    """Coroutines that are woken together; each checks its own condition."""
 
     __slots__ = ("_futures", "_loop")
 
@@ -35,7 +35,7 @@ class Waiters:
         await future
 
     def wake(self) -> None:
-        """Let all who wait now go on."""
+        """Wake all waiting coroutines."""
         futures, self._futures = self._futures, []
         for future in futures:
             if not future.done():
@@ -43,7 +43,7 @@ class Waiters:
 
 
 def timeout_in_s(timeout_s: float | None, timeout_millis: float | None) -> float | None:
-    """Return a timeout in seconds that may be given in either unit; None for no limit.
+    """Return a timeout in seconds, given in either unit; None for no limit.
 
     Raises:
         InvalidConfig: both are given, or one is negative or not a number.
@@ -59,12 +59,12 @@ def timeout_in_s(timeout_s: float | None, timeout_millis: float | None) -> float
 async def next_message(
     topic: str, timeout_s: float | None, wait: Callable[[], Awaitable[None]], poll: Callable[[], M | None]
 ) -> M:
-    """Return the message that ``poll`` has after some ``wait``.
+    """Call ``poll``, and ``wait`` between calls, until it returns a message.
 
     Cancellation: safe, nothing is lost.
 
     Raises:
-        OperationTimeout: none came within ``timeout_s``.
+        OperationTimeout: no message arrived within ``timeout_s``.
     """
     try:
         async with asyncio.timeout(timeout_s):
