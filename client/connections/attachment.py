@@ -1,10 +1,10 @@
 """Keeps a producer or consumer attached to the broker that owns its topic.
 
-Design: an attempt is always the same steps (lookup, connection, guard, then PRODUCER or SUBSCRIBE), each of which may
-fail. The first time, the caller waits and gets the error; what retrying cannot mend is raised at once, the rest is
-tried again until the operation timeout. Later, attempts are repeated in the background without limit, because the
-messages and acknowledgements that the owner holds are worth more than an early error; only what the owner calls final
-ends them.
+Design: each attempt consists of the same steps (lookup, connection, guard, then PRODUCER or SUBSCRIBE), any of which
+may fail. The first time, the caller waits for the result: permanent errors are raised immediately, others are retried
+until the operation timeout. Later attempts are retried in the background without limit, because the messages and
+acknowledgements that the owner holds matter more than an early error; only errors that the owner declares final end
+them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 RETRIED: tuple[type[MagnetarError], ...] = (BrokerError, ConnectionLost, OperationTimeout, ProtocolError)
 
 RETRIED_LATER: tuple[type[MagnetarError], ...] = (*RETRIED, CredentialsUnavailable, TlsFailed)
-"""What is tried again in the background: a token or a certificate may be renewed meanwhile."""
+"""Errors that are retried in the background: a token or certificate may be renewed meanwhile."""
 
 Connect = Callable[[TopicName], Awaitable[Connection]]
-"""Finds the broker of a topic and returns a connection to it."""
+"""Looks up a topic's broker and returns a connection to it."""
 
 
 class Attachable(ABC):
-    """A producer or consumer, which brokers know by its id on one connection after the other."""
+    """A producer or consumer, which is attached to one connection at a time."""
 
     _id: int
     _final: tuple[type[MagnetarError], ...] = (
@@ -56,48 +56,48 @@ class Attachable(ABC):
         errors.ConsumerAssignError,
         errors.NotAllowed,
     )
-    """Errors that end one that was attached before; it tries again after all others. These are a consumer's. Not
-    ConsumerBusy: its own half-open connection may be what keeps the subscription busy."""
+    """Errors that permanently end an object that was attached before; all others are retried. The default is for
+    consumers. ConsumerBusy is not final: the consumer's own half-open connection may be the one in the way."""
     _closed_at_once: str
-    """What the broker did, after its address, if the end of it comes before the answer."""
+    """Error text, after the broker's address, if the broker closes the object before it responds."""
     _connection: Connection | None = None
     _is_attached = False
     _setback = ""
-    """What went wrong last, for the end of an error."""
+    """The last failure, to append to an error."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker is serving this one now."""
+        """Whether the object is attached to a broker now."""
         return self._is_attached
 
     def _ports(self, connection: Connection) -> dict[int, Any]:
-        """Return the consumers of a connection, or what else it has of the same kind, by their ids."""
+        """Return a connection's objects of this kind (for example, consumers), by id."""
         return connection.consumers
 
     def _close_command(self) -> Any:
-        """Return the command that ends it on the broker, without the id of the request."""
+        """Return the command that closes the object on the broker, without a request id."""
         return CommandCloseConsumer(consumer_id=self._id)
 
     @abstractmethod
     def _create(self, connection: Connection) -> Awaitable[Any]:
-        """Ask the broker for it; return the answer."""
+        """Create the object on the broker; return the response."""
 
     @abstractmethod
     def _on_attached(self, connection: Connection, answer: Any) -> None:
-        """Begin on a connection."""
+        """Start working on a connection."""
 
     @abstractmethod
     def _on_detached(self, connection: Connection, reason: MagnetarError) -> None:
-        """Go on without the connection."""
+        """Continue without the connection."""
 
     @abstractmethod
     def fail(self, error: MagnetarError) -> None:
-        """Learn that no further attempt is made: it stays detached for good."""
+        """Handle a permanent failure: no further attempts are made."""
 
     async def attach(self, connection: Connection) -> None:
-        """Create it on a connection.
+        """Create the object on a connection.
 
-        Cancellation: safe; what the broker may still create is closed.
+        Cancellation: safe; if the broker still creates the object, it is closed.
         """
         ports = self._ports(connection)
         self._connection = connection
@@ -110,7 +110,7 @@ class Attachable(ABC):
             ports.pop(self._id, None)
             self._connection = None
             if isinstance(error, (OperationTimeout, asyncio.CancelledError)):
-                # The broker may still create it.
+                # The broker may still create the object.
                 close = self._close_command()
                 close.request_id = connection.next_request_id()
                 connection.send_command(close)
@@ -128,7 +128,7 @@ class Attachable(ABC):
             self._on_detached(connection, reason)
 
     def _leave(self) -> None:
-        """Have nothing to do with the connection from now on."""
+        """Unregister from the connection."""
         if self._connection is not None:
             self._ports(self._connection).pop(self._id, None)
         self._connection = None
@@ -136,7 +136,7 @@ class Attachable(ABC):
 
 
 class Attachment:
-    """Attaches one producer or consumer to the broker of its topic, as often as it takes."""
+    """Attaches one producer or consumer to its topic's broker, as often as necessary."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class Attachment:
         backoff: Backoff,
         budget_s: float,
     ):
-        """Prepare; `open` makes the first attempts.
+        """Create an attachment; `open` makes the first attempts.
 
         Args:
-            topic: of the producer or consumer.
-            connect: returns a connection to the topic's broker that may be attached to.
+            topic: topic of the producer or consumer.
+            connect: returns a connection to the topic's broker, after the guard.
             backoff: waits between attempts.
-            budget_s: time for the first attempts.
+            budget_s: timeout for the first attempts.
         """
         self._topic = topic
         self._connect = connect
@@ -164,22 +164,22 @@ class Attachment:
     async def open(self, owner: Attachable) -> None:
         """Attach for the first time.
 
-        Cancellation: safe; the owner closes what the broker may have created.
+        Cancellation: safe; the owner closes the object if the broker created it.
 
         Raises:
-            BrokerError: the broker refuses, or still is not ready at the operation timeout.
+            BrokerError: the broker refuses, or is still not ready at the operation timeout.
             ConnectionLost, OperationTimeout: no broker was reached within the operation timeout.
         """
         await Retry(RETRIED, self._backoff, self._budget_s).call(lambda: self._attach(owner))
 
     def reopen(self, owner: Attachable, *, at_once: bool = False) -> None:
-        """Attach again in the background, after a wait unless ``at_once``; calls while it happens change nothing."""
+        """Reattach in the background, after a wait unless ``at_once``; does nothing if already in progress."""
         if self._is_closed or (self._task is not None and not self._task.done()):
             return
 
         def failed(failure: BaseException) -> None:
-            # Any other error than those that `_reopen` tries again after; the owner must not stay detached silently.
-            if not isinstance(failure, ClosedError):  # of the client: everything ends
+            # An error that `_reopen` does not retry; the owner must not stay detached silently.
+            if not isinstance(failure, ClosedError):  # the client was closed
                 log.error("%s: attaching again failed for good", self._topic, exc_info=failure)
             owner.fail(failure if isinstance(failure, MagnetarError) else MagnetarError(f"{self._topic}: {failure!r}"))
 
@@ -211,6 +211,6 @@ class Attachment:
         self._backoff.reset()
 
     async def close(self) -> None:
-        """Stop attaching again."""
+        """Stop reattaching."""
         self._is_closed = True
         await self._tasks.close()

@@ -1,4 +1,4 @@
-"""The brokers of a cluster as one client reaches them: where topics are, and requests that are tried again."""
+"""A client's view of a cluster: topic lookups, and requests with retries."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _T = TypeVar("_T")
 
 
 class Cluster:
-    """A cluster, for one client and what it makes.
+    """A cluster, for one client and the objects that it creates.
 
     Attributes:
-        config: settings of the client.
-        rng: chance, for waits and generated names.
+        config: the client's settings.
+        rng: source of randomness for backoff and generated names.
         clock: wall time in seconds.
-        producer_ids: numbers that no other producer of the client has.
-        consumer_ids: numbers that no other consumer, watch or lock of the client has.
-        credentials: what it shows to servers.
-        is_ended: whether nothing new is begun.
+        producer_ids: generates producer ids, unique in the client.
+        consumer_ids: generates ids for consumers, watches and locks, unique in the client.
+        credentials: the client's credentials.
+        is_ended: whether new operations are refused.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class Cluster:
         clock: Callable[[], float],
         rename: Rename | None = None,
     ):
-        """Prepare; the first connection is made when it is needed.
+        """Create a cluster. Connections are opened on demand.
 
         Args:
             service_url: ``pulsar://host:port`` or ``pulsar+ssl://host:port``, several hosts separated by commas.
-            client_version: that brokers show.
+            client_version: version text, shown by brokers.
             config: settings.
-            rng: chance.
+            rng: source of randomness.
             clock: wall time in seconds.
-            rename: for tests: returns the name of a topic on the broker.
+            rename: for tests: maps a topic name to its name on the broker.
         """
         self.config = config
         self.rng = rng
@@ -72,7 +72,7 @@ class Cluster:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     async def parts(self, topic: TopicName) -> list[TopicName]:
-        """Return the partitions of a topic, or the topic itself if it has none or is one.
+        """Return a topic's partitions, or the topic itself if it has none or is a partition.
 
         Cancellation: safe.
         """
@@ -83,7 +83,7 @@ class Cluster:
         return [topic.partition_name(index) for index in range(number)] or [topic]
 
     async def broker_of(self, topic: TopicName) -> Address:
-        """Return which broker owns a topic.
+        """Return the address of the broker that owns a topic.
 
         Cancellation: safe.
         """
@@ -95,15 +95,15 @@ class Cluster:
         return await self.retried(lambda: self._lookup.topics(namespace, mode, pattern))
 
     async def schema(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
-        """Return the schema of a topic in one version; as `Lookup.schema`."""
+        """Return a topic's schema in one version; as `Lookup.schema`."""
         return await self.retried(lambda: self._lookup.schema(topic, version))
 
     async def create_schema(self, topic: TopicName, schema: pb.Schema) -> bytes:
-        """Return the version that a topic has of a schema, which it gets if it has it not yet.
+        """Register a schema with a topic unless it exists there; return its version.
 
-        Cancellation: the topic may have got it.
+        Cancellation: the schema may have been registered.
         """
-        part = (await self.parts(topic))[0]  # all of them have the same schemas
+        part = (await self.parts(topic))[0]  # all partitions share the schemas
 
         async def create() -> pb.CommandGetOrCreateSchemaResponse:
             command = pb.CommandGetOrCreateSchema(topic=part.text, schema=schema)
@@ -117,35 +117,35 @@ class Cluster:
     # -- connections ----------------------------------------------------------------------------------------------
 
     async def reach(self, within_s: float) -> None:
-        """Connect to the service URL, trying again for ``within_s``.
+        """Connect to the service URL, retrying for ``within_s`` seconds.
 
         Cancellation: safe.
 
         Raises:
-            MagnetarError: no broker answers there, or it refuses the client; as `ConnectionPool.connection`.
+            MagnetarError: no broker is reachable, or it refuses the client; as `ConnectionPool.connection`.
         """
         await Retry(RETRIED, self._backoff(), within_s).call(self._lookup.service)
 
     async def connect(self, topic: TopicName) -> Connection:
-        """Return a connection to the broker of a topic; one attempt.
+        """Return a connection to a topic's broker; makes one attempt.
 
         Cancellation: safe.
         """
         return await self._pool.connection(await self._lookup.broker_of(topic))
 
     async def retried(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what ``ask`` does, asking again until the operation timeout where that can help.
+        """Return the result of ``ask``, retrying retryable errors until the operation timeout.
 
         Cancellation: as ``ask``.
         """
         return await Retry(RETRIED, self._backoff(), self.config.operation_timeout_s).call(ask)
 
     def attachment(self, topic: TopicName, guard: Callable[[Connection], Awaitable[None]] | None = None) -> Attachment:
-        """Return what keeps a producer or consumer attached to the broker of its topic.
+        """Return an attachment, which keeps a producer or consumer attached to its topic's broker.
 
         Args:
-            topic: of the producer or consumer.
-            guard: must have returned before a connection is attached to.
+            topic: topic of the producer or consumer.
+            guard: awaited with a connection before attaching to it.
         """
 
         async def connect(topic: TopicName) -> Connection:
@@ -157,7 +157,7 @@ class Cluster:
         return Attachment(topic, connect, self._backoff(), self.config.operation_timeout_s)
 
     async def offers_topic_watches(self) -> bool:
-        """Return whether brokers tell of topics that come and go.
+        """Return whether the brokers support topic watches.
 
         Cancellation: safe.
         """
@@ -168,12 +168,12 @@ class Cluster:
 
         Args:
             namespace: ``tenant/namespace``.
-            pattern: for the broker.
-            on_change: called when its topics have changed.
+            pattern: the pattern to send to the broker.
+            on_change: called when the topics have changed.
         """
 
         async def connect(_: TopicName) -> Connection:
-            return await self._lookup.service()  # every broker knows of all topics
+            return await self._lookup.service()  # every broker knows all topics
 
         tenant, name = namespace.split("/")
         shown = TopicName("persistent", tenant, name, pattern)
@@ -190,21 +190,21 @@ class Cluster:
     # -- closing --------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise if the client is closed.
+        """Check that the client is open.
 
         Raises:
-            ClosedError: it is.
+            ClosedError: the client is closed.
         """
         if self.is_ended:
             raise ClosedError("the client is closed")
 
     def end(self) -> None:
-        """Begin nothing new; what is there may still use its connections."""
+        """Refuse new operations; existing objects may still use their connections."""
         self.is_ended = True
 
     async def close(self) -> None:
         """Close all connections, after `end`.
 
-        Cancellation: the sockets close all the same.
+        Cancellation: the sockets are closed nevertheless.
         """
         await self._pool.close()

@@ -1,4 +1,4 @@
-"""Settings of a client, all about its connections; the rules of `client.config` hold here, too."""
+"""Client settings, which concern its connections; the rules of `client.config` apply here, too."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ class ClientConfig:
     Attributes:
         operation_timeout_s: timeout of one request, and of creating a producer or consumer including retries.
         connection_timeout_s: timeout of connecting, including the handshake.
-        keep_alive_s: interval between PINGs. A connection on which nothing arrives for a further interval is closed.
+        keep_alive_s: interval between PINGs. A connection that receives nothing for another interval is closed.
         backoff_initial_ms: first wait before a retry; doubles with each retry.
         backoff_max_ms: longest wait before a retry.
         max_redirects: how many times a lookup may be redirected to another broker.
         listener_name: advertised listener of the brokers to connect to (`advertisedListeners`); empty for the default.
         description: added to the client version that brokers show.
-        memory_limit_bytes: limit of pending messages of all producers together; 0 means no limit beside those of each
-            producer. At the limit, ``block_if_queue_full`` of each producer decides.
-        stats_interval_s: interval at which producers and consumers log their statistics, which are counted only then; 0
-            turns both off.
-        message_listener_threads: threads on which the blocking client calls message listeners.
-        authentication: credentials shown to brokers, for example `AuthenticationToken`.
+        memory_limit_bytes: total limit of pending messages of all producers; 0 means no limit besides those of each
+            producer. At the limit, ``block_if_queue_full`` of each producer applies.
+        stats_interval_s: interval at which producers and consumers log their statistics; 0 disables statistics.
+        message_listener_threads: number of threads on which the blocking client calls message listeners.
+        authentication: the client's credentials, for example `AuthenticationToken`.
         auth_plugin: the same by name: ``token``, ``basic``, ``tls``, ``oauth2``, the class name of a Pulsar plugin, or
             ``module:Class``.
         auth_params: parameters of the plugin, as in Pulsar's ``client.conf``; never logged.
@@ -71,9 +70,9 @@ class ClientConfig:
         check_least("memory_limit_bytes", self.memory_limit_bytes, 0)
         check_least("stats_interval_s", self.stats_interval_s, 0)
         check_range("message_listener_threads", self.message_listener_threads, 1, 1024)
-        _ = self.security  # which checks what it is made of
+        _ = self.security  # validates the security settings
 
     @property
     def security(self) -> ClientSecurity:
-        """What is said of authentication and TLS in plain values; without ``authentication``."""
+        """The authentication and TLS settings as plain values; without ``authentication``."""
         return ClientSecurity(**{one.name: getattr(self, one.name) for one in fields(ClientSecurity)})

@@ -1,8 +1,8 @@
-"""One connection to a broker: frames in and out, requests and their answers, keep-alive.
+"""A connection to a broker: frames, requests and responses, keep-alive.
 
-Design: a connection knows nothing of topics. It hands each command to the producer or consumer whose id it carries, or
-completes the request whose id it answers. Everything that one turn of the event loop wants to send leaves in one write:
-a system call per frame would cost more than making the frames.
+Design: a connection is independent of topics. It passes each command to the producer or consumer with its id, or
+completes the request with its id. Everything sent in one event loop iteration leaves in one write: a system call per
+frame would cost more than encoding the frames.
 
 Invariant: when the connection ends, every open request fails with `ConnectionLost`, and every registered producer and
 consumer is detached once.
@@ -35,7 +35,7 @@ from .service_url import Address
 log = logging.getLogger(__name__)
 
 AUTO_CONSUME_VERSION = 21
-"""Of the protocol: a broker before it closes the connection at a type of schema that it does not know."""
+"""Protocol version; older brokers close the connection on an unknown schema type."""
 
 _ANSWERS = {
     BaseCommand.SUCCESS: "success",
@@ -44,13 +44,13 @@ _ANSWERS = {
     BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
 }
-"""The answers that complete a request at once, by the name of their field."""
+"""Responses that complete a request, by field name."""
 _WITH_RESPONSE = (BaseCommand.LOOKUP_RESPONSE, BaseCommand.PARTITIONED_METADATA_RESPONSE)
-"""Those that say in their field ``response`` whether the request failed."""
+"""Responses whose field ``response`` says whether the request failed."""
 
 
 class ProducerPort(Protocol):
-    """What a connection tells a producer."""
+    """The interface through which a connection notifies a producer."""
 
     def handle_receipt(self, receipt: pb.CommandSendReceipt) -> None:
         """Handle a send receipt: an entry is stored."""
@@ -63,13 +63,13 @@ class ProducerPort(Protocol):
 
 
 class ConsumerPort(Protocol):
-    """What a connection tells a consumer."""
+    """The interface through which a connection notifies a consumer."""
 
     def handle_message(self, message: pb.CommandMessage, payload: bytes) -> None:
         """Handle an entry."""
 
     def handle_messages(self, rows: list[MessageRow]) -> None:
-        """Handle entries that came together, in order."""
+        """Handle entries that arrived together, in order."""
 
     def handle_active_change(self, is_active: bool) -> None:
         """Handle a change of the active consumer."""
@@ -82,41 +82,41 @@ class ConsumerPort(Protocol):
 
 
 class TopicWatchPort(Protocol):
-    """What a connection tells a watch of topics."""
+    """The interface through which a connection notifies a topic watch."""
 
     def handle_list(self, answer: pb.CommandWatchTopicListSuccess) -> None:
-        """Handle the list that the watch begins with."""
+        """Handle the initial list of topics."""
 
     def handle_update(self, update: pb.CommandWatchTopicUpdate) -> None:
-        """Handle topics that came or went."""
+        """Handle created or deleted topics."""
 
     def handle_detached(self, connection: Connection, reason: MagnetarError) -> None:
         """Handle the end of the watch on this connection."""
 
 
 class _Request(NamedTuple):
-    """A request that waits for its answer."""
+    """A pending request."""
 
     future: asyncio.Future[Any]
     timer: asyncio.TimerHandle
 
 
 Rename: TypeAlias = Callable[[str], str]
-"""Returns the name that a topic has on the broker."""
+"""Maps a topic name to its name on the broker."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection to one broker; made by `ConnectionPool`.
+    """A connection to one broker; created by `ConnectionPool`.
 
     Attributes:
-        address: which broker this is.
-        server_version: what the broker calls itself.
-        max_message_bytes: largest message that the broker takes.
-        producers: by the id in the commands that are handed to them; commands for others are dropped.
-        consumers: likewise.
-        topic_watches: likewise.
-        takes_auto_consume: whether the broker knows of consumers that take any schema.
-        offers_topic_watches: whether the broker tells of topics that come and go.
+        address: the broker's address.
+        server_version: the broker's version text.
+        max_message_bytes: the broker's message size limit.
+        producers: producers by id; commands for unknown ids are dropped.
+        consumers: consumers by id, likewise.
+        topic_watches: topic watches by id, likewise.
+        takes_auto_consume: whether the broker supports consumers that accept any schema.
+        offers_topic_watches: whether the broker supports topic watches.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class Connection(asyncio.Protocol):
         on_closed: Callable[[Connection], None],
         rename: Rename | None = None,
     ):
-        """Prepare; the event loop connects.
+        """Create a connection; the event loop connects it.
 
         Args:
-            address: of the broker.
-            introduction: what the client shows.
+            address: the broker's address.
+            introduction: the client's version and credentials.
             config: settings.
             on_closed: called once when the connection has ended.
-            rename: returns the name of a topic on the broker; None: they have the same names there.
+            rename: maps a topic name to its name on the broker; None if they are the same.
         """
         self._rename = rename
         self.address = address
@@ -170,12 +170,12 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and self._error is None
 
     async def handshake(self, auth_data: bytes) -> None:
-        """Introduce the client; returns when the broker has accepted it.
+        """Send CONNECT and wait until the broker accepts the client.
 
         Args:
-            auth_data: that it shows.
+            auth_data: the client's credentials.
 
-        Cancellation: the connection stays without handshake; close it.
+        Cancellation: the handshake stays incomplete; close the connection.
         """
         proxy_to = str(self.address.logical) if self.address.is_proxied else None
         us = self._introduction
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = self._loop.call_later(self._config.keep_alive_s, self._tick)
 
     def close(self, reason: MagnetarError | None = None) -> None:
-        """End the connection; what was written before still leaves unless there is a ``reason``."""
+        """Close the connection; data written before is still sent unless a ``reason`` is given."""
         if self._error is None:
             self._error = reason or ConnectionLost(f"connection to {self.address.physical} was closed")
         transport = self._transport
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport (called by the event loop)."""
+        """Set the transport (called by the event loop)."""
         # A stream transport, although uvloop's class does not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
@@ -235,19 +235,19 @@ class Connection(asyncio.Protocol):
         for call in calls:
             try:
                 call()
-            except Exception:  # of one; the others are detached all the same
+            except Exception:  # a failure of one must not prevent detaching the others
                 log.exception("telling of the end of the connection to %s failed", self.address.physical)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
     def send(self, *parts: bytes) -> None:
-        """Send bytes with everything else of this turn of the event loop; dropped when the connection has ended."""
+        """Send bytes, in one write per event loop iteration; dropped if the connection has ended."""
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += parts
 
     def send_command(self, command: Message) -> None:
-        """Send a command whose answer, if it has one, is of no interest."""
+        """Send a command without waiting for a response."""
         self.send(encode_frame(wrap(command)))
 
     def _flush(self) -> None:
@@ -261,13 +261,13 @@ class Connection(asyncio.Protocol):
         return self._next_request_id
 
     def request(self, what: str, command: Any) -> asyncio.Future[Any]:
-        """Send a request and return the future of its answer.
+        """Send a request and return the future of its response.
 
         Args:
-            what: names the request in errors, for example ``subscribe to persistent://…``.
-            command: without its ``request_id``, which is set here.
+            what: description of the request for errors, for example ``subscribe to persistent://…``.
+            command: the command; its ``request_id`` is set here.
 
-        The future gives the answer's command, or raises `BrokerError`, `OperationTimeout` or `ConnectionLost`.
+        The future returns the response command, or raises `BrokerError`, `OperationTimeout` or `ConnectionLost`.
         """
         command.request_id = self.next_request_id()
         if self._rename is not None and "topic" in command.DESCRIPTOR.fields_by_name:
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         return self.request_by_frame(what, command.request_id, encode_frame(wrap(command)))
 
     def request_by_frame(self, what: str, request_id: int, frame: bytes) -> asyncio.Future[Any]:
-        """Send a request that is encoded already, with an id from `next_request_id`; as `request`."""
+        """Send an encoded request, with an id from `next_request_id`; as `request`."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if not self.is_open:
             future.set_exception(
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
     # -- receiving ------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take received bytes (called by the event loop)."""
+        """Handle received bytes (called by the event loop)."""
         self._heard_since_tick = True
         try:
             frames = self._decoder.feed_runs(data, read_messages, MESSAGE_HEAD)
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
                     handler(command)
 
     def _use_handlers(self) -> None:
-        """Handle what the broker may send in this state; the loop over the frames sees the change at once."""
+        """Switch to the handlers of the current state; takes effect with the next frame."""
         legal = LEGAL[Role.BROKER][self._state]
         self._handlers.clear()
         self._handlers.update((kind, handler) for kind, handler in self._all_handlers().items() if kind in legal)
@@ -394,7 +394,7 @@ class Connection(asyncio.Protocol):
             self._settle(error.request_id, broker_error(error.error, error.message))
 
     def _on_challenge(self, _: BaseCommand) -> None:
-        # The broker serves on meanwhile; it ends the connection if it does not like the answer.
+        # The broker continues to serve meanwhile; it closes the connection if it rejects the answer.
         self._introduction.answer(self.send_command, self.close)
 
     def _on_producer_success(self, command: BaseCommand) -> None:
@@ -402,7 +402,7 @@ class Connection(asyncio.Protocol):
         if success.producer_ready:
             self._settle(success.request_id, success)
         elif (request := self._requests.get(success.request_id)) is not None:
-            # The producer waits for its turn to be exclusive: the same request is answered again, at any later time.
+            # The producer waits to become exclusive: the same request is answered again at some later time.
             request.timer.cancel()
 
     def _on_answer(self, command: BaseCommand) -> None:
@@ -455,7 +455,7 @@ class Connection(asyncio.Protocol):
             watch.handle_update(command.watchTopicUpdate)
 
     def _settle(self, request_id: int, answer: object) -> None:
-        """Give a request its answer, or the error that it raises."""
+        """Complete a request with its response or error."""
         request = self._requests.pop(request_id, None)
         if request is not None:
             request.timer.cancel()

@@ -1,7 +1,7 @@
-"""What listens at an address that does not answer as a broker does, with the remedy.
+"""Diagnosis of a server that does not respond like a broker, with the remedy.
 
-The first bytes of an answer tell most of it. A port with TLS may end a plain connection without a word, and a plain
-port a TLS handshake; then one more connection finds out whether the other way works. It shows no credentials.
+The first bytes of a response identify most servers. A TLS port may close a plain connection without a response, and a
+plain port a TLS handshake; then another connection, without credentials, tests whether the other kind works.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ...wire.frames import encode_frame
 from .service_url import DEFAULT_PORT, DEFAULT_TLS_PORT, SCHEME, TLS_SCHEME, HostPort
 
 _HTTP = (b"HTTP/", b"<")
-"""A status line, or a page without one, as some servers answer what they cannot parse."""
+"""A status line, or an HTML page without one, as some servers send for invalid requests."""
 _TLS = (b"\x15\x03", b"\x16\x03")
 """The first bytes of an alert and of a handshake message."""
 _SHOWN_BYTES = 16
 PROBE_TIMEOUT_S = 1.0
 _ANSWER_MAX_BYTES = 1 << 16
-"""More than CONNECTED or ERROR takes."""
+"""Larger than any CONNECTED or ERROR."""
 
 
 def foreign(where: HostPort, data: bytes, *, is_tls: bool) -> ForeignProtocol:
-    """Return the error for bytes that no broker begins with.
+    """Return the error for initial bytes that no broker sends.
 
     Args:
         where: the server that sent them.
@@ -45,12 +45,12 @@ def foreign(where: HostPort, data: bytes, *, is_tls: bool) -> ForeignProtocol:
 
 
 async def other_kind(where: HostPort, *, is_tls: bool) -> MagnetarError | None:
-    """Return the error for a broker's port that wants TLS and gets none, or the other way round; None if it is neither.
+    """Return the error if a broker's port requires TLS and the connection has none, or vice versa; otherwise None.
 
     Cancellation: safe.
 
     Args:
-        where: the server, which ended a connection before its first word.
+        where: the server, which closed a connection before sending anything.
         is_tls: whether that connection had TLS.
     """
     try:
@@ -71,7 +71,7 @@ def _tls_port(where: HostPort) -> ForeignProtocol:
 async def _speaks_tls(where: HostPort) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent, and nothing that comes is used
+    context.verify_mode = ssl.CERT_NONE  # safe, as nothing is sent and received data is not used
     _, writer = await asyncio.open_connection(*where, ssl=context)
     writer.transport.abort()
     return True

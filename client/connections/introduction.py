@@ -1,6 +1,6 @@
-"""How a client introduces itself to brokers: its version, what it shows, and the settings of TLS.
+"""A client's introduction to brokers: its version, credentials and TLS settings.
 
-What reads files or asks other servers runs on threads; the event loop only waits.
+Reading files and calling other servers happens on threads; the event loop only waits.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from ...wire.pulsar_api_pb2 import AuthData, CommandAuthResponse
 log = logging.getLogger(__name__)
 
 TLS_SHUTDOWN_S = 2.0
-"""How long closing waits for the broker's end of TLS."""
+"""Timeout for the TLS shutdown when closing."""
 
 _T = TypeVar("_T")
 
 
 class Introduction:
-    """What all connections of one client have in common.
+    """The introduction shared by all connections of a client.
 
     Attributes:
-        client_version: that brokers show.
-        method: Pulsar's name of how the client says who it is; ``none`` if it does not.
-        is_tls: whether connections are made with TLS.
+        client_version: version text, shown by brokers.
+        method: Pulsar's name of the authentication method, or ``none``.
+        is_tls: whether connections use TLS.
     """
 
     def __init__(self, client_version: str, credentials: ClientCredentials, is_tls: bool, timeout_s: float) -> None:
-        """Prepare; nothing is read yet.
+        """Create an introduction; nothing is read yet.
 
         Args:
-            client_version: that brokers show.
-            credentials: of the client.
-            is_tls: whether connections are made with TLS.
-            timeout_s: how long the credentials may take.
+            client_version: version text, shown by brokers.
+            credentials: the client's credentials.
+            is_tls: whether connections use TLS.
+            timeout_s: timeout for reading or fetching the credentials.
         """
         self.client_version = client_version
         self.method = credentials.method
@@ -52,24 +52,24 @@ class Introduction:
         self._tasks = TaskSet("credentials")
 
     async def data(self) -> bytes:
-        """Return what CONNECT shows.
+        """Return the credentials for CONNECT.
 
         Cancellation: safe; a thread may still be reading.
 
         Raises:
-            MagnetarError: there is nothing to show now; says why.
+            MagnetarError: no credentials are available; the text has the reason.
         """
         if self._credentials.authentication is None:
             return b""
         return await self._soon(self._credentials.data, f"{self._credentials.authentication} gave no credentials")
 
     async def tls(self) -> dict[str, Any]:
-        """Return the arguments of ``create_connection`` that a connection with TLS needs; none without.
+        """Return the TLS arguments for ``create_connection``; empty without TLS.
 
         Cancellation: safe.
 
         Raises:
-            CredentialsUnavailable: a file of certificates cannot be read.
+            CredentialsUnavailable: a certificate file cannot be read.
         """
         if not self.is_tls:
             return {}
@@ -110,7 +110,7 @@ class Introduction:
         self._tasks.start(fetch(), "answer a challenge", awaited_elsewhere)
 
     def hint(self) -> str:
-        """Return what to do when a broker refuses the client, for the end of an error."""
+        """Return the remedy for a refused client, to append to an error."""
         if self._credentials.authentication is None:
             return "; it wants to know who asks: give the client credentials, for example AuthenticationToken(…)"
         if self.method == "tls":

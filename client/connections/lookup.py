@@ -1,4 +1,4 @@
-"""Finds out how many partitions a topic has and which broker owns it."""
+"""Topic lookup: number of partitions, schema, and owner broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .service_url import Address, HostPort, ServiceUrl, parse_service_url
 
 
 class Lookup:
-    """Asks the service URL, whose hosts are tried in turn when one does not answer."""
+    """Sends lookups to the service URL, trying its hosts in turn if one does not respond."""
 
     def __init__(self, service: ServiceUrl, pool: ConnectionPool, max_redirects: int, listener_name: str = ""):
         self._hosts = service.hosts
@@ -32,7 +32,7 @@ class Lookup:
             raise
 
     async def partitions(self, topic: TopicName) -> int:
-        """Return the number of partitions, 0 for a topic without.
+        """Return the number of partitions, 0 for a non-partitioned topic.
 
         Cancellation: safe.
         """
@@ -42,12 +42,12 @@ class Lookup:
         return answer.partitions
 
     async def topics(self, namespace: str, mode: pb.CommandGetTopicsOfNamespace.Mode, pattern: str) -> list[str]:
-        """Return the full names of a namespace's topics, partitions by their own.
+        """Return the full names of a namespace's topics; partitions are listed individually.
 
         Args:
             namespace: ``tenant/namespace``.
-            mode: of which domain.
-            pattern: for the broker, which may not filter by it.
+            mode: persistent topics, non-persistent topics, or both.
+            pattern: filter for the broker, which may ignore it.
 
         Cancellation: safe.
         """
@@ -61,12 +61,12 @@ class Lookup:
         return list(answer.topics)
 
     async def schema(self, topic: TopicName, version: bytes | None) -> SchemaInfo:
-        """Return the schema of a topic in one version; None for its newest.
+        """Return a topic's schema in one version; None for the newest.
 
         Cancellation: safe.
 
         Raises:
-            TopicNotFound: it has no schema of that version.
+            TopicNotFound: the topic has no schema of that version.
         """
         connection = await self.service()
         what = f"schema of {topic}" if version is None else f"schema of {topic}, version 0x{version.hex()}"
@@ -81,7 +81,7 @@ class Lookup:
         Cancellation: safe.
 
         Raises:
-            NotAllowed: the broker has no listener of the client's ``listener_name``.
+            NotAllowed: the broker has no listener named ``listener_name``.
         """
         connection = await self.service()
         service = connection.address.physical
@@ -106,7 +106,7 @@ class Lookup:
         except ServiceNotReady as error:
             if f"the broker do not have {self._listener_name} listener" not in str(error):
                 raise
-            # Brokers answer as if trying again could help.
+            # Brokers report this as a retryable error, although a retry cannot help.
             raise NotAllowed(
                 f"listener_name {self._listener_name!r} is not a listener of the broker at"
                 f" {connection.address.physical}: use one of its advertisedListeners"
@@ -115,7 +115,7 @@ class Lookup:
 
 
 def _address(answer: pb.CommandLookupTopicResponse, service: HostPort, is_tls: bool) -> Address:
-    """Return where a lookup answer points to; a proxied broker is reached through the service URL."""
+    """Return the address in a lookup response; a proxied broker is reached through the service URL."""
     url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
     if not url:
         found, other = ("with", "pulsar://") if is_tls else ("without", "pulsar+ssl://")

@@ -1,4 +1,4 @@
-"""What one client has opened and closes at its end."""
+"""The objects that a client has opened, and closes at its end."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ class Closable(Protocol):
     """A producer, consumer or view."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
 
 class Openable(Closable, Protocol):
     """A producer or consumer of one topic."""
 
     async def open(self) -> None:
-        """Have the broker create it."""
+        """Create the object on the broker."""
 
 
 class Opened:
     """Producers, consumers and views of one client.
 
-    They are held weakly: what is attached is held by its connection, the rest needs no closing once it is not used any
-    more.
+    References are weak: attached objects are referenced by their connection, and others need no closing once they are
+    unused.
     """
 
     def __init__(self) -> None:
         self._closables: WeakSet[Closable] = WeakSet()
 
     def add(self, closables: Iterable[Closable]) -> None:
-        """See that they are closed with the client."""
+        """Register objects to close with the client."""
         self._closables.update(closables)
 
     async def open_all(self, parts: Sequence[Openable]) -> None:
-        """Open all producers or consumers of a topic, or none: if one is refused, those that succeeded are closed.
+        """Open all producers or consumers of a topic, or none: if one fails, all are closed.
 
-        Cancellation: they are closed.
+        Cancellation: all are closed.
         """
         self.add(parts)
         try:

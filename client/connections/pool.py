@@ -1,4 +1,4 @@
-"""The connections of one client, at most one per broker."""
+"""A client's connections, at most one per broker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .service_url import Address, HostPort
 
 
 class ConnectionPool:
-    """Makes connections on demand and shares them.
+    """Opens connections on demand and shares them.
 
-    Invariant: for one address there is at most one connection or one attempt to make it.
+    Invariant: each address has at most one connection or connection attempt.
     """
 
     def __init__(self, introduction: Introduction, config: ClientConfig, rename: Rename | None = None):
@@ -29,7 +29,7 @@ class ConnectionPool:
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._tasks = TaskSet("connections")
         self._closed: dict[Connection, asyncio.Event] = {}
-        self._examined: set[HostPort] = set()  # what listens there is known, or could not be found out
+        self._examined: set[HostPort] = set()  # servers already diagnosed, successfully or not
         self._is_closed = False
 
     async def connection(self, address: Address) -> Connection:
@@ -52,7 +52,7 @@ class ConnectionPool:
             return connection
         task = self._opening.get(address)
         if task is None:
-            # Those who wait have the failure; without any, it needs no mention.
+            # Waiting callers receive the failure; without any, it is not logged.
             task = self._tasks.start(self._examined_connect(address), f"connect {address.physical}", awaited_elsewhere)
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
@@ -63,7 +63,7 @@ class ConnectionPool:
             del self._opening[address]
 
     async def _examined_connect(self, address: Address) -> Connection:
-        """Connect; if the first attempt fails, find out whether another kind of port is there."""
+        """Connect; if the first attempt fails, check whether the port is of another kind."""
         where = address.physical
         try:
             connection = await self._connect(address)
@@ -124,7 +124,7 @@ class ConnectionPool:
     async def close(self) -> None:
         """Close all connections and wait until their sockets are.
 
-        Cancellation: the sockets close all the same.
+        Cancellation: the sockets are closed nevertheless.
         """
         self._is_closed = True
         await self._introduction.close()

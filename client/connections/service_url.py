@@ -13,7 +13,7 @@ TLS_SCHEME = "pulsar+ssl://"
 
 
 class HostPort(NamedTuple):
-    """Where a broker or proxy listens."""
+    """The address of a broker or proxy."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class HostPort(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Which broker is meant and where to connect for it; the two differ behind a proxy."""
+    """The address of a broker, and the address to connect to; they differ behind a proxy."""
 
     logical: HostPort
     physical: HostPort
@@ -35,11 +35,11 @@ class Address(NamedTuple):
 
 
 class ServiceUrl(NamedTuple):
-    """Where a cluster is reached.
+    """The service URL of a cluster.
 
     Attributes:
-        hosts: at least one; the others stand in for it.
-        is_tls: whether all of them speak TLS.
+        hosts: one or more alternative hosts.
+        is_tls: whether to use TLS.
     """
 
     hosts: tuple[HostPort, ...]
@@ -47,10 +47,10 @@ class ServiceUrl(NamedTuple):
 
 
 def parse_service_url(url: str) -> ServiceUrl:
-    """Return what a service URL says.
+    """Parse a service URL.
 
     Raises:
-        InvalidConfig: another scheme, no host or a bad port.
+        InvalidConfig: unsupported scheme, missing host or invalid port.
     """
     for scheme, port in ((SCHEME, DEFAULT_PORT), (TLS_SCHEME, DEFAULT_TLS_PORT)):
         if url.startswith(scheme):

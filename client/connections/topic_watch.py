@@ -1,4 +1,4 @@
-"""Watches the list of topics of a namespace on a broker that offers it, on one connection after the other.
+"""Watch of a namespace's topics, for brokers that support it; survives reconnections.
 
 Source: Pulsar binary protocol, section WATCH_TOPIC_LIST.
 """
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class TopicWatch(Attachable):
-    """A watch of the persistent topics that a pattern takes; made by `AsyncClient.subscribe`.
+    """A watch of the persistent topics that match a pattern; created by `AsyncClient.subscribe`.
 
     Attributes:
-        topics: full names as the broker said last, partitions by their own; None while nothing is known.
+        topics: the latest full names from the broker, with partitions listed individually; None while unknown.
     """
 
     _final = (NotAllowed, TopicNameRefused)
@@ -29,13 +29,13 @@ class TopicWatch(Attachable):
     def __init__(
         self, watcher_id: int, namespace: str, pattern: str, attachment: Attachment, on_change: Callable[[], None]
     ) -> None:
-        """Prepare.
+        """Create a watch; `begin` starts it.
 
         Args:
-            watcher_id: different from that of every other watch of this client.
+            watcher_id: unique among the watches of the client.
             namespace: ``tenant/namespace``.
-            pattern: for the broker.
-            attachment: to the broker.
+            pattern: the pattern to send to the broker.
+            attachment: attachment to the broker.
             on_change: called on the event loop when `topics` has changed.
         """
         self._id = watcher_id
@@ -59,25 +59,25 @@ class TopicWatch(Attachable):
     async def _create(self, connection: Connection) -> pb.CommandWatchTopicListSuccess:
         if not connection.offers_topic_watches:
             raise NotAllowed(f"{connection.address.physical} does not offer watches of topics")
-        # Updates follow the answer, maybe in the same read: the connection gives the list to `handle_list` at once.
+        # Updates may follow the response in the same read, so the connection calls `handle_list` immediately.
         command = pb.CommandWatchTopicList(watcher_id=self._id, namespace=self._namespace, topics_pattern=self._pattern)
         answer: pb.CommandWatchTopicListSuccess = await connection.request(f"watch {self._pattern}", command)
         return answer
 
     def handle_list(self, answer: pb.CommandWatchTopicListSuccess) -> None:
-        """Take the list that a watch begins with (called by the connection)."""
+        """Handle the initial list of topics (called by the connection)."""
         self.topics = set(answer.topic)
         self._on_change()
 
     def handle_update(self, update: pb.CommandWatchTopicUpdate) -> None:
-        """Take what changed (called by the connection)."""
+        """Handle created and deleted topics (called by the connection)."""
         if self.topics is not None:
             self.topics.difference_update(update.deleted_topics)
             self.topics.update(update.new_topics)
             self._on_change()
 
     def begin(self) -> None:
-        """Watch, now and after each loss of the connection; the owner polls until then, and if it is refused."""
+        """Start watching, now and after each reconnection; the owner polls meanwhile, and if the watch is refused."""
         self._attachment.reopen(self, at_once=True)
 
     def _on_attached(self, connection: Connection, answer: pb.CommandWatchTopicListSuccess) -> None:
@@ -96,7 +96,7 @@ class TopicWatch(Attachable):
     async def close(self) -> None:
         """End the watch, without waiting for the broker.
 
-        Cancellation: it is ended all the same.
+        Cancellation: the watch is ended nevertheless.
         """
         self._is_closed = True
         self.topics = None

@@ -55,7 +55,7 @@ class Arrivals:
         self._name_damage = name_damage
 
     def take(self, message: pb.CommandMessage, payload: bytes) -> bool:
-        """Take an entry; return whether it is in the queue now."""
+        """Handle an entry; return whether it was queued."""
         try:
             entry = open_entry(message, payload, self._topic, self._partition, self.max_message_bytes)
         except DamagedEntry as error:
@@ -65,7 +65,7 @@ class Arrivals:
         if self.is_seeking or (
             self.epoch and message.HasField("consumer_epoch") and message.consumer_epoch < self.epoch
         ):
-            self._release(entry.permits)  # sent before the broker knew that it has to begin elsewhere
+            self._release(entry.permits)  # sent before the broker processed a seek or redelivery request
             return False
         is_known = bool(entry.ack_set) or self._resumption.skip is not None or self._acks.tracker.is_busy
         if is_known and not self._is_new(entry):

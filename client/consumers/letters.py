@@ -223,7 +223,7 @@ class Letters:
             await self.give_up(message, merged)
             return
         topic = self._policy.retry_letter_topic
-        assert topic is not None  # the client names it where `reconsume_later` is possible
+        assert topic is not None  # the client sets it if `reconsume_later` is possible
         metadata = letter_metadata(message, merged, now_ms + delay_ms if delay_ms else 0)
         await self._send(topic, None, metadata, message)
 

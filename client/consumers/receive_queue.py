@@ -59,10 +59,10 @@ class Permits:
         return self.size - self._missing
 
     def arrived(self, messages: int, size: int) -> None:
-        """Learn how large messages are."""
+        """Update the mean message size."""
         if self._bytes_max and messages > 0:
             mean = size / messages
-            # Growing at once and shrinking slowly: what is too few costs time, and what is too many memory.
+            # Grow at once and shrink slowly: too low an estimate costs memory, too high a one costs time.
             self._mean_bytes = max(mean, self._mean_bytes + (mean - self._mean_bytes) * _WEIGHT)
 
     def _room(self) -> int:
