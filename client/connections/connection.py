@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         if self._error is None and exc is not None and not self._connected.done():
-            # The server refuses our certificate after its side of the handshake, as TLS 1.3 has it.
+            # With TLS 1.3 the server rejects our certificate after its side of the handshake.
             self._error = tls_failure(str(self.address.physical), exc)
         if self._error is None:
             cause = f": {exc}" if exc else ": the broker closed it"
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         if not self._connected.done():
             self._connected.set_exception(error)
-            self._connected.exception()  # handshake() may have been cancelled and not look at it
+            self._connected.exception()  # handshake() may have been cancelled and not retrieve it
         for request in self._requests.values():
             request.timer.cancel()
             settle(request.future, lost)
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._decoder.feed_runs(data, read_messages, MESSAGE_HEAD)
         except ProtocolError as error:
-            if not self._connected.done():  # every broker begins with CONNECTED, ERROR or AUTH_CHALLENGE
+            if not self._connected.done():  # a broker's first command is CONNECTED, ERROR or AUTH_CHALLENGE
                 self.close(foreign(self.address.physical, data, is_tls=self._introduction.is_tls))
                 return
             log.error("closing the connection to %s: %s", self.address.physical, error)
@@ -324,7 +324,7 @@ class Connection(asyncio.Protocol):
                     consumer.handle_message(message, payload)
             else:
                 handler = handlers.get(kind)
-                # Like the Java client, skip what is not legal or not known: newer brokers may say more.
+                # Like the Java client, skip invalid or unknown commands: newer brokers may send more.
                 if handler is not None:
                     handler(command)
 

@@ -118,10 +118,10 @@ class Introduction:
         return f" (method {self.method}); the credentials may have expired, or be for another cluster"
 
     def early_end_hint(self) -> str:
-        """Return what it may mean that a broker ends a connection before it answers, for the end of an error."""
+        """Return the likely cause of a connection closed before a response, to append to an error."""
         if not self.is_tls or self._credentials.has_certificate:
             return ""
-        # With TLS 1.3 a server looks at the client's certificate last, and not every one then says what it misses.
+        # With TLS 1.3 a server checks the client's certificate last, and some then close without giving a reason.
         return " before it answered; it may want a client certificate (tls_certificate_file)"
 
     async def close(self) -> None:

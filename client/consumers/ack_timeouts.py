@@ -1,8 +1,8 @@
-"""Which entries have been with the application too long without an acknowledgement. Pure.
+"""Ack timeouts: entries that the application has not acknowledged in time. Pure.
 
-Design: a wheel of slots, one for each tick of the timeout and one more. An entry goes into the newest slot; each tick
-takes the oldest one away. So an entry is due between the timeout and one tick later, and adding or removing one costs
-the same however many there are.
+Design: a timer wheel with one slot for each tick of the timeout and one more. An entry goes into the newest slot; each
+tick removes the oldest one. So an entry expires between the timeout and one tick later, and adding or removing one
+takes constant time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AckTimeouts:
         return due
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all entries."""
         for slot in self._slots:
             slot.clear()
         self._slot_of.clear()

@@ -1,4 +1,4 @@
-"""The messages in chunks of one consumer: put together, and the chunks of no whole message acknowledged or refused."""
+"""A consumer's chunked messages: reassembles them, and acknowledges or redelivers the chunks of incomplete ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 
 
 class ChunkedMessages:
-    """Takes the chunks that a consumer receives."""
+    """Handles the chunks that a consumer receives."""
 
     def __init__(self, topic: str, config: ConsumerConfig, acks: Acknowledger, clock: Callable[[], float]):
-        """Prepare.
+        """Create the chunk handler of a consumer.
 
         Args:
             topic: full name, for the log.
-            config: settings of the consumer.
-            acks: of the consumer.
-            clock: wall time in seconds, for chunks that came late.
+            config: the consumer's settings.
+            acks: the consumer's acknowledgements.
+            clock: wall time in seconds, for late chunks.
         """
         self._topic = topic
         self._config = config
@@ -33,7 +33,7 @@ class ChunkedMessages:
         self._joiner: ChunkJoiner | None = None  # most consumers never see a chunk
 
     def join(self, entry: ReceivedEntry) -> ReceivedEntry | None:
-        """Take a chunk; return the whole message with its last one."""
+        """Add a chunk; return the whole message after its last one."""
         config = self._config
         if self._joiner is None:
             self._joiner = ChunkJoiner(
@@ -55,6 +55,6 @@ class ChunkedMessages:
         return joined.entry
 
     def forget(self) -> None:
-        """Drop what is not whole: its chunks come again."""
+        """Drop incomplete messages: their chunks will be redelivered."""
         if self._joiner is not None:
             self._joiner.clear()

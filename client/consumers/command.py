@@ -1,4 +1,4 @@
-"""What a consumer says to its broker: SUBSCRIBE from a ConsumerConfig, and commands for entries and positions.
+"""A consumer's commands: SUBSCRIBE from a ConsumerConfig, and commands for entries and positions.
 
 Source: Pulsar binary protocol, section Consumer.
 """
@@ -17,13 +17,13 @@ from .start import StartPosition
 def subscribe_command(
     config: ConsumerConfig, topic: str, subscription: str, start: MessageId | None = None
 ) -> pb.CommandSubscribe:
-    """Return SUBSCRIBE without the ids of consumer and request.
+    """Return SUBSCRIBE without consumer id and request id.
 
     Args:
-        config: of the consumer.
+        config: the consumer's settings.
         topic: full name.
-        subscription: name.
-        start: where a non-durable subscription begins; None makes it durable.
+        subscription: subscription name.
+        start: start position of a non-durable subscription; None makes it durable.
     """
     policy = config.key_shared_policy
     return pb.CommandSubscribe(
@@ -56,7 +56,7 @@ def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedMeta:
 def redeliver(
     consumer_id: int, positions: Iterable[tuple[int, int]], epoch: int | None
 ) -> pb.CommandRedeliverUnacknowledgedMessages:
-    """Return REDELIVER_UNACKNOWLEDGED_MESSAGES for (ledger, entry) positions; none means all."""
+    """Return REDELIVER_UNACKNOWLEDGED_MESSAGES for (ledger, entry) positions; an empty sequence means all."""
     return pb.CommandRedeliverUnacknowledgedMessages(
         consumer_id=consumer_id,
         message_ids=[to_data(MessageId(*position)) for position in positions],
@@ -65,14 +65,14 @@ def redeliver(
 
 
 def seek(consumer_id: int, target: StartPosition | int) -> pb.CommandSeek:
-    """Return SEEK to a message, or to a publish time in milliseconds, without the id of the request."""
+    """Return SEEK to a message, or to a publish time in milliseconds, without a request id."""
     if isinstance(target, int):
         return pb.CommandSeek(consumer_id=consumer_id, message_publish_time=target)
     return pb.CommandSeek(consumer_id=consumer_id, message_id=target.entry_data())
 
 
 def ack_damaged(consumer_id: int, position: tuple[int, int], error: int) -> pb.CommandAck:
-    """Return ACK of an entry that cannot be read; ``error`` is a CommandAck.ValidationError."""
+    """Return ACK of an unreadable entry; ``error`` is a CommandAck.ValidationError."""
     return pb.CommandAck(
         consumer_id=consumer_id,
         ack_type=pb.CommandAck.Individual,
@@ -84,7 +84,7 @@ def ack_damaged(consumer_id: int, position: tuple[int, int], error: int) -> pb.C
 async def ask_last(
     connection: Connection, consumer_id: int, topic: str, partition: int
 ) -> tuple[MessageId, MessageId | None]:
-    """Return the newest message's id, and where the consumer's subscription stands if the broker says so.
+    """Return the newest message's id, and the subscription's mark-delete position if the broker sends it.
 
     Cancellation: safe.
     """

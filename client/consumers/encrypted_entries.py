@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ..encryption.decryption import Decryption
 
 REFUSED_S = 1.0
-"""How long a reader that had no key is not asked for the same one again."""
+"""Wait before a key reader that failed is called for the same key again."""
 
 
 class EncryptedEntries:
-    """Decrypts at the head of a queue; used on the event loop.
+    """Decrypts entries at the head of a queue; used on the event loop.
 
     Attributes:
-        is_waiting: whether the key of the entry at the head is being looked for.
+        is_waiting: whether the key lookup of the entry at the head is in progress.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class EncryptedEntries:
         self._refuse = refuse
         self._announce = announce
         self._loop = asyncio.get_running_loop()
-        self._asked: ReceivedEntry | None = None  # whose key was looked for last
+        self._asked: ReceivedEntry | None = None  # the entry of the last key lookup
         self._error: CryptoError | None = None  # why it was not found
         self._refused: dict[tuple[bytes, ...], CryptoError] = {}  # by the encrypted data keys of its entry
         self._refused_until_s = 0.0

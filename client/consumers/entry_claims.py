@@ -1,4 +1,4 @@
-"""Claims of entries, which are acknowledged before they are processed: at most once."""
+"""Claims of entries: acknowledgement before processing, for at-most-once delivery."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 def claim_entries(
     topic: str, entries: Sequence[ReceivedEntry], acks: Acknowledger, is_closed: Callable[[], bool]
 ) -> asyncio.Future[list[ReceivedEntry]]:
-    """Acknowledge whole entries; return a future of all of them if the claim counts, and of none if not.
+    """Acknowledge whole entries; return a future of all of them if the claim is valid, or of none.
 
     Args:
         topic: full name, for the log.
-        entries: of one consumer.
-        acks: of the consumer.
+        entries: entries of one consumer.
+        acks: the consumer's acknowledgements.
         is_closed: whether the consumer is closed.
     """
     given = list(entries)
@@ -33,7 +33,7 @@ def claim_entries(
             return
         claimed.set_result([] if error is not None else given)
         if error is not None and not isinstance(error, ConnectionLost) and not is_closed():
-            # Still held here by the broker, which would deliver them again only with the next connection.
+            # The broker still assigns them to this consumer, and would redeliver them only on the next connection.
             log.warning("%s: %d entries are not processed now: %s", topic, len(given), error)
             for entry in given:
                 acks.negative(position_of(entry))

@@ -1,6 +1,6 @@
-"""Where a consumer begins and, after a reconnection, goes on; which messages of what it is sent then are new.
+"""Where a consumer starts and, after a reconnection, resumes; and which of the messages it then receives are new.
 
-The broker begins with the whole entry of the start message; whatever of it is not wanted is left out here.
+The broker starts with the whole entry of the start message; messages of it that are not wanted are dropped here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .received import EntryKey, ReceivedEntry
 
 
 class StartPosition(NamedTuple):
-    """Start of a reader or seek: a message, and whether reading begins with it or after it."""
+    """Start of a reader or seek: a message, and whether to start with it or after it."""
 
     message_id: MessageId
     inclusive: bool
@@ -37,9 +37,9 @@ class StartPosition(NamedTuple):
         return everything & ~((1 << seen) - 1)
 
     def entry_data(self) -> MessageIdData:
-        """Return the entry for SEEK, with an ack set of the messages of it that are wanted, empty for all.
+        """Return the entry for SEEK, with an ack set of its wanted messages, empty for all.
 
-        The message itself counts as wanted even where it is not: a set of none would mean all.
+        The start message always counts as wanted, as an empty set would mean all.
         """
         ledger_id, entry_id, _, index, size = self.message_id
         data = to_data(MessageId(ledger_id, entry_id))
@@ -49,12 +49,12 @@ class StartPosition(NamedTuple):
 
 
 class Resumption:
-    """How far one consumer has read.
+    """The resume position of a consumer.
 
     Attributes:
-        start: where reading goes on; only of a non-durable subscription, whose place the broker forgets with the
-            connection, None of others.
-        skip: what of the first entry was seen before, as the broker always sends it whole; None behind it.
+        start: where to resume a non-durable subscription, whose position the broker forgets with the connection; None
+            for durable ones.
+        skip: the part of the first entry that was seen before, as the broker always sends it whole; None after it.
     """
 
     __slots__ = ("_acks", "skip", "start")
@@ -66,22 +66,22 @@ class Resumption:
 
     @property
     def is_latest(self) -> bool:
-        """Whether reading begins with what is published from now on."""
+        """Whether reading starts with messages published from now on."""
         return self.start is not None and self.start.message_id == LATEST and not self.start.inclusive
 
     def stands_at(self, mark_delete: MessageId | None) -> None:
-        """Take over where the broker says that the subscription stands, if it does."""
+        """Apply the subscription's mark-delete position, if the broker sent it."""
         if mark_delete is not None:
             self.start = StartPosition(mark_delete, inclusive=False)
 
     def sought(self, target: MessageId | int, skip: StartPosition | None) -> None:
-        """Go on at the target of a seek, a message or a time; ``skip`` is what is not wanted of its entry."""
+        """Resume at the target of a seek, a message or a time; ``skip`` is the unwanted part of its entry."""
         self.skip = skip
         if self.start is not None:
             self.start = skip or StartPosition(target if isinstance(target, MessageId) else EARLIEST, inclusive=True)
 
     def detached(self, untaken: StartPosition | None) -> None:
-        """Go on with the first message that the application has not taken, if one was queued."""
+        """Resume with the first message that the application has not received, if one was queued."""
         if self.start is not None:
             self.start = untaken or self.start
             self.skip = self.start
@@ -92,7 +92,7 @@ class Resumption:
         if entry.ack_set:
             tracker.set_wanted(position, bits_of(entry.ack_set))
         if tracker.is_acknowledged(position):
-            return 0  # its acknowledgement is on the way
+            return 0  # its acknowledgement is pending
         wanted = tracker.wanted(position)
         if self.skip is None:
             return wanted
@@ -102,6 +102,6 @@ class Resumption:
             return wanted
         wanted = new if wanted is None else wanted & new
         if self.start is None:
-            # The application has moved behind these messages: to the subscription they are done.
+            # The application has moved past these messages, so the subscription treats them as processed.
             self._acks.all_but(position, wanted)
         return wanted

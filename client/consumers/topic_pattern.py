@@ -1,7 +1,7 @@
-"""Patterns of topics as consumers are given them: whose topics they are, which they take, and how a broker is asked.
+"""Topic patterns of consumers: their namespace, matching, and the pattern sent to the broker.
 
-A broker matches by Java's expressions and takes short ones only. So it is given the application's pattern where the two
-engines cannot differ, and else one for the whole namespace; what it answers is matched here in any case.
+A broker uses Java's regular expressions, and accepts only short ones. So it gets the application's pattern if the two
+engines cannot differ, and otherwise one for the whole namespace; the response is always matched here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import InvalidConfig
 from ...wire.topic_name import DOMAINS, parse_topic_name
 
 MAX_ASKED_CHARS = 50
-"""What brokers take (`subscriptionPatternMaxLength`)."""
+"""The brokers' limit (`subscriptionPatternMaxLength`)."""
 
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 # Literals, dots, simple repetition, groups, alternatives: the same in every engine. `*+` and the like are possessive.
@@ -24,20 +24,21 @@ class TopicPattern:
     """A pattern of topic names in one namespace.
 
     Attributes:
-        text: what the application gave.
+        text: the application's pattern.
         namespace: ``tenant/namespace``.
-        asked: what a broker is to list or watch; None if it takes nothing so long.
+        asked: the pattern for the broker to list or watch; None if it would exceed the broker's limit.
     """
 
     def __init__(self, pattern: re.Pattern[str], matches: Callable[[str], bool] | None = None) -> None:
-        """Take a pattern of full names, with or without a domain, or of names in ``public/default``.
+        """Create a pattern of full names, with or without a domain, or of names in ``public/default``.
 
         Args:
-            pattern: compiled.
-            matches: tells whether it takes a whole text; None lets Python's own engine, which may take very long.
+            pattern: compiled pattern.
+            matches: returns whether the pattern matches a whole text; None uses Python's engine, which may take very
+                long.
 
         Raises:
-            InvalidConfig: its tenant or namespace is not one name.
+            InvalidConfig: tenant or namespace of the pattern is not a literal name.
         """
         if not isinstance(pattern.pattern, str):
             raise InvalidConfig(f"the pattern {pattern.pattern!r} is of bytes; compile one of str")
@@ -62,7 +63,7 @@ class TopicPattern:
 
     @property
     def pattern(self) -> str:
-        """As `re.Pattern` has it."""
+        """The pattern's text, as in `re.Pattern`."""
         return self.text
 
     def _asked(self, exact: str) -> str | None:
@@ -73,7 +74,7 @@ class TopicPattern:
         return None
 
     def takes(self, topic: str) -> bool:
-        """Return whether the whole name of a topic matches, but for its domain and partition."""
+        """Return whether a topic's whole name matches, ignoring its domain and partition."""
         name = parse_topic_name(topic)
         if name.namespace_name != self.namespace:
             return False

@@ -1,4 +1,4 @@
-"""Schemas that the topic brings: a consumer decodes what it has, a producer's bytes are checked against it."""
+"""Schemas taken from the topic: consumers decode with them, and producers check encoded bytes against them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .protobuf_native import ProtobufNativeSchema, message_class
 from .schema import Schema, SchemaInfo
 
 KNOWN_MAX = 1000
-"""Schemas of writers that are kept in the form that reading needs."""
+"""Limit of cached writer schemas."""
 
 
 class _AnyJson(Schema[Any]):
-    """What JSON says."""
+    """Any JSON value."""
 
     def __init__(self, info: SchemaInfo):
         self.info = info
@@ -27,11 +27,11 @@ class _AnyJson(Schema[Any]):
         return "schema JSON"
 
     def encode(self, value: Any) -> bytes:
-        """Refuse: it is for reading."""
+        """Raise: the schema is for reading only."""
         self.refuse(value, "read only")
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> Any:
-        """Return what JSON says; as `Schema.decode`."""
+        """Return the JSON value; as `Schema.decode`."""
         return load_json(str(self), data)
 
 
@@ -67,10 +67,10 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
 
 
 class AutoConsumeSchema(Schema[Any]):
-    """Decodes each message by the topic's schema that it was written with, for consumers and readers.
+    """Decodes each message with the schema that it was written with, for consumers and readers.
 
-    Values are dicts for Avro and JSON, messages of a class made on the spot for PROTOBUF_NATIVE, a `KeyValue` for
-    KEY_VALUE, and what the schemas of single values have; bytes where the topic has no schema.
+    Values are dicts for Avro and JSON, messages of a generated class for PROTOBUF_NATIVE, a `KeyValue` for KEY_VALUE,
+    and the Python value for primitive schemas; bytes if the topic has no schema.
     """
 
     info = SchemaInfo(pb.Schema.AutoConsume, name="AUTO_CONSUME")
@@ -78,11 +78,11 @@ class AutoConsumeSchema(Schema[Any]):
     needs_newest = True
 
     def __init__(self) -> None:
-        """Prepare; what the topic has is asked for with the first message."""
+        """Create the schema; the topic's schema is fetched with the first message."""
         self._known: dict[int, tuple[SchemaInfo, Schema[Any]]] = {}
 
     def encode(self, value: Any) -> bytes:
-        """Refuse.
+        """Raise: the schema is for reading only.
 
         Raises:
             SchemaSerializationError: always.
@@ -102,13 +102,13 @@ class AutoConsumeSchema(Schema[Any]):
         if found is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            # The writer is kept with its schema, so that no other has its id.
+            # The writer is kept alive with its schema, so that its id() is not reused.
             found = self._known[id(writer)] = (writer, schema_of(writer))
         return found[1]
 
 
 class _CheckedBytes(Schema[bytes]):
-    """Bytes that are a value of a topic's schema."""
+    """Bytes that must be a valid value of a topic's schema."""
 
     def __init__(self, checked_by: Schema[Any], info: SchemaInfo):
         self._checked_by = checked_by
@@ -129,9 +129,9 @@ class _CheckedBytes(Schema[bytes]):
 
 
 class AutoProduceBytesSchema(Schema[bytes]):
-    """Bytes that the application encoded: each message is checked against the topic's schema, for producers.
+    """Bytes encoded by the application; each message is checked against the topic's schema. For producers.
 
-    The schema is the topic's newest when the producer is made; where it has none then, any bytes are sent.
+    The schema is the topic's newest one when the producer is created; if it has none then, any bytes are accepted.
     """
 
     info = SchemaInfo(BytesSchema.info.kind, name="AUTO_PRODUCE_BYTES")
@@ -146,10 +146,10 @@ class AutoProduceBytesSchema(Schema[bytes]):
         return data
 
     def for_topic(self, newest: SchemaInfo | None) -> Schema[bytes]:
-        """Return what checks against a topic's schema.
+        """Return a schema that checks bytes against the topic's schema.
 
         Raises:
-            InvalidConfig: that is one whose values are known by their class only.
+            InvalidConfig: values of the topic's schema can only be read with their class.
         """
         if newest is None:
             return BytesSchema()

@@ -1,6 +1,6 @@
-"""Records in Avro's binary form, read with the schema that they were written with.
+"""Records in Avro's binary encoding, with resolution of the writer's schema.
 
-`fastavro` encodes, decodes, and resolves the writer's schema against the reader's; it comes with ``magnetar[avro]``.
+`fastavro` encodes, decodes, and resolves the writer's schema against the reader's; install it with ``magnetar[avro]``.
 
 Source: Apache Avro 1.12, Schema Resolution; definitions as the official Python client derives them.
 """
@@ -23,14 +23,14 @@ from .schema import Schema, SchemaInfo, refusal, shown
 T = TypeVar("T")
 
 WRITERS_MAX = 1000
-"""Schemas of writers that one schema keeps in the form that reading needs."""
+"""Limit of cached writer schemas per schema."""
 
 COMPILED_BYTES_MAX = 1000
-"""Of a message of a schema that contains itself: each byte may nest it deeper, and the compiled reader has no limit."""
+"""Size limit for the compiled reader with recursive schemas: each byte may add a level, and it has no depth limit."""
 
 
 class _Reading(NamedTuple):
-    """How bytes of one writer are read: its schema, ours with the writer's name, and whether it contains itself."""
+    """How to read a writer's bytes: its schema, ours under the writer's name, and whether it is recursive."""
 
     written: Any
     wanted: Any
@@ -38,12 +38,12 @@ class _Reading(NamedTuple):
 
 
 class AvroSchema(Schema[T], Generic[T]):
-    """An object of a dataclass, or a dict, in Avro's binary form."""
+    """An object of a dataclass, or a dict, in Avro's binary encoding."""
 
     needs_writer = True
 
     def __init__(self, kind: type[T] | Mapping[str, Any] | str):
-        """Derive the definition, or take one.
+        """Create a schema from a dataclass or a definition.
 
         Args:
             kind: a dataclass, as for `JsonSchema`; or a definition, as JSON text (.avsc) or parsed: values are then
@@ -99,7 +99,7 @@ class AvroSchema(Schema[T], Generic[T]):
         return out.getvalue()
 
     def _check(self, plain: Any) -> None:
-        """Refuse what the writer would refuse without saying where, or make fit: 1.5 would become 1."""
+        """Reject values that the writer would reject without naming the field, or convert: 1.5 would become 1."""
         try:
             self._fastavro.validation.validate(plain, self._parsed, raise_errors=True)
         except self._fastavro.validation.ValidationError as error:
@@ -119,7 +119,7 @@ class AvroSchema(Schema[T], Generic[T]):
         source = io.BytesIO(data)
         read = self._fastavro.schemaless_reader
         if reading.is_recursive and len(data) > COMPILED_BYTES_MAX:
-            from fastavro import _read_py  # the reader that is not compiled
+            from fastavro import _read_py  # the pure Python reader
 
             read = _read_py.schemaless_reader
         try:
@@ -150,7 +150,7 @@ class AvroSchema(Schema[T], Generic[T]):
                 raise ValueError("it has an array whose items take no bytes")
             wanted = self._parsed
             if isinstance(written, dict) and written.get("type") == "record" and isinstance(self._definition, Mapping):
-                # What the record is called makes no difference, as in the official clients.
+                # The record's name is ignored, as in the official clients.
                 aliases = [*self._definition.get("aliases", ()), written["name"]]
                 wanted = self._fastavro.parse_schema({**self._definition, "aliases": aliases})
             reading = _Reading(written, wanted, is_recursive(definition))
@@ -172,6 +172,6 @@ def _fastavro() -> Any:
 
 
 def _said(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return an error's text, on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:196]} ..."

@@ -1,7 +1,7 @@
-"""What is asked of an Avro schema before bytes of others are read by it: how deep and how long values may become.
+"""Safety checks of Avro schemas before untrusted bytes are read: how deep and how long values may become.
 
-The compiled reader of fastavro ends the process where values are nested some thousand deep, and an array of nothing has
-any number of items in a few bytes. Both take a schema that allows it.
+fastavro's compiled reader crashes the process on values nested some thousand levels deep, and an array of empty items
+can have any number of items in a few bytes. Both require a schema that allows it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 DEPTH_MAX = 500
-"""Of values of a schema that contains itself."""
+"""Depth limit of values of a recursive schema."""
 
 
 def is_recursive(definition: Any) -> bool:
-    """Return whether a type contains itself, so that values may be nested without limit."""
+    """Return whether a type is recursive, so that values may be nested without limit."""
     return _contains_itself(definition, "", ())
 
 
@@ -43,7 +43,7 @@ def _contains_itself(definition: Any, namespace: str, around: tuple[str, ...]) -
 
 
 def has_arrays_of_nothing(definition: Any) -> bool:
-    """Return whether there is an array whose items take no bytes."""
+    """Return whether a type contains an array whose items take no bytes."""
     if isinstance(definition, str):
         return False
     if isinstance(definition, Sequence):
@@ -59,7 +59,7 @@ def has_arrays_of_nothing(definition: Any) -> bool:
 
 
 def _is_nothing(definition: Any) -> bool:
-    """Return whether every value of a type takes no bytes; a type that is only named may be one that does."""
+    """Return whether every value of a type takes no bytes; a named reference counts as taking bytes."""
     if not isinstance(definition, Mapping):
         return bool(definition == "null")
     kind = definition.get("type")
@@ -77,7 +77,7 @@ def is_deeper(value: Any, depth: int = DEPTH_MAX) -> bool:
         if depth < 0:
             return True
         depth -= 1
-        # Of what occurs more than once on a level, once is enough: else a level could double without limit.
+        # Visit an object only once per level, as levels could otherwise grow exponentially.
         found: dict[int, Any] = {}
         for one in level:
             if isinstance(one, Mapping):

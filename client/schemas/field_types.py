@@ -1,7 +1,7 @@
-"""Types of fields: each checks values, and has its part of an Avro schema and its forms in JSON and Avro.
+"""Field types: each validates values, defines its part of an Avro schema, and converts to and from JSON and Avro.
 
-Design: a dataclass becomes a tree of these once; a value is then taken apart by one walk over the tree, which is also
-what checks it. Errors name the field by its path from the root.
+Design: a dataclass is converted to a tree of field types once; a value is then converted and validated by one walk over
+the tree. Errors name the field by its path from the root.
 
 Source: Apache Avro 1.12 (types, logical types); definitions as the official Python client derives them.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from .schema import shown
 
 MISSING: Any = object()
-"""In the place of a default that a field has not."""
+"""Marks a field without a default."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -32,9 +32,9 @@ class Misfit(Exception):
     """A value does not fit a field.
 
     Attributes:
-        path: of the field.
-        value: what was there.
-        wanted: what should be.
+        path: the field's path.
+        value: the value.
+        wanted: description of the expected value.
     """
 
     def __init__(self, path: str, value: object, wanted: str):
@@ -45,28 +45,28 @@ class Misfit(Exception):
 
 
 class FieldType(ABC):
-    """What a field may hold.
+    """The type of a field's values.
 
-    `plain` and `value` have two forms: Avro's, which is what `fastavro` writes and reads, and JSON's.
+    `plain` and `value` handle two encodings: Avro, as written and read by `fastavro`, and JSON.
     """
 
     wanted: str
 
     @abstractmethod
     def definition(self, known: set[str]) -> Any:
-        """Return the Avro schema of it; ``known`` has the names that are defined already, and gets those that are."""
+        """Return the Avro schema of the type; ``known`` holds the names already defined, and is updated."""
 
     @abstractmethod
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
-        """Return what is written for a value.
+        """Return the encodable form of a value.
 
         Raises:
-            Misfit: it is another value.
+            Misfit: the value does not fit.
         """
 
     @abstractmethod
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return the value of what was read; raises as `plain`."""
+        """Return the value of a decoded form; raises as `plain`."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Simple(FieldType):
     """Text, bytes, a number, or a bool.
 
     Attributes:
-        name: of Avro's type.
-        wanted: in words.
-        fits: whether a value is one.
+        name: name of the Avro type.
+        wanted: description of valid values.
+        fits: returns whether a value is valid.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Simple(FieldType):
 
 
 class Octets(Simple):
-    """Bytes. In JSON they are text, as with the official Python client, so they have to be UTF-8 there."""
+    """Bytes. In JSON they are text, as in the official Python client, so they must be UTF-8 there."""
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
         """Return a value; as `FieldType.plain`."""
@@ -126,7 +126,7 @@ class Octets(Simple):
 
 
 class Base64Octets(Octets):
-    """Bytes that are base64 in JSON, as Java's client writes them there."""
+    """Bytes that are base64 in JSON, as in Java's client."""
 
     def plain(self, value: Any, path: str, *, is_json: bool) -> Any:
         """Return a value; as `FieldType.plain`."""
@@ -177,15 +177,15 @@ DOUBLE = Simple("double", "a float", _is_real(DOUBLE_MAX))
 
 @dataclass(frozen=True)
 class Temporal(FieldType):
-    """A moment, a day or a time of day, which Avro has as numbers of a logical type.
+    """A timestamp, date or time of day, represented in Avro as a number with a logical type.
 
     Attributes:
-        name: of Avro's type.
-        logical: of the logical type.
-        wanted: in words.
-        fits: whether a value is one.
-        number: makes the number of a value.
-        moment: makes the value of a number.
+        name: name of the Avro type.
+        logical: name of the logical type.
+        wanted: description of valid values.
+        fits: returns whether a value is valid.
+        number: converts a value to its number.
+        moment: converts a number to its value.
     """
 
     name: str
@@ -261,7 +261,7 @@ class Choice(FieldType):
 
     @property
     def full_name(self) -> str:
-        """What a definition calls it."""
+        """The enum's full name in definitions."""
         return self.kind.__name__
 
     @property
@@ -319,7 +319,7 @@ class Many(FieldType):
 
 @dataclass(frozen=True)
 class ByText(FieldType):
-    """A dict of values of one type by text."""
+    """A dict with str keys and values of one type."""
 
     values: FieldType
     wanted = "a dict by str"
@@ -348,7 +348,7 @@ class Maybe(FieldType):
 
     Attributes:
         other: type of the value.
-        none_first: whether null is the first type of the union, which a default has to be of.
+        none_first: whether null is the first type of the union, which determines the type of the default.
     """
 
     other: FieldType
@@ -378,9 +378,9 @@ class RecordField:
     """One field of a dataclass.
 
     Attributes:
-        name: of the field.
-        type: of its values.
-        default: of values that lack it, taken apart as for a definition; `MISSING` if it has none.
+        name: the field's name.
+        type: type of its values.
+        default: default in the form of a definition; `MISSING` without one.
     """
 
     name: str
@@ -431,7 +431,7 @@ class Record(FieldType):
         }
 
     def value(self, plain: Any, path: str, *, is_json: bool) -> Any:
-        """Return the object that has such fields; what the dataclass does not have is left out."""
+        """Return the object with the given fields, ignoring fields that the dataclass lacks."""
         if not isinstance(plain, dict):
             raise Misfit(path, plain, self.wanted)
         before = f"{path}." if path else ""

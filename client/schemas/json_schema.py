@@ -1,4 +1,4 @@
-"""Dataclasses as JSON objects, whose definition is an Avro schema, as with all of Pulsar's clients."""
+"""Dataclasses as JSON objects, defined by an Avro schema, as in all Pulsar clients."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class JsonSchema(Schema[T], Generic[T]):
     """An object of a dataclass as JSON."""
 
     def __init__(self, kind: type[T]):
-        """Derive the definition.
+        """Create a schema from a dataclass.
 
         Args:
-            kind: a dataclass. Its fields are str, bytes, `Base64Bytes`, bool, int, `Int32`, float, `Float32`,
-                datetime, date, time, Enum, other dataclasses, lists of these and dicts of them by str; each also with
-                ``| None``.
+            kind: a dataclass. Field types may be str, bytes, `Base64Bytes`, bool, int, `Int32`, float, `Float32`,
+                datetime, date, time, Enum, other dataclasses, and lists and dicts (with str keys) of these; each may be
+                combined with ``| None``.
 
         Raises:
             InvalidConfig: ``kind`` is not a dataclass, or a field has an unsupported type.
@@ -40,13 +40,13 @@ class JsonSchema(Schema[T], Generic[T]):
         return json.dumps(plain, separators=(",", ":")).encode()
 
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
-        """Return the object of bytes; what the dataclass has not is left out. As `Schema.decode`."""
+        """Return the object, ignoring fields that the dataclass lacks; as `Schema.decode`."""
         value: T = value_of(self, self._record, load_json(str(self), data), is_json=True)
         return value
 
 
 def definition_text(definition: object) -> bytes:
-    """Return a definition as the official Python client writes it."""
+    """Return a definition formatted as by the official Python client."""
     return json.dumps(definition, indent=True).encode()
 
 
@@ -71,7 +71,7 @@ def load_json(schema: str, data: bytes) -> Any:
 
 
 def plain_of(schema: Schema[Any], record: Record, value: object, *, is_json: bool) -> Any:
-    """Return what is written for an object; raises as `Schema.encode`."""
+    """Return the encodable form of an object; raises as `Schema.encode`."""
     try:
         return record.plain(value, "", is_json=is_json)
     except Misfit as misfit:
@@ -81,7 +81,7 @@ def plain_of(schema: Schema[Any], record: Record, value: object, *, is_json: boo
 
 
 def value_of(schema: Schema[Any], record: Record, plain: object, *, is_json: bool) -> Any:
-    """Return the object of what was read; raises as `Schema.decode`."""
+    """Return the object of a decoded form; raises as `Schema.decode`."""
     try:
         return record.value(plain, "", is_json=is_json)
     except Misfit as misfit:

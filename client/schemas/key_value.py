@@ -1,4 +1,4 @@
-"""A key and a value, each with a schema of its own: both in the payload, or the key as the message's.
+"""Key-value pairs with separate schemas: both in the payload, or the key as the message key.
 
 Source: org.apache.pulsar.common.schema.KeyValue and KeyValueSchemaInfo (Java's client, 4.0).
 """
@@ -20,16 +20,16 @@ V = TypeVar("V")
 KeyValueEncoding = Literal["INLINE", "SEPARATED"]
 
 WRITERS_MAX = 1000
-"""Schemas of writers that one schema keeps taken apart."""
+"""Limit of parsed writer schemas cached per schema."""
 
 _SIZE = Struct(">i")
 _NONE = -1
-"""The size of a key or value that is not there."""
+"""The size field of a missing key or value."""
 _KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
 
 
 class KeyValue(NamedTuple, Generic[K, V]):
-    """A key and a value; each may be None, for one that is not there."""
+    """A key and a value; each may be None if missing."""
 
     key: K | None
     value: V | None
@@ -39,7 +39,7 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
     """A key and a value.
 
     Attributes:
-        encoding: ``INLINE``: both are in the payload; ``SEPARATED``: the key is the message's, and routes it.
+        encoding: ``INLINE``: both are in the payload; ``SEPARATED``: the key is the message key, and used for routing.
     """
 
     def __init__(self, key: Schema[K], value: Schema[V], encoding: KeyValueEncoding = "INLINE"):
@@ -122,20 +122,20 @@ class KeyValueSchema(Schema[KeyValue[K, V]], Generic[K, V]):
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:
-    """Return two pieces of bytes as one, each after its size."""
+    """Concatenate key and value, each preceded by its size."""
     parts = [_SIZE.pack(_NONE) if part is None else _SIZE.pack(len(part)) + part for part in (key, value)]
     return b"".join(parts)
 
 
 def split(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
-    """Return the two pieces that were joined.
+    """Split the result of `join` into key and value.
 
     Args:
-        data: both.
+        data: the joined bytes.
         what: named in the error.
 
     Raises:
-        SchemaSerializationError: there are not two.
+        SchemaSerializationError: the data is malformed.
     """
     parts: list[bytes | None] = []
     place = 0
@@ -157,7 +157,7 @@ def split(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
 
 
 def joined(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
-    """Return the schema of pairs of such keys and values."""
+    """Return the schema of key-value pairs."""
     properties = {}
     for name, part in (("key", key), ("value", value)):
         properties[f"{name}.schema.name"] = part.name
@@ -168,10 +168,10 @@ def joined(key: SchemaInfo, value: SchemaInfo, encoding: str) -> SchemaInfo:
 
 
 def separated(info: SchemaInfo) -> tuple[SchemaInfo, SchemaInfo, str]:
-    """Return the schemas of keys and of values, and the encoding.
+    """Return the key schema, the value schema, and the encoding.
 
     Raises:
-        SchemaSerializationError: the broker's schema does not say them.
+        SchemaSerializationError: the broker's schema is malformed.
     """
     definitions = split(info.definition, "the definition of schema KEY_VALUE")
     parts = []

@@ -1,6 +1,6 @@
-"""Schemas of single values: bytes, text, numbers, dates and times, encoded as Java's client does (big endian).
+"""Primitive schemas: bytes, text, numbers, dates and times, encoded as in Java's client (big endian).
 
-Python's times end at microseconds: what Java wrote with more is read without the rest.
+Python's times have microsecond precision: finer values written by Java are truncated.
 
 Source: org.apache.pulsar.client.impl.schema (Java's client, 4.0).
 """
@@ -70,7 +70,7 @@ class StringSchema(Schema[str]):
 
 
 class _Fixed(Schema[T], Generic[T]):
-    """A value of a fixed number of bytes."""
+    """A value of fixed size."""
 
     _form: ClassVar[struct.Struct]
     _wanted: ClassVar[str]
@@ -129,7 +129,7 @@ class _Integer(_Fixed[int]):
 
 
 class Int8Schema(_Integer):
-    """An int of 8 bits."""
+    """An 8-bit int."""
 
     info = SchemaInfo(pb.Schema.Int8, name="INT8")
     _form = struct.Struct(">b")
@@ -137,7 +137,7 @@ class Int8Schema(_Integer):
 
 
 class Int16Schema(_Integer):
-    """An int of 16 bits."""
+    """A 16-bit int."""
 
     info = SchemaInfo(pb.Schema.Int16, name="INT16")
     _form = struct.Struct(">h")
@@ -145,7 +145,7 @@ class Int16Schema(_Integer):
 
 
 class Int32Schema(_Integer):
-    """An int of 32 bits."""
+    """A 32-bit int."""
 
     info = SchemaInfo(pb.Schema.Int32, name="INT32")
     _form = struct.Struct(">i")
@@ -153,7 +153,7 @@ class Int32Schema(_Integer):
 
 
 class Int64Schema(_Integer):
-    """An int of 64 bits."""
+    """A 64-bit int."""
 
     info = SchemaInfo(pb.Schema.Int64, name="INT64")
     _form = struct.Struct(">q")
@@ -171,7 +171,7 @@ class _Real(_Fixed[float]):
 
 
 class FloatSchema(_Real):
-    """A float of 32 bits; what has more digits is rounded."""
+    """A 32-bit float; values are rounded to it."""
 
     info = SchemaInfo(pb.Schema.Float, name="FLOAT")
     _form = struct.Struct(">f")
@@ -179,7 +179,7 @@ class FloatSchema(_Real):
 
 
 class DoubleSchema(_Real):
-    """A float of 64 bits, which is Python's."""
+    """A 64-bit float, as in Python."""
 
     info = SchemaInfo(pb.Schema.Double, name="DOUBLE")
     _form = struct.Struct(">d")
@@ -203,19 +203,19 @@ class _Moment(_Fixed[datetime]):
 
 
 class DateSchema(_Moment):
-    """A moment in milliseconds, Java's ``java.util.Date``; a datetime in UTC."""
+    """A timestamp in milliseconds, Java's ``java.util.Date``; a datetime in UTC."""
 
     info = SchemaInfo(pb.Schema.Date, name="DATE")
 
 
 class TimestampSchema(_Moment):
-    """A moment in milliseconds, Java's ``java.sql.Timestamp``; a datetime in UTC."""
+    """A timestamp in milliseconds, Java's ``java.sql.Timestamp``; a datetime in UTC."""
 
     info = SchemaInfo(pb.Schema.Timestamp, name="TIMESTAMP")
 
 
 class InstantSchema(_Moment):
-    """A moment in nanoseconds, Java's ``Instant``; a datetime in UTC."""
+    """A timestamp in nanoseconds, Java's ``Instant``; a datetime in UTC."""
 
     info = SchemaInfo(pb.Schema.Instant, name="INSTANT")
     _form = struct.Struct(">qi")
@@ -229,7 +229,7 @@ class InstantSchema(_Moment):
 
 
 def _clock(elapsed_us: int) -> time:
-    """Return the time of day so many microseconds after midnight."""
+    """Return the time of day for microseconds after midnight."""
     return (_LOCAL_EPOCH + timedelta(microseconds=elapsed_us)).time()
 
 
@@ -249,7 +249,7 @@ class _OfDay(_Fixed[time]):
 
 
 class TimeSchema(_OfDay):
-    """A time of day in milliseconds, Java's ``java.sql.Time`` as UTC has it."""
+    """A time of day in milliseconds, Java's ``java.sql.Time`` in UTC."""
 
     info = SchemaInfo(pb.Schema.Time, name="TIME")
 
@@ -275,14 +275,14 @@ class LocalTimeSchema(_OfDay):
 
 
 def _checked_us(nanoseconds: int) -> int:
-    """Return nanoseconds after midnight in microseconds; ValueError if they are none."""
+    """Convert nanoseconds after midnight to microseconds; raise ValueError if out of range."""
     if not 0 <= nanoseconds < _DAY_MS * 1_000_000:
         raise ValueError(f"{nanoseconds} ns are not within a day")
     return nanoseconds // 1000
 
 
 class LocalDateSchema(_Fixed[date]):
-    """A day, Java's ``LocalDate``."""
+    """A date, Java's ``LocalDate``."""
 
     info = SchemaInfo(pb.Schema.LocalDate, name="LOCAL_DATE")
     _form = struct.Struct(">q")
@@ -298,7 +298,7 @@ class LocalDateSchema(_Fixed[date]):
 
 
 class LocalDateTimeSchema(_Fixed[datetime]):
-    """A day and a time of it in nanoseconds, Java's ``LocalDateTime``."""
+    """A date and time in nanoseconds, Java's ``LocalDateTime``."""
 
     info = SchemaInfo(pb.Schema.LocalDateTime, name="LOCAL_DATE_TIME")
     _form = struct.Struct(">qq")
@@ -324,6 +324,6 @@ _PRIMITIVES: dict[int, type[Schema[object]]] = {
 
 
 def primitive(kind: int) -> Schema[object] | None:
-    """Return the schema of single values of a type; None if the type has others."""
+    """Return the primitive schema of a type, or None if the type is not primitive."""
     found = _PRIMITIVES.get(kind)
     return found() if found is not None else None

@@ -45,17 +45,17 @@ _KINDS: dict[int, tuple[Any, Any]] = {
         ("long", 0),
     ),
 }
-"""Avro's type of a field and the default of one that says none, by the type of the field."""
+"""Avro type and implicit default by protobuf field type."""
 
 
 class ProtobufSchema(ProtobufNativeSchema[M]):
-    """A message of Protocol Buffers in its own encoding, for topics of Java's ``Schema.PROTOBUF``.
+    """A Protocol Buffers message in its native encoding, for topics of Java's ``Schema.PROTOBUF``.
 
-    For others take `ProtobufNativeSchema`, whose definition says all that the messages have.
+    For other topics use `ProtobufNativeSchema`, whose definition is complete.
     """
 
     def __init__(self, kind: type[M]):
-        """Derive the definition; as `ProtobufNativeSchema`."""
+        """Create a schema from a message class; as `ProtobufNativeSchema`."""
         super().__init__(kind)
         self.info = SchemaInfo(pb.Schema.Protobuf, definition_text(avro_of(kind.DESCRIPTOR)), "PROTOBUF")
 
@@ -66,7 +66,7 @@ def avro_of(descriptor: Any) -> Any:
 
 
 def _space(descriptor: Any) -> str:
-    """Return the Java class around that of a message or enum, which is its namespace."""
+    """Return the Java class that encloses the class of a message or enum; it is used as the namespace."""
     options = descriptor.file.GetOptions()
     package = options.java_package if options.HasField("java_package") else descriptor.file.package
     outer = ""
@@ -83,7 +83,7 @@ def _space(descriptor: Any) -> str:
 
 
 def _named(descriptor: Any, kind: str, around: str, known: set[str]) -> tuple[str, dict[str, Any] | str]:
-    """Return the namespace of a type, and how its definition begins; a name alone if it is defined already."""
+    """Return a type's namespace and the beginning of its definition, or only its name if already defined."""
     space = _space(descriptor)
     whole = f"{space}.{descriptor.name}" if space else descriptor.name
     if whole in known:

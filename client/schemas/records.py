@@ -1,7 +1,7 @@
-"""Dataclasses as records: which type each field has, and the Avro schema of the whole.
+"""Dataclasses as records: the field types, and the Avro schema.
 
-A field of type ``T`` is required; ``T | None`` is a union with null. A default of the dataclass becomes that of the
-schema, which is what lets a schema gain the field later.
+A field of type ``T`` is required; ``T | None`` is a union with null. A default in the dataclass becomes the default in
+the schema, which allows adding the field to an existing schema.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .field_types import (
 from .schema import shown
 
 Int32 = Annotated[int, INT]
-"""An int of 32 bits, Avro's ``int``; an int without more is a ``long``."""
+"""A 32-bit int, Avro's ``int``; a plain int is a ``long``."""
 Float32 = Annotated[float, FLOAT]
-"""A float of 32 bits, Avro's ``float``; a float without more is a ``double``."""
+"""A 32-bit float, Avro's ``float``; a plain float is a ``double``."""
 
 Base64Bytes = Annotated[bytes, BASE64]
-"""Bytes that are base64 in JSON, as with Java's client; others are text, as with the official Python client."""
+"""Bytes that are base64 in JSON, as in Java's client; plain bytes are text, as in the official Python client."""
 
 _SIMPLE: dict[object, FieldType] = {
     str: TEXT,
@@ -60,7 +60,7 @@ _SIMPLE: dict[object, FieldType] = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 NAMESPACE = "_avro_namespace"
-"""The class attribute that names a record's namespace, as with the official client."""
+"""The class attribute for a record's namespace, as in the official client."""
 
 
 def record_of(kind: object) -> Record:
@@ -128,7 +128,7 @@ def _field(field: dataclasses.Field[Any], hint: object, owner: str, known: dict[
 
 
 def _default(kind: FieldType, default: Any, path: str) -> Any:
-    """Return a default as a definition has it: in it, bytes are text of as many characters."""
+    """Return a default in the form of a definition, where bytes are text with one character per byte."""
     inner = kind.other if isinstance(kind, Maybe) else kind
     if isinstance(inner, Octets) and isinstance(default, bytes):
         return default.decode("latin-1")

@@ -42,18 +42,18 @@ TYPE_NAMES: Mapping[int, str] = {
     pb.Schema.ProtobufNative: "PROTOBUF_NATIVE",
     pb.Schema.AutoConsume: "AUTO_CONSUME",
 }
-"""Type of a schema as its REST interface and Java call it, by the protocol's number."""
+"""Schema type names in the REST interface and in Java, by the protocol's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """A schema as the broker knows it.
+    """A schema's definition as stored by the broker.
 
     Attributes:
         kind: a Schema.Type of the protocol, or `BYTES`.
-        definition: what the schema says, in the form that belongs to its type; empty where the type says it all.
-        name: shown by tools; the broker does not look at it.
-        properties: free pairs of text.
+        definition: the definition, in a format specific to the type; empty if the type is sufficient.
+        name: shown by tools; ignored by the broker.
+        properties: application-defined string pairs.
     """
 
     kind: int
@@ -63,11 +63,11 @@ class SchemaInfo:
 
     @property
     def type_name(self) -> str:
-        """Its type, for example ``AVRO``."""
+        """The type's name, for example ``AVRO``."""
         return TYPE_NAMES.get(self.kind, f"type {self.kind}")
 
     def to_proto(self) -> pb.Schema | None:
-        """Return what a PRODUCER or SUBSCRIBE says of it; None where it says nothing."""
+        """Return the schema for PRODUCER or SUBSCRIBE, or None if it is not sent."""
         if self.kind == BYTES:
             return None
         return pb.Schema(
@@ -79,7 +79,7 @@ class SchemaInfo:
 
     @classmethod
     def from_proto(cls, schema: pb.Schema) -> SchemaInfo:
-        """Return what a broker says of a topic's schema."""
+        """Return the schema in a broker's response."""
         pairs: Any = schema.properties  # the type checker takes them for the type of that name in Schema
         properties = {pair.key: pair.value for pair in pairs}
         kind = schema.type or BYTES  # type None stands for it, too
@@ -87,13 +87,13 @@ class SchemaInfo:
 
 
 class Schema(ABC, Generic[T]):
-    """How values of one kind are written into messages, and read from them.
+    """Converts values of one type to and from messages.
 
     Attributes:
-        info: as the broker knows it.
-        needs_writer: whether bytes are read with the schema that they were written with.
-        needs_topic: whether a producer has to know the topic's schema before.
-        needs_newest: whether those of a message that names no version are read with the newest of the topic.
+        info: the definition for the broker.
+        needs_writer: whether decoding requires the writer's schema.
+        needs_topic: whether a producer needs the topic's schema first.
+        needs_newest: whether messages without a schema version are read with the topic's newest schema.
     """
 
     info: SchemaInfo
@@ -109,30 +109,30 @@ class Schema(ABC, Generic[T]):
         """Return a value as bytes.
 
         Raises:
-            SchemaSerializationError: it does not fit; names the schema, the field and the value's type.
+            SchemaSerializationError: the value does not fit; the text names the schema, the field and the value's type.
         """
 
     @abstractmethod
     def decode(self, data: bytes, writer: SchemaInfo | None = None) -> T:
-        """Return the value of bytes.
+        """Decode bytes to a value.
 
         Args:
-            data: what was written.
-            writer: the schema that it was written with; None for this one, or where that makes no difference.
+            data: the encoded value.
+            writer: the writer's schema; None if it is this one, or does not matter.
 
         Raises:
-            SchemaSerializationError: the bytes are no value of this schema.
+            SchemaSerializationError: the bytes cannot be decoded with this schema.
         """
 
     def encode_message(self, value: T) -> tuple[bytes | None, bytes | None]:
         """Return payload and key of a message with a value.
 
-        None as the payload says that the message has no value, and as the key, that the caller chooses it.
+        A payload of None means a message without a value; a key of None lets the caller choose the key.
         """
         return self.encode(value), None
 
     def decode_message(self, data: bytes | None, key: bytes | None, writer: SchemaInfo | None = None) -> T | None:
-        """Return the value of a message with such a payload and key, None where it has none; raises as `decode`."""
+        """Return the value of a message with this payload and key, or None without a value; raises as `decode`."""
         return None if data is None else self.decode(data, writer)
 
     def for_topic(self, newest: SchemaInfo | None) -> Schema[T]:
@@ -140,12 +140,12 @@ class Schema(ABC, Generic[T]):
         return self
 
     def refuse(self, value: object, wanted: str, path: str = "") -> NoReturn:
-        """Say that a value is not what the schema wants.
+        """Raise the error for a value that does not fit the schema.
 
         Args:
-            value: given.
-            wanted: what it should be.
-            path: of the field; empty for the value as a whole.
+            value: the value.
+            wanted: description of the expected value.
+            path: the field's path; empty for the whole value.
         """
         raise SchemaSerializationError(refusal(str(self), value, wanted, path))
 
@@ -154,13 +154,13 @@ class Schema(ABC, Generic[T]):
 
 
 def refusal(schema: str, value: object, wanted: str, path: str = "") -> str:
-    """Return the line that says what a schema wants in the place of a value."""
+    """Return the error message for a value that does not fit a schema."""
     where = f"{schema}: field {path}" if path else schema
     return f"{where} is {wanted}, not {shown(value)}, which is {type(value).__name__}"
 
 
 def shown(value: object) -> str:
-    """Return a value in a few ASCII characters."""
+    """Return an abbreviated ASCII representation of a value."""
     try:
         text = " ".join(ascii(value).split())
     except Exception:  # noqa: BLE001  a value of user code, whose repr may do anything
