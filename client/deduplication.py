@@ -34,11 +34,11 @@ _REASON_CHARACTERS = 200
 
 
 class DeduplicationOff(MagnetarError):
-    """The broker does not drop duplicates on a topic, and cannot be made to."""
+    """Deduplication is not enabled for a topic, and cannot be enabled."""
 
 
 Credentials = ClientCredentials | None
-"""What is shown to the REST interface; None for nothing."""
+"""Credentials for the REST interface, or None."""
 
 
 def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bool:

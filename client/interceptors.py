@@ -1,7 +1,8 @@
-"""Hooks that an application may put between itself and a producer or consumer, as in Java's client.
+"""Interceptors of producers and consumers, as in Java's client.
 
-Design: every hook does nothing here, so an interceptor has those that it needs. Hooks run in the order of their list,
-on the client's event loop: they must not block. What one raises is logged, and the message goes on as it was before.
+Design: the base classes' hooks do nothing, so an interceptor overrides only those it needs. Interceptors are called in
+the order of their list, on the client's event loop, and must not block. An exception is logged, and the message is
+passed on unchanged.
 """
 
 from __future__ import annotations
@@ -15,46 +16,46 @@ from .outgoing_message import OutgoingMessage
 
 
 class ProducerInterceptor:
-    """Sees each message of a producer before it is sent, and what became of it.
+    """Called with each message of a producer before it is sent, and with the result.
 
-    ``producer`` is what the application has: of a partitioned topic, that of all partitions. A producer with
-    interceptors refuses encoded entries, as they see messages.
+    ``producer`` is the application's producer; for a partitioned topic, the one of all partitions. A producer with
+    interceptors rejects encoded entries, as interceptors require messages.
     """
 
     def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage:
-        """Return the message to send: the one given, or another."""
+        """Return the message to send: the given one, or another."""
         return message
 
     def on_send_acknowledgement(
         self, producer: Any, message: OutgoingMessage, message_id: MessageId | None, error: MagnetarError | None
     ) -> None:
-        """Learn that a message was stored as ``message_id``, or why not."""
+        """Handle the result: the message was stored as ``message_id``, or failed with an error."""
 
     def close(self) -> None:
-        """Learn that the producer was closed."""
+        """Handle the close of the producer."""
 
 
 class ConsumerInterceptor:
-    """Sees each message (`Message`) of a consumer before the application, and what the application does with it.
+    """Called with each message (`Message`) of a consumer before the application, and with its acknowledgement.
 
-    ``consumer`` is the one of the topic or partition.
+    ``consumer`` is the consumer of the topic or partition.
     """
 
     def before_consume(self, consumer: Any, message: Any) -> Any:
-        """Return the message that the application gets: the one given, or another."""
+        """Return the message for the application: the given one, or another."""
         return message
 
     def on_acknowledge(self, consumer: Any, message_id: MessageId, error: MagnetarError | None) -> None:
-        """Learn that a message is acknowledged (with ``ack_receipts``: that the broker says so), or why not."""
+        """Handle the acknowledgement of a message (with ``ack_receipts``, after the broker's receipt), or its error."""
 
     def on_acknowledge_cumulative(self, consumer: Any, message_id: MessageId, error: MagnetarError | None) -> None:
-        """Learn that everything up to a message is acknowledged; as `on_acknowledge`."""
+        """Handle the cumulative acknowledgement up to a message; as `on_acknowledge`."""
 
     def on_negative_acks_send(self, consumer: Any, message_ids: Sequence[MessageId]) -> None:
-        """Learn which entries are asked for again, because they were refused."""
+        """Handle the redelivery request for negatively acknowledged entries."""
 
     def on_ack_timeout_send(self, consumer: Any, message_ids: Sequence[MessageId]) -> None:
-        """Learn which entries are asked for again, because they were not acknowledged in time."""
+        """Handle the redelivery request for entries that were not acknowledged in time."""
 
     def close(self) -> None:
-        """Learn that the consumer was closed."""
+        """Handle the close of the consumer."""

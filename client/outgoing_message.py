@@ -1,4 +1,4 @@
-"""A message as the application hands it to a producer."""
+"""Outgoing messages and their options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .checks import check_delay
 
 
 class Base64Key(str):
-    """A key that is bytes, as the base64 that stands for it in the message, whose metadata say so."""
+    """A key of bytes, as base64; the message's metadata marks it as such."""
 
     __slots__ = ()
 
@@ -96,12 +96,12 @@ class OutgoingMessage:
 
     @classmethod
     def of(cls, payload: bytes, options: SendOptions) -> OutgoingMessage:
-        """Return a message of a payload and what it has beside it, with its time as `with_time` returns it."""
+        """Return a message with a payload and options, which must have been processed by `with_time`."""
         if not options:
             return cls(payload)
         given: dict[str, Any] = {**options, "properties": options.get("properties") or {}}
         return cls(payload, **given)
 
     def options(self) -> SendOptions:
-        """Return what it has beside its payload, as `send` takes it."""
+        """Return its options, as keywords for `send`."""
         return cast(SendOptions, {name: getattr(self, name) for name in self.__slots__ if name != "payload"})

@@ -1,8 +1,8 @@
-"""Annotations that are texts, made what they mean, before the function leaves the modules whose names they are of.
+"""Resolution of string annotations before a function is pickled.
 
-`from __future__ import annotations` makes all of them texts. A pickled function brings those globals only that its code
-uses, and its classes think themselves in a module that no worker has. So what its annotations mean is sent beside it:
-of the function, what it takes and returns; of dataclasses in these, all fields.
+`from __future__ import annotations` turns all annotations into strings. A pickled function carries only the globals
+that its code uses, and its classes refer to a module that workers do not have. So the resolved annotations are sent
+separately: parameters and return value of the function, and all fields of dataclasses in these.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, get_args
 
 _LAYERS_MAX = 100
 _VALUES = 2
-"""Parameters that may be the value: the first, or the one behind ``self``."""
+"""Number of parameters that may be the value: the first, or the one after ``self``."""
 
 Resolved = list[tuple[Any, dict[str, Any]]]
-"""Functions and classes, each with annotations in the place of its own."""
+"""Functions and classes, each with annotations that replace its own."""
 
 
 def resolved_annotations(function: Any, is_by_value: Callable[[Any], bool]) -> Resolved:
-    """Return the annotations of a function, and of dataclasses in them, that mean something in their module only.
+    """Return the resolved annotations of a function, and of dataclasses in them, that only their module can resolve.
 
     Args:
-        function: a function, a method, a class with ``process``, or an object that can be called.
-        is_by_value: whether a function or class is sent itself, not by its name.
+        function: a function, a method, a class with ``process``, or a callable object.
+        is_by_value: returns whether a function or class is pickled by value rather than by name.
     """
     found: Resolved = []
     seen: set[Any] = set()
@@ -47,7 +47,7 @@ def resolved_annotations(function: Any, is_by_value: Callable[[Any], bool]) -> R
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """Yield a callable, and one after the other what it calls in the end."""
+    """Yield a callable, then in turn each callable that it wraps."""
     if inspect.isclass(function):
         function = inspect.getattr_static(function, "process", None)
         function = getattr(function, "__func__", function)  # of a static method
@@ -67,7 +67,7 @@ def _layers(function: Any) -> Iterator[Any]:
 
 
 def _meant(annotations: dict[str, Any], names: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return what annotations mean, those that mean nothing as they are."""
+    """Return the resolved annotations; unresolvable ones are returned unchanged."""
     meant = {}
     for name, annotation in annotations.items():
         try:

@@ -1,4 +1,4 @@
-"""What `functions.deploy` sends: the config made of its keyword arguments, and the package made of the function."""
+"""The content of a deployment: the config from the keyword arguments, and the package from the function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ...errors import InvalidConfig, PackageError
 from .pickling import pickle_function
 
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-"""Every file's: the same function makes the same package, which the cluster then keeps once."""
+"""The date of every file, so that the same function yields the same package, which the cluster stores once."""
 _OTHER_NAMES = {"runtime": "runtimeEnv", "subscription": "subName"}
 _OUR_FIELDS = ("className", "fqfn", "functionType", "go", "jar", "py", "tenant", "namespace", "name")
-"""Fields that follow from the function, or have parameters of their own."""
+"""Fields that are derived from the function, or have separate parameters."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Package:
     """A function as a zip file.
 
     Attributes:
-        class_name: by which an instance finds it.
+        class_name: the name by which instances find the function.
         content: the zip file.
     """
 
@@ -39,7 +39,7 @@ class Package:
 
 
 def own_name(function: Any) -> str | None:
-    """Return by which name a function is known; None for a lambda and the like."""
+    """Return a function's name; None for a lambda and the like."""
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) and name.isidentifier() else None
 
@@ -48,12 +48,12 @@ def pack(function: Any, shown: str = "") -> Package:
     """Return the package of a function: its pickle, and the module by which instances find it.
 
     Args:
-        function: a function, a class with ``process(self, input, context)``, an object with it, or one to be called.
+        function: a function, a class or object with ``process(self, input, context)``, or a callable object.
         shown: its name for messages.
 
     Raises:
-        PackageError: it is nothing that could process.
-        FunctionCannotTravel: it holds on to something of this process; says what.
+        PackageError: the object cannot process messages.
+        UnpicklableFunction: the function refers to an object of this process; the text names it.
     """
     name = own_name(function)
     shown = shown or name or repr(function)[:80]
@@ -65,7 +65,7 @@ def pack(function: Any, shown: str = "") -> Package:
         function = process
     elif not callable(function) or inspect.ismodule(function):
         raise PackageError(f"{shown} is of type {type(function).__name__}; give a function or a class")
-    # A name with an underscore could be one of the module's own.
+    # A name with an underscore could collide with the module's own names.
     attribute = name if name and not name.startswith("_") and not keyword.iskeyword(name) else "function"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     source = Path(pickled_function.__file__).read_text(encoding="utf-8")
@@ -86,15 +86,15 @@ def _zipped(files: Mapping[str, str | bytes]) -> bytes:
 
 
 def function_config(inputs: str | Sequence[str] | None, output: str | None, settings: Mapping[str, Any]) -> str:
-    """Return the JSON of a FunctionConfig, checked as a worker will check it.
+    """Return the JSON of a FunctionConfig, validated as by a worker.
 
     Args:
-        inputs: topics.
-        output: topic.
-        settings: the other fields, in Python's spelling (``processing_guarantees``) or in that of the JSON.
+        inputs: input topics.
+        output: output topic.
+        settings: the other fields, with Python names (``processing_guarantees``) or JSON names.
 
     Raises:
-        InvalidConfig: an unknown field, or a value of the wrong type.
+        InvalidConfig: a field is unknown, or a value has the wrong type.
     """
     config: dict[str, Any] = {}
     for key, value in settings.items():

@@ -1,7 +1,7 @@
-"""Functions from Python: ``client.functions.deploy(fn, inputs=…, output=…)`` and what one asks of them afterwards.
+"""Deployment of functions from Python, ``client.functions.deploy(fn, inputs=…, output=…)``, and their management.
 
-Design: the function is turned into a package on the calling thread, because its objects may belong to that thread; what
-follows is the REST interface that all tools use. `AsyncFunctions` is the interface, `Functions` waits for it.
+Design: the function is packaged on the calling thread, because its objects may belong to that thread; the rest uses the
+same REST interface as all tools. `AsyncFunctions` is the asyncio API, `Functions` the blocking one.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 Name = str | Callable[..., Any]
-"""What names a function: its name, tenant/namespace/name, or the function that was deployed under its own name."""
+"""Reference to a function: its name, tenant/namespace/name, or the function object deployed under its own name."""
 
 
 class Processor(Protocol):
-    """An object with a method `process`, which `deploy` takes like a function."""
+    """An object with a method `process`, which `deploy` accepts like a function."""
 
     def process(self, value: Any, context: Any, /) -> Any:
-        """Return what goes out."""
+        """Return the output."""
 
 
 class _Prepared(NamedTuple):
     path: str
     parts: Parts
     wait_s: float | None
-    """How long to wait until it runs; None: not at all."""
+    """How long to wait until the function runs; None does not wait."""
     rolls_back: bool
 
 
 def _path(name: Name, tenant: str | None, namespace: str | None) -> str:
-    """Return the path of a function: of its name, of tenant/namespace/name, or of the object that was deployed."""
+    """Return the REST path of a function, given its name, tenant/namespace/name, or the deployed object."""
     text = name if isinstance(name, str) else own_name(name)
     if not text:
         raise InvalidConfig(f"{name!r:.80} has no name of its own; give its name as a text")
@@ -106,20 +106,20 @@ def _prepare(
 
 
 class AsyncFunctions:
-    """The functions of a cluster; made by `AsyncClient.functions`. Every method names a function in one of three ways.
+    """The functions of a cluster; created by `AsyncClient.functions`. Methods accept three forms of function names.
 
-    ``"name"``, with ``tenant`` and ``namespace`` if they are not public and default; ``"tenant/namespace/name"``; or
-    the function itself that was deployed under its own name.
+    These are ``"name"``, with ``tenant`` and ``namespace`` unless they are public and default;
+    ``"tenant/namespace/name"``; or the function object itself, if it was deployed under its own name.
 
-    Cancellation: a request that is under way may still be carried out.
+    Cancellation: a request in flight may still be carried out.
 
     Raises:
-        RequestRefused: the cluster refuses; its reason, and the status (404: no such function).
-        ConnectionLost, OperationTimeout: no worker answers.
+        RequestRefused: the cluster refused the request; has its reason and status (404 for an unknown function).
+        ConnectionLost, OperationTimeout: no worker responds.
     """
 
     def __init__(self, rest: Callable[[], RestClient]) -> None:
-        """Ask for the connection when it is needed."""
+        """Create the API; ``rest`` is called when the connection is needed."""
         self._rest = rest
 
     async def deploy(
@@ -130,33 +130,32 @@ class AsyncFunctions:
         output: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Create a function, or give an existing one new code and settings; what is not named stays as it is.
+        """Create a function, or update an existing one with new code and settings; unspecified settings are kept.
 
         Args:
-            function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
-                refers to is sent with it, except for installed packages, which the workers must have. None, with
-                ``sql`` and ``name``: the function is that statement, over its inputs as views.
-            inputs: input topics, or the only one.
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. Objects that it
+                refers to are sent with it, except for installed packages, which the workers must have. With None,
+                ``sql`` and ``name``, the function is that SQL statement, over its inputs as views.
+            inputs: input topics, or a single one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
                 ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
-                ``processing_guarantees``, ``subscription_position``, ``log_topic``, … Of the deployment itself:
-                ``wait`` (True: until all instances run), ``wait_timeout_s`` (120), and ``rollback_on_failure`` (True:
-                the version before is restored if a new one does not come up).
+                ``processing_guarantees``, ``subscription_position``, ``log_topic``, … Options of the deployment are
+                ``wait`` (default True: wait until all instances run), ``wait_timeout_s`` (default 120), and
+                ``rollback_on_failure`` (True restores the previous version if the new one does not start).
 
-        Returns: the function's config, as `get` does.
+        Returns: the function's config, as returned by `get`.
 
         Raises:
-            UnpicklableFunction: it refers to something that belongs to this process; says what. Nothing was
-                sent.
-            InvalidConfig: a setting is unknown or wrong. Nothing was sent.
-            DeploymentFailed: it was stored and does not run, or not in time; says why, with the traceback in
-                ``details``.
+            UnpicklableFunction: the function refers to an object of this process; the text names it. Nothing was sent.
+            InvalidConfig: a setting is unknown or invalid. Nothing was sent.
+            DeploymentFailed: the function was stored but does not run, or not in time; has the reason, and the
+                traceback in ``details``.
         """
         return await self.send(_prepare(function, inputs, output, settings))
 
     async def send(self, prepared: _Prepared) -> dict[str, Any]:
-        """Create or update what was prepared."""
+        """Create or update a prepared function."""
         path, rest = prepared.path, self._rest()
         try:
             await rest.request("GET", path)
@@ -168,7 +167,7 @@ class AsyncFunctions:
             query = {ROLLBACK_PARAMETER: prepared.rolls_back or None}
             answer = await rest.request("PUT", with_query(path, query), parts=prepared.parts)
         version = answer.headers.get(VERSION_HEADER.lower())
-        if version is not None and prepared.wait_s is not None:  # Apache Pulsar's workers do not tell it
+        if version is not None and prepared.wait_s is not None:  # Apache Pulsar's workers do not return it
             await self._wait_until_up(path, version, prepared.wait_s)
         return await self._record("GET", path)
 
@@ -184,7 +183,7 @@ class AsyncFunctions:
             except (RequestRefused, ConnectionLost, OperationTimeout) as error:
                 if isinstance(error, RequestRefused) and error.status < _SERVER_ERRORS:
                     raise
-                answer = {**answer, "error": str(error)}  # a worker that is away may come back
+                answer = {**answer, "error": str(error)}  # an unreachable worker may come back
             left_s = until_s - monotonic()
             if left_s <= 0:
                 raise not_up_in_time(answer, timeout_s)
@@ -204,11 +203,11 @@ class AsyncFunctions:
         return sorted((await self._rest().request("GET", _namespace_path(tenant, namespace))).json())
 
     async def delete(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> None:
-        """Stop a function and remove it."""
+        """Stop and delete a function."""
         await self._rest().request("DELETE", _path(name, tenant, namespace))
 
     async def status(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
-        """Return whether a function runs, what it did and what failed, in Pulsar's JSON."""
+        """Return a function's status: whether it runs, its counters and its errors, in Pulsar's JSON."""
         return await self._record("GET", f"{_path(name, tenant, namespace)}/status")
 
     async def stats(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
@@ -224,14 +223,14 @@ class AsyncFunctions:
         tenant: str | None = None,
         namespace: str | None = None,
     ) -> bytes:
-        """Send one message to a function and return what comes out; empty if nothing does.
+        """Send one message to a function and return its output, which may be empty.
 
         Args:
-            name: of the function.
+            name: the function's name.
             value: the message.
-            topic: one of its inputs; needed when there are several.
-            tenant: of the function.
-            namespace: of the function.
+            topic: one of its inputs; required if there are several.
+            tenant: the function's tenant.
+            namespace: the function's namespace.
         """
         parts: dict[str, tuple[str | None, str | bytes, str]]
         if isinstance(value, str):
@@ -244,25 +243,25 @@ class AsyncFunctions:
         return (await self._rest().request("POST", path, parts=parts)).content
 
     async def run(self, name: Name, *, tenant: str | None = None, namespace: str | None = None) -> dict[str, Any]:
-        """Have a function of the runtime spark work its backlog off, and wait for the end, however long it takes.
+        """Start a run of a function with runtime spark, which processes its backlog; wait for the end without timeout.
 
-        Returns: the run as `status` shows it; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
+        Returns: the run as in `status`; ``stage`` is ``done``, ``failed`` (with a ``reason``) or ``cancelled``.
 
         Raises:
-            RequestRefused: it runs already, or is not of that runtime.
+            RequestRefused: a run is in progress, or the function has another runtime.
         """
         return await self._record("POST", f"{_path(name, tenant, namespace)}/trigger", timeout_s=None)
 
     async def logs(
         self, name: Name, *, tail: int = 100, tenant: str | None = None, namespace: str | None = None
     ) -> str:
-        """Return the last ``tail`` lines of what a function's instances printed and logged, and their tracebacks."""
+        """Return the last ``tail`` lines of the output, logs and tracebacks of a function's instances."""
         path = with_query(f"{_path(name, tenant, namespace)}/logs", {"tail": str(tail), "follow": "false"})
         return (await self._rest().request("GET", path)).text
 
 
 class _Caller(Protocol):
-    """Runs a coroutine elsewhere and waits for it."""
+    """Runs a coroutine on another thread and waits for it."""
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T: ...
 
@@ -270,7 +269,7 @@ class _Caller(Protocol):
 def _waiting(
     method: Callable[Concatenate[AsyncFunctions, _P], Coroutine[Any, Any, _T]],
 ) -> Callable[Concatenate[Functions, _P], _T]:
-    """Return the method of `Functions` that calls one of `AsyncFunctions` and waits for its result."""
+    """Return a method for `Functions` that calls a method of `AsyncFunctions` and waits for its result."""
 
     @functools.wraps(method)
     def call(self: Functions, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
@@ -280,10 +279,10 @@ def _waiting(
 
 
 class Functions:
-    """The functions of a cluster, for blocking code; made by `Client.functions`."""
+    """The functions of a cluster, for blocking code; created by `Client.functions`."""
 
     def __init__(self, caller: _Caller, functions: AsyncFunctions) -> None:
-        """Call ``functions`` by way of ``caller``."""
+        """Create the API; calls ``functions`` through ``caller``."""
         self._call = caller.call
         self._functions = functions
 
@@ -295,25 +294,24 @@ class Functions:
         output: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
-        """Create a function, or give an existing one new code and settings; what is not named stays as it is.
+        """Create a function, or update an existing one with new code and settings; unspecified settings are kept.
 
         Args:
-            function: a function, a lambda, or a class or object with ``process(self, input, context)``. What it
-                refers to is sent with it, except for installed packages, which the workers must have. None, with
-                ``sql`` and ``name``: the function is that statement, over its inputs as views.
-            inputs: input topics, or the only one.
+            function: a function, a lambda, or a class or object with ``process(self, input, context)``. Objects that it
+                refers to are sent with it, except for installed packages, which the workers must have. With None,
+                ``sql`` and ``name``, the function is that SQL statement, over its inputs as views.
+            inputs: input topics, or a single one.
             output: output topic.
             **settings: ``name``, ``tenant``, ``namespace``, ``runtime`` (``"process"``, ``"thread"`` or
                 ``"spark"``), ``subscription``, and every field of FunctionConfig: ``parallelism``, ``user_config``,
                 ``processing_guarantees``, ``subscription_position``, ``log_topic``, …
 
-        Returns: the function's config, as `get` does.
+        Returns: the function's config, as returned by `get`.
 
         Raises:
-            UnpicklableFunction: it refers to something that belongs to this process; says what. Nothing was
-                sent.
-            InvalidConfig: a setting is unknown or wrong. Nothing was sent.
-            RequestRefused: the worker refuses it; says why.
+            UnpicklableFunction: the function refers to an object of this process; the text names it. Nothing was sent.
+            InvalidConfig: a setting is unknown or invalid. Nothing was sent.
+            RequestRefused: the worker refuses the function; has its reason.
         """
         return self._call(self._functions.send(_prepare(function, inputs, output, settings)))
 

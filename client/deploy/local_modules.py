@@ -1,4 +1,4 @@
-"""Which modules are the user's own, so that no worker has them, and having cloudpickle write those by value."""
+"""Detection of user modules, which workers do not have, so that cloudpickle pickles them by value."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ import cloudpickle
 _OWN_PACKAGE = __name__.partition(".")[0]
 _INSTALLED_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _REGISTRY = threading.RLock()
-"""cloudpickle has one list of modules that go by value; two threads must not take each other's off it. A module that is
-imported for the function that uses it may deploy one itself, hence the R."""
+"""Protects cloudpickle's global list of modules to pickle by value. Reentrant, as a module imported while pickling a
+function may itself deploy one."""
 
 
 class LocalModules:
-    """The modules that are neither built in, nor of the standard library, nor installed.
+    """User modules: not built in, not in the standard library, and not installed.
 
-    An installation in editable form counts as the user's own: workers need not have it.
+    Editable installations count as user modules: workers need not have them.
     """
 
     def __init__(self) -> None:
-        """Find out where this interpreter keeps what is installed."""
+        """Find the interpreter's directories for installed packages."""
         paths = sysconfig.get_paths()
         folders = [*(paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()]
         self._folders = tuple({os.path.join(folder, "") for folder in folders})
         self._by_value: list[ModuleType] = []
 
     def __contains__(self, module: object) -> bool:
-        """Whether a module is the user's own."""
+        """Whether a module is a user module."""
         name = getattr(module, "__name__", None) or "__main__"
         if name == "__main__" or name.partition(".")[0] == _OWN_PACKAGE:
-            return False  # __main__ goes by value in any case, we are on each worker
+            return False  # __main__ is always pickled by value; this package is on each worker
         file = getattr(module, "__file__", None)
         return self._has_place([file] if file else list(getattr(module, "__path__", None) or ()))
 
@@ -64,11 +64,11 @@ class LocalModules:
                 return None
             return importlib.import_module(name)
         except (ImportError, ValueError):  # ValueError: a module without a spec
-            return None  # it may be optional; if not, its absence shows there as it does here
+            return None  # it may be optional; if not, the worker reports it as this process would
 
     @contextmanager
     def go_by_value(self) -> Iterator[None]:
-        """Have cloudpickle write them by value meanwhile."""
+        """Context in which cloudpickle pickles user modules by value."""
         with _REGISTRY:
             try:
                 self.take_loaded()
@@ -79,7 +79,7 @@ class LocalModules:
                 self._by_value.clear()
 
     def take_loaded(self) -> None:
-        """Look again: other modules have been imported."""
+        """Update the list after other modules have been imported."""
         known = cloudpickle.list_registry_pickle_by_value()
         for name, module in list(sys.modules.items()):
             if isinstance(module, ModuleType) and module.__name__ == name and name not in known and module in self:

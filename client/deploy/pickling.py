@@ -1,12 +1,11 @@
-"""Turns a function that lives in this process into bytes, with everything it needs that workers do not have.
+"""Pickles a function together with everything it needs that workers do not have.
 
-Design: cloudpickle writes by value what was defined in a script or notebook, and refers to the rest by name. By name is
-right for installed packages and the standard library; `LocalModules`, which no worker has, are written by value as
-well, for as far as the function reaches into them. A module that is imported inside a function's body leaves no trace
-among its globals, so the code is searched for imports, and such modules follow the function in the stream.
+Design: cloudpickle pickles by value what was defined in a script or notebook, and refers to the rest by name. That is
+right for installed packages and the standard library; user modules (`LocalModules`), which workers do not have, are
+also pickled by value, as far as the function refers to them. A module imported inside a function's body does not appear
+in its globals, so the code is searched for imports, and such modules follow the function in the stream.
 
-What cannot be pickled is refused here, before anything is sent, by the name that the author knows it by
-(`find_unpicklable`).
+Unpicklable objects are rejected before anything is sent, under the name that the author knows (`find_unpicklable`).
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _REMEDY = "make it inside the function, or in the __init__ of a class with proce
 
 
 def pickle_function(function: Any, name: str) -> bytes:
-    """Return the pickles of a function, of its annotations, and of the modules that it imports, ended by an empty dict.
+    """Return the pickles of a function, its annotations, and the modules that it imports, terminated by an empty dict.
 
     Args:
-        function: anything that can be called.
+        function: any callable.
         name: the function's name, for messages.
 
     Raises:
-        UnpicklableFunction: names the part that cannot be pickled.
+        UnpicklableFunction: a part cannot be pickled; the text names it.
     """
     stream = io.BytesIO()
     local = LocalModules()
@@ -68,10 +67,10 @@ def pickle_function(function: Any, name: str) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's, which also follows imports inside functions and refuses files.
+    """cloudpickle's pickler, extended to follow imports inside functions and to reject files.
 
     Attributes:
-        imported: local modules that functions import when they are called, by name.
+        imported: user modules that functions import when called, by name.
     """
 
     def __init__(self, stream: Any, local: LocalModules) -> None:
@@ -80,15 +79,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self._local = local
 
     def reducer_override(self, obj: Any) -> Any:
-        """See pickle."""
+        """Handle special objects (called by pickle)."""
         if obj is dataclasses.MISSING:
-            return "MISSING"  # by name: dataclasses compare it by identity, and cloudpickle would make another one
+            return "MISSING"  # by name: dataclasses compare it by identity, and cloudpickle would create a copy
         if isinstance(obj, io.TextIOWrapper) and obj not in (sys.stdin, sys.stdout, sys.stderr):
-            raise TypeError("cannot pickle an open file")  # cloudpickle would send all that it holds
+            raise TypeError("cannot pickle an open file")  # cloudpickle would send its whole content
         if isinstance(obj, ModuleType | BuiltinFunctionType):
             self._refuse_compiled(obj)
         if isinstance(obj, ModuleType) and obj in self._local:
-            # State apart from the making, unlike cloudpickle's own way: modules that import each other are no circle.
+            # Unlike in cloudpickle, the state is separate from construction, so that cyclic imports work.
             state = {name: value for name, value in vars(obj).items() if name not in _MODULE_STATE_LEFT_OUT}
             return dynamic_subimport, (obj.__name__, {}), state
         if isinstance(obj, FunctionType) and self.is_by_value(obj):
@@ -96,7 +95,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return super().reducer_override(obj)
 
     def is_by_value(self, part: Any) -> bool:
-        """Return whether a function or class is sent itself, not by its name."""
+        """Return whether a function or class is pickled by value rather than by name."""
         module = sys.modules.get(part.__module__ or "__main__")
         return module is None or module.__name__ == "__main__" or module in self._local
 
@@ -122,8 +121,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _imported_names(code: CodeType, package: str) -> Iterator[str]:
-    """Yield the whole names of the modules that import statements in a function's body name."""
-    before: list[Any] = []  # what the instructions before loaded: level and fromlist
+    """Yield the full names of the modules in the import statements of a function's body."""
+    before: list[Any] = []  # constants loaded by the previous instructions: level and fromlist
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME" and len(before) >= 2:
             level, names = before[-2:]
@@ -141,7 +140,7 @@ def _imported_names(code: CodeType, package: str) -> Iterator[str]:
 
 
 def _why_not(part: Any, local: LocalModules) -> str:
-    """Return why an object cannot be pickled; empty if it can."""
+    """Return the reason why an object cannot be pickled; empty if it can."""
     try:
         _Pickler(_Nowhere(), local).dump(part)
     except Exception as error:  # noqa: BLE001  whatever an object's own __reduce__ raises is the answer
@@ -154,7 +153,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _Nowhere(io.RawIOBase):
-    """Takes everything and keeps nothing."""
+    """Discards everything that is written."""
 
     def writable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The REST interface as the client uses it: one call, its answer, and errors as the client's own."""
+"""The client's access to the REST interface, with errors translated to the client's own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ...web.client import Answer, AnswerTimeout, Form, NoAnswer, NoTls, Parts, U
 from ..connections.service_url import DEFAULT_PORT, DEFAULT_TLS_PORT, parse_service_url
 
 ANSWER_TIMEOUT_S = 300.0
-"""How long an answer may take; a worker needs the longer the larger the package."""
+"""Response timeout; a worker needs longer for a larger package."""
 _WEB_PORT = 8080
 _WEB_TLS_PORT = 8443
 
 
 def derive_admin_url(service_url: str) -> str:
-    """Return where the REST interface is beside a broker on the usual port.
+    """Return the URL of the REST interface of a broker on a default port.
 
     Raises:
-        InvalidConfig: the port is another, from which nothing follows.
+        InvalidConfig: the broker's port is not a default one.
     """
     service = parse_service_url(service_url)
     host, port = service.hosts[0]
@@ -36,10 +36,10 @@ def derive_admin_url(service_url: str) -> str:
 
 
 class RestClient:
-    """A connection to the REST interface; it belongs to its event loop."""
+    """A connection to the REST interface; bound to its event loop."""
 
     def __init__(self, url: str, connection_timeout_s: float, credentials: ClientCredentials | None = None) -> None:
-        """Prepare; nothing is connected yet."""
+        """Create a client; connections are opened on demand."""
         if not url.startswith(("http://", "https://")):
             raise InvalidConfig(f"admin_url={url!r} does not begin with http:// or https://")
         self.url = url.rstrip("/")

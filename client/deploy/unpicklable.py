@@ -35,9 +35,9 @@ def find_unpicklable(function: Any, why_not: Callable[[Any], str], local: Contai
     """Describe the part that cannot be pickled; empty if no single part is the cause.
 
     Args:
-        function: what could not be pickled.
-        why_not: tells why an object cannot be pickled, empty if it can.
-        local: the author's own modules.
+        function: the unpicklable function.
+        why_not: returns the reason why an object cannot be pickled, empty if it can.
+        local: the user modules.
     """
     found, reason = _Named(function), why_not(function)
     seen = {id(function)}
@@ -109,7 +109,7 @@ def _function_parts(function: FunctionType) -> Iterator[_Named]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names outside of it that code reads; those of attributes are none."""
+    """Yield the global names that code reads, without attribute names."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval
@@ -119,7 +119,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _own(holder: ModuleType | type) -> Iterator[tuple[str, Any]]:
-    """Yield what a module or class defines, methods without their wrapping."""
+    """Yield the definitions in a module or class, with methods unwrapped."""
     for name, value in list(vars(holder).items()):
         if name in _NOT_THE_AUTHORS:
             continue

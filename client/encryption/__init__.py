@@ -1,1 +1,1 @@
-"""End-to-end encryption of messages: keys, and what encrypts and decrypts the bodies of entries."""
+"""End-to-end encryption of messages: keys, and encryption and decryption of entry bodies."""

@@ -1,7 +1,7 @@
-"""Data keys, encrypted with RSA keys and decrypted.
+"""Encryption and decryption of data keys with RSA keys.
 
-Source: Pulsar's encryption as its clients do it: RSA with OAEP, SHA-1 and MGF1 of SHA-1; AES-256-GCM with 12 bytes of
-nonce, a tag of 16 bytes behind the body and no further data.
+Source: the encryption of Pulsar's clients: RSA with OAEP, SHA-1 and MGF1 with SHA-1; AES-256-GCM with a 12-byte nonce,
+a 16-byte tag after the body, and no additional data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATA_KEY_BITS = 256
 NONCE_BYTES = 12
 TAG_BYTES = 16
 _AES_KEY_BYTES = (16, 24, 32)
-# It protects a random key of one producer; clients of all languages use SHA-1 in it, and would not read another.
+# The padding protects a producer's random key; Pulsar's clients in all languages require SHA-1.
 _PADDING = OAEP(MGF1(SHA1()), SHA1(), None)  # noqa: S303 (as the format has it)
 
 
@@ -67,7 +67,7 @@ def decrypted_key(encrypted: bytes, private_pem: bytes, name: str) -> bytes:
 
 @lru_cache(maxsize=16)
 def _private_key(pem: bytes) -> PrivateKeyTypes:
-    """Return a private key; the library takes some ten milliseconds to check one."""
+    """Return a private key, cached because the library takes some ten milliseconds to check one."""
     return load_pem_private_key(pem, None)
 
 

@@ -1,4 +1,4 @@
-"""Decrypts what a consumer receives."""
+"""Decryption of a consumer's entries."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .data_keys import decrypted_key
 from .keys import CryptoKeyReader
 
 KEPT_S = 4 * 3600.0
-"""How long a data key is used before the private key is asked for again."""
+"""How long a data key is cached before the private key is loaded again."""
 KEPT_MAX = 1000
-"""Data keys of one consumer; the one that was used longest ago goes first."""
+"""Limit of a consumer's cached data keys; the least recently used is dropped first."""
 
 
 class Decryption:
-    """Has the data keys of the messages that one consumer has received; may be used in any thread."""
+    """Decrypts the entries of one consumer and caches their data keys; thread-safe."""
 
     def __init__(self, reader: CryptoKeyReader | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare.
+        """Create a decryption.
 
         Args:
-            reader: has the private keys; None: nothing can be decrypted.
+            reader: loads the private keys; with None nothing can be decrypted.
             clock: in seconds.
         """
         self._reader = reader
@@ -37,10 +37,10 @@ class Decryption:
         self._known: OrderedDict[bytes, tuple[AESGCM, float]] = OrderedDict()  # by the encrypted key
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """Return the body of an entry decrypted.
+        """Return the decrypted body of an entry.
 
         Raises:
-            CryptoError: none of its keys can be used, or it was changed; says why.
+            CryptoError: none of its keys can be used, or the body was modified.
         """
         cipher = self._cipher(metadata)
         try:

@@ -36,10 +36,10 @@ class _AnyJson(Schema[Any]):
 
 
 def schema_of(info: SchemaInfo) -> Schema[Any]:
-    """Return what reads the values of a broker's schema: dicts for records, and for the rest what its own schema reads.
+    """Return a schema that reads a broker schema's values: records as dicts, other types as their own schema does.
 
     Raises:
-        SchemaSerializationError: its values can only be read with the class of them, or it is damaged.
+        SchemaSerializationError: the values can only be read with their class, or the schema is damaged.
     """
     found = primitive(info.kind)
     if found is not None:
@@ -59,7 +59,7 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
             return AvroSchema(info.definition.decode())
         except (InvalidConfig, UnicodeDecodeError) as error:
             raise SchemaSerializationError(f"schema AVRO cannot be read: {error}") from error
-    if info.kind == pb.Schema.Protobuf:  # the definition is Avro's, without the numbers of the fields
+    if info.kind == pb.Schema.Protobuf:  # the definition is an Avro schema, without the field numbers
         raise SchemaSerializationError(
             "values of schema PROTOBUF can only be read with their class; use ProtobufSchema"
         )

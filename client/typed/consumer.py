@@ -1,4 +1,4 @@
-"""A consumer and a reader whose messages have values, which their schema decodes."""
+"""Consumer and reader with a schema, which decodes the values of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _Typed(Receiving[TypedMessage[T]], Generic[T]):
-    """What takes messages of another and gives them their values."""
+    """Base class: receives messages from another object and adds values to them."""
 
     def __init__(self, inner: Consumer | MergedConsumer | Reader, schema: Schema[T], writers: WriterSchemas):
         self._from = inner
@@ -30,27 +30,27 @@ class _Typed(Receiving[TypedMessage[T]], Generic[T]):
 
     @property
     def schema(self) -> Schema[T]:
-        """What decodes the values."""
+        """The schema that decodes the values."""
         return self._decoding.schema
 
     @property
     def topic(self) -> str:
-        """Full name; of several topics all names, separated by commas."""
+        """Full name of the topic; for several topics, all names separated by commas."""
         return self._from.topic
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker is serving it now."""
+        """Whether it is connected to a broker now."""
         return self._from.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed by the application."""
+        """Whether the application has closed it."""
         return self._from.is_closed
 
     @property
     def has_reached_end(self) -> bool:
-        """Whether the topic is terminated and everything of it was delivered."""
+        """Whether the topic is terminated and all its messages were delivered."""
         return self._from.has_reached_end and not self._decoding.is_waiting
 
     def poll(self) -> TypedMessage[T] | None:
@@ -76,7 +76,7 @@ class _Typed(Receiving[TypedMessage[T]], Generic[T]):
         return await self._from.last_message_id()
 
     async def seek(self, target: MessageId | int, *, inclusive: bool = False) -> None:
-        """Go on elsewhere; as `Consumer.seek`."""
+        """Move the position; as `Consumer.seek`."""
         self._decoding.drop()
         try:
             await self._from.seek(target, inclusive=inclusive)
@@ -92,7 +92,7 @@ class _Typed(Receiving[TypedMessage[T]], Generic[T]):
 
 
 class TypedReader(_Typed[T]):
-    """A reader with a schema; made by `AsyncClient.create_reader` and used on its event loop.
+    """A reader with a schema; created by `AsyncClient.create_reader` and used on its event loop.
 
     Attributes:
         reader: reads the bytes.
@@ -112,14 +112,14 @@ class TypedReader(_Typed[T]):
         return await self.receive(timeout_s, timeout_millis=timeout_millis)
 
     async def has_message_available(self) -> bool:
-        """Return whether there is a message that was not read yet; as `Reader.has_message_available`."""
+        """Return whether the topic has an unread message; as `Reader.has_message_available`."""
         return self._decoding.is_waiting or await self.reader.has_message_available()
 
 
 class TypedConsumer(_Typed[T]):
-    """A consumer with a schema; made by `AsyncClient.subscribe` and used on its event loop.
+    """A consumer with a schema; created by `AsyncClient.subscribe` and used on its event loop.
 
-    Whole entries are taken from ``consumer``, which knows of no values.
+    Use ``consumer`` to receive whole entries, without values.
 
     Attributes:
         consumer: receives the bytes.
@@ -144,7 +144,7 @@ class TypedConsumer(_Typed[T]):
 
     @property
     def queued_messages(self) -> int:
-        """Messages that can be taken without waiting for the broker."""
+        """Number of messages that can be received without waiting for the broker."""
         return self.consumer.queued_messages + self._decoding.is_waiting
 
     def ack(self, message: Message | MessageId) -> asyncio.Future[None]:
@@ -156,7 +156,7 @@ class TypedConsumer(_Typed[T]):
         return self.consumer.ack_cumulative(message)
 
     def negative_ack(self, message: Message | MessageId) -> None:
-        """Ask for a message again later; as `Consumer.negative_ack`."""
+        """Request redelivery of a message later; as `Consumer.negative_ack`."""
         self.consumer.negative_ack(message)
 
     async def reconsume_later(
@@ -166,16 +166,16 @@ class TypedConsumer(_Typed[T]):
         await self.consumer.reconsume_later(message, delay_ms, properties)
 
     def redeliver_unacknowledged(self) -> None:
-        """Have everything delivered again that is not acknowledged; as `Consumer.redeliver_unacknowledged`."""
+        """Request redelivery of all unacknowledged messages; as `Consumer.redeliver_unacknowledged`."""
         self._decoding.drop()
         self.consumer.redeliver_unacknowledged()
 
     async def flush_acks(self) -> None:
-        """Send all acknowledgements now; as `Consumer.flush_acks`."""
+        """Send all pending acknowledgements; as `Consumer.flush_acks`."""
         await self.consumer.flush_acks()
 
     def statistics(self) -> ConsumerStatistics | dict[str, ConsumerStatistics]:
-        """Return what the consumer has done; as `Consumer.statistics`."""
+        """Return the consumer's statistics; as `Consumer.statistics`."""
         return self.consumer.statistics()
 
     async def unsubscribe(self) -> None:

@@ -1,7 +1,7 @@
-"""How a consumer with a schema reads its messages: the writer's schema first, where that is needed, then the value.
+"""Decoding for consumers with a schema: first fetches the writer's schema, if required, then decodes the value.
 
-Design: a message whose writer's schema is not known yet is held here, and everything behind it stays where it is, until
-the broker has answered. So messages keep their order, and `value` never waits.
+Design: a message whose writer's schema is not cached is held here until the broker responds, and all later messages
+stay in the queue. So messages keep their order, and `value` never waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Decoding(Generic[T]):
-    """Makes typed messages of messages."""
+    """Converts messages to typed messages."""
 
     def __init__(self, schema: Schema[T], writers: WriterSchemas, topic: str):
         self.schema = schema
@@ -33,11 +33,11 @@ class Decoding(Generic[T]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a message is held until the broker has answered."""
+        """Whether a message is held until the broker responds."""
         return self._held is not None
 
     def next(self, poll: Callable[[], Message | None]) -> TypedMessage[T] | None:
-        """Return the next message that can be handed out; ``poll`` gives those as they came."""
+        """Return the next message that can be decoded; ``poll`` returns undecoded messages."""
         held = self._held
         if held is not None:
             if self._asking is not None and not self._asking.done():
@@ -62,7 +62,7 @@ class Decoding(Generic[T]):
         return None
 
     async def answered(self) -> None:
-        """Wait until the message that is held can be handed out.
+        """Wait until the held message can be decoded.
 
         Cancellation: safe.
         """
@@ -89,20 +89,20 @@ class Decoding(Generic[T]):
         return cast(T, self.schema.decode_message(data, _key_bytes(message), writer))
 
     def drop(self) -> None:
-        """Forget the message that is held: it comes again, or is not wanted any more."""
+        """Forget the held message, which will be redelivered or is no longer wanted."""
         self._held = None
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
 
     async def close(self) -> None:
-        """Ask for nothing more."""
+        """Cancel pending requests."""
         self.drop()
         await self._tasks.close()
 
 
 def _key_bytes(message: Message) -> bytes | None:
-    """Return the key of a message as bytes, None if it has none."""
+    """Return a message's key as bytes, or None."""
     key = message.key
     if key is None:
         return None

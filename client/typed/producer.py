@@ -1,4 +1,4 @@
-"""A producer that sends values, which its schema encodes."""
+"""Producer with a schema, which encodes the values to send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class TypedProducer(Closing, Generic[T]):
-    """A producer with a schema; made by `AsyncClient.create_producer` and used on its event loop.
+    """A producer with a schema; created by `AsyncClient.create_producer` and used on its event loop.
 
     Attributes:
         schema: encodes the values.
@@ -37,7 +37,7 @@ class TypedProducer(Closing, Generic[T]):
         """Send a value and return the message's id once the broker has stored it; as `Producer.send`.
 
         Args:
-            value: of the message; None for none, which deletes the key where the topic is compacted.
+            value: the value; None sends a message without a value, which deletes its key from a compacted topic.
             **options: ``key``, ``ordering_key``, ``properties``, ``event_time_ms``, ``sequence_id``, ``deliver_at_ms``,
                 ``deliver_after``.
 
@@ -49,13 +49,13 @@ class TypedProducer(Closing, Generic[T]):
         return await self.producer.send(payload, **given)
 
     def send_nowait(self, value: T | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """Take a value and return the future of the message's id; raises as `send` does."""
+        """Send a value without waiting and return the future of the message's id; raises as `send`."""
         payload, given = encode(self.schema, value, options)
         return self.producer.send_nowait(payload, **given)
 
     @property
     def topic(self) -> str:
-        """Full name."""
+        """Full name of the topic."""
         return self.producer.topic
 
     @property
@@ -65,17 +65,17 @@ class TypedProducer(Closing, Generic[T]):
 
     @property
     def last_sequence_id(self) -> int:
-        """Of the last message that the broker has stored, -1 before the first."""
+        """Sequence id of the last message stored by the broker, -1 before the first."""
         return self.producer.last_sequence_id
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker is serving this producer now."""
+        """Whether the producer is connected to a broker now."""
         return self.producer.is_connected
 
     @property
     def pending_messages(self) -> int:
-        """Messages handed over but not yet stored."""
+        """Number of messages sent but not yet stored."""
         return self.producer.pending_messages
 
     @property
@@ -90,7 +90,7 @@ class TypedProducer(Closing, Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """Whether `send_nowait` takes something more now."""
+        """Whether `send_nowait` accepts another message now."""
         return self.producer.has_room
 
     async def ready(self) -> None:
@@ -98,24 +98,24 @@ class TypedProducer(Closing, Generic[T]):
         await self.producer.ready()
 
     async def flush(self) -> None:
-        """Send what is open and wait until all is stored; as `Producer.flush`."""
+        """Send the open batch and wait until all messages are stored; as `Producer.flush`."""
         await self.producer.flush()
 
     def statistics(self) -> ProducerStatistics | list[ProducerStatistics]:
-        """Return what the producer has done; as `Producer.statistics`."""
+        """Return the producer's statistics; as `Producer.statistics`."""
         return self.producer.statistics()
 
     async def close(self) -> None:
-        """Send what is open and close; as `Producer.close`."""
+        """Send the open batch and close; as `Producer.close`."""
         await self.producer.close()
 
 
 def encode(schema: Schema[T], value: T | None, options: SendOptions) -> tuple[bytes, SendOptions]:
-    """Return the payload of a value, and what its message has beside it.
+    """Return a value's payload, and the message options.
 
     Raises:
-        SchemaSerializationError: the value does not fit.
-        InvalidConfig: a key is given where the value has one.
+        SchemaSerializationError: the value does not fit the schema.
+        InvalidConfig: a key is given although the value contains one.
     """
     if value is None or value is NO_VALUE:
         return NO_VALUE, options

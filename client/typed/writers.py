@@ -15,15 +15,15 @@ from ...wire.topic_name import TopicName, parse_topic_name
 from ..schemas.schema import SchemaInfo
 
 Fetch = Callable[[TopicName, bytes | None], Awaitable[SchemaInfo]]
-"""Asks the broker for a topic's schema in one version, None for its newest."""
+"""Fetches a topic's schema in one version from the broker; None for the newest."""
 
 Key = tuple[str, bytes]
-"""Full name of a topic, without partition, and a version of its schema; the empty one is the newest at that time."""
+"""Full name of a topic, without partition, and a schema version; the empty version is the newest at that time."""
 
 TOPICS_MAX = 10_000
-"""Topics whose schemas are kept; beyond it the oldest is forgotten."""
+"""Limit of topics with cached schemas; beyond it the oldest is dropped."""
 VERSIONS_MAX = 1000
-"""Schemas of one topic that are kept, likewise."""
+"""Limit of cached schemas per topic, likewise."""
 
 
 @lru_cache(maxsize=1024)
@@ -33,19 +33,19 @@ def base_of(topic: str) -> str:
 
 
 def key_of(topic: str, version: bytes) -> Key:
-    """Return what a topic's schema is kept by; partitions share it."""
+    """Return the cache key of a topic's schema; partitions share it."""
     return base_of(topic), version
 
 
 class WriterSchemas:
-    """Schemas of topics by version, and why some are not to be had."""
+    """Cached schemas of topics by version, or the error for unavailable ones."""
 
     def __init__(self, fetch: Fetch):
         self._fetch = fetch
         self._topics: dict[str, dict[bytes, SchemaInfo | BrokerError]] = {}
 
     def get(self, key: Key) -> SchemaInfo | BrokerError | None:
-        """Return a schema, or why the broker has it not; None if it was not asked for yet."""
+        """Return a cached schema, or the broker's error for it; None if it has not been fetched."""
         topic, version = key
         known = self._topics.get(topic)
         return None if known is None else known.get(version)
