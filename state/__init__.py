@@ -1,4 +1,4 @@
-"""What functions remember: the table service, its client, and the function's view of it."""
+"""Function state: the table service, its client, and the function's view of it."""
 
 import os
 

@@ -86,15 +86,15 @@ class TableKey:
         return cls.read(str(path))
 
     def table_token(self, table: str) -> str:
-        """Return the token of one table; an epoch in its name does not count."""
+        """Return a table's token; an epoch in the name is ignored."""
         return self._table_token(split_epoch(table)[0])
 
     def full_token(self) -> str:
-        """Return the token that opens every table, and what is kept to workers."""
+        """Return the token for every table, and for operations reserved for workers."""
         return self._full
 
     def allows(self, token: str, table: str | None) -> bool:
-        """Return whether a token opens a table; None for what is kept to workers."""
+        """Return whether a token is valid for a table; None means operations reserved for workers."""
         shown = token.encode("utf-8", "backslashreplace")
         is_full = hmac.compare_digest(shown, self._full.encode())
         if table is None:
@@ -106,11 +106,11 @@ class TableKey:
 
 
 class StoreAddress(NamedTuple):
-    """Where the service is, and how a client makes sure that it is the one.
+    """The service's address, and the client's TLS settings.
 
     Attributes:
-        url: with a token, if it has one.
-        security: whom the client trusts, and its certificate; used with TLS only.
+        url: service URL, possibly with a token.
+        security: trusted authorities and client certificate; used with TLS only.
     """
 
     url: str
@@ -131,22 +131,22 @@ class StoreAddress(NamedTuple):
 
 
 def has_tls(url: str) -> bool:
-    """Return whether the service is reached with TLS."""
+    """Return whether the service URL uses TLS."""
     return scheme_of(url) == TLS_SCHEME
 
 
 def with_token(url: str, token: str) -> str:
-    """Return the url of the service with a token in it."""
+    """Return the service URL with a token."""
     scheme = scheme_of(url)
     return f"{scheme}{token}@{without_token(url).removeprefix(scheme)}"
 
 
 def without_token(url: str) -> str:
-    """Return the url of the service as it may be shown."""
+    """Return the service URL without its token, for display."""
     scheme = scheme_of(url)
     return scheme + url.rpartition("@")[2] if "@" in url and scheme else url
 
 
 def token_in(url: str) -> str:
-    """Return the token in the url of the service; empty if it has none."""
+    """Return the token in the service URL; empty without one."""
     return url.removeprefix(scheme_of(url)).rpartition("@")[0]

@@ -1,9 +1,9 @@
-"""Which calls of the table service get a thread: tenants share them, and a call must send its request in time.
+"""Thread scheduling of the table service: tenants share the threads, and calls must send their request in time.
 
-Design: gRPC hands a call to a thread when its headers are here, and the thread waits for the request. So a client could
-hold all threads with calls that it never completes. Here tenants have shares of the threads, and of the queue before
-them. The tenant is that of the table whose token the call shows; without tokens all calls are of one tenant, which may
-have everything. A call that has a thread and sends no request is cancelled after `REQUEST_TIMEOUT_S`.
+Design: gRPC assigns a thread to a call when its headers have arrived, and the thread waits for the request. So a client
+could occupy all threads with calls that it never completes. Here tenants have shares of the threads and of their queue.
+The tenant is that of the table whose token the call carries; without tokens all calls belong to one tenant without a
+limit. A call that has a thread but sends no request is cancelled after `REQUEST_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALLS_MAX = 2_048
 """Limit of waiting and running calls; further calls are refused and should be retried."""
 CALLS_PER_TENANT = 512
 REQUEST_TIMEOUT_S = 10.0
-"""How long a call with a thread may take to send its request."""
+"""Timeout for the request of a call that has a thread."""
 _REFUSING_THREADS = 4
 """Threads for refused calls, which never wait."""
 
@@ -42,14 +42,15 @@ class _Work(NamedTuple):
 class CallThreads(ThreadPoolExecutor):
     """The threads of a server, shared between tenants.
 
-    gRPC asks an interceptor about a call and then, in the same thread, submits it: `expect` says whose call comes next.
+    gRPC calls an interceptor for a call and then, in the same thread, submits it: `expect` sets the tenant of the next
+    submitted call.
     """
 
     def __init__(self, *, has_tenants: bool) -> None:
-        """Begin without threads.
+        """Create an executor, without threads.
 
         Args:
-            has_tenants: whether calls show whose they are; if not, one tenant may have everything.
+            has_tenants: whether calls identify their tenant; if not, there is one tenant without a limit.
         """
         super().__init__(THREADS + _REFUSING_THREADS, "state")
         self._places = Shares(THREADS, THREADS_PER_TENANT if has_tenants else THREADS)
@@ -60,14 +61,14 @@ class CallThreads(ThreadPoolExecutor):
 
     @property
     def calls_per_tenant(self) -> int:
-        """How many calls a tenant may have that wait or are served."""
+        """Limit of waiting and running calls per tenant."""
         return self._calls.per_key
 
     def expect(self, tenant: str | None) -> Room:
-        """Return whether a tenant may have another call; the next one submitted is its own.
+        """Set the tenant of the next submitted call; return whether the tenant may have another call.
 
         Args:
-            tenant: None for a call that is only refused, and takes no share.
+            tenant: None for a call that is only refused, and does not count towards a share.
         """
         with self._lock:
             room = Room.FREE if tenant is None else self._calls.room(tenant)
@@ -75,7 +76,7 @@ class CallThreads(ThreadPoolExecutor):
         return room
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run the call as soon as its tenant may have a thread."""
+        """Run the call as soon as its tenant has a free thread."""
         tenant, self._next = self._next, None
         if tenant is None:
             return super().submit(fn, *args, **kwargs)
@@ -110,18 +111,18 @@ class CallThreads(ThreadPoolExecutor):
 
 
 class RequestWatch:
-    """Cancels calls whose request does not come; one thread for all of them."""
+    """Cancels calls whose request does not arrive; uses one thread for all calls."""
 
     def __init__(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._waiting: deque[tuple[float, list[Any]]] = deque()  # until when, and the context until its request is here
+        self._waiting: deque[tuple[float, list[Any]]] = deque()  # deadline, and context until the request arrives
         self._changed = Condition()
         self._is_idle = self._is_closed = False
         self._thread = Thread(target=self._watch, name="state requests", daemon=True)
         self._thread.start()
 
     def next(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        """Return the request of a call, None if the call has ended without one."""
+        """Return a call's request, or None if the call has ended without one."""
         watched = [context]
         with self._changed:
             self._waiting.append((monotonic() + self._timeout_s, watched))
@@ -139,7 +140,7 @@ class RequestWatch:
                     self._waiting.popleft()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

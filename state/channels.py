@@ -30,22 +30,22 @@ OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # so long may an attempt take; the pause after a failed one is the others
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # the timeout of an attempt; the others are the pause
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
-    # Clients of one process would share a connection otherwise, and one that is closed is not missed by the others.
+    # Without this, clients in one process would share a connection.
     ("grpc.use_local_subchannel_pool", 1),
 )
 TRY_S = 1.0
 """Timeout of the connection that finds out why the first one failed."""
 _ENDED = ("socket closed", "reset", "broken pipe", "end of")
-"""Words of gRPC where a server took the connection and ended it."""
+"""gRPC's error texts when a server accepts the connection and closes it."""
 
 _Answer = TypeVar("_Answer")
 
 
 class Method(Generic[_Answer]):
-    """One method of the service, on whatever channel is the present one."""
+    """A method of the service, on the current channel."""
 
     def __init__(self, channels: Channels, make: Callable[[grpc.Channel], Callable[..., _Answer]]) -> None:
         self._channels = channels
@@ -53,7 +53,7 @@ class Method(Generic[_Answer]):
         self._made: tuple[grpc.Channel | None, Callable[..., _Answer] | None] = (None, None)
 
     def __call__(self, request: Any, **how: Any) -> _Answer:
-        """Make the call; raises as gRPC does, and as `Channels.current`."""
+        """Make the call; raises gRPC's errors, and as `Channels.current`."""
         channel = self._channels.current()
         on, call = self._made
         if call is None or on is not channel:
@@ -63,7 +63,7 @@ class Method(Generic[_Answer]):
 
 
 class Channels:
-    """The channel of one client; its methods may be called from any thread."""
+    """The channel of one client; thread-safe."""
 
     def __init__(self, store: StoreAddress) -> None:
         """Create a lazy channel; the first call reads the files and connects.
@@ -76,7 +76,7 @@ class Channels:
         self._where = f"{self._host}:{self._port}"
         self._shown = without_token(store.url)
         self._has_tls = has_tls(store.url)
-        # Tokens of tables are what is shown; only the certificates of these count.
+        # Authentication uses table tokens, so only the certificates of these settings are used.
         self._credentials = ClientCredentials(replace(store.security, auth_plugin="", auth_params=""))
         self._context: ssl.SSLContext | None = None
         self._lock = Lock()
@@ -84,11 +84,11 @@ class Channels:
         self._is_closed = False
 
     def current(self) -> grpc.Channel:
-        """Return the present channel. Blocking.
+        """Return the current channel. Blocking.
 
         Raises:
             ClosedError: the client was closed.
-            StateStoreUnavailable: a file of certificates cannot be used.
+            StateStoreUnavailable: a certificate file cannot be used.
         """
         channel = self._channel
         if channel is not None:
@@ -145,7 +145,7 @@ class Channels:
         try:
             context = self._credentials.context()
             with self._shaken_hands(context) as secure:
-                # With TLS 1.3 a server looks at the client's certificate after the handshake; else it begins to talk.
+                # With TLS 1.3 a server checks the client's certificate after the handshake, and then sends data.
                 if not secure.recv(1):
                     raise ConnectionResetError("the server ended the connection")
         except CredentialsUnavailable as error:
@@ -161,7 +161,7 @@ class Channels:
 
     def _speaks_tls(self) -> bool:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said there but hello
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # safe, as only the handshake is made
         try:
             with self._shaken_hands(context):
                 return True
@@ -193,7 +193,7 @@ def _channel_credentials(credentials: ClientCredentials) -> grpc.ChannelCredenti
 
 
 def _system_roots() -> bytes:
-    """Return the authorities that other clients trust without a setting; gRPC has some of its own."""
+    """Return the system's authorities, as other clients trust by default; gRPC's default is different."""
     found = ssl.get_default_verify_paths()
     if found.cafile is not None:
         return Path(found.cafile).read_bytes()

@@ -1,8 +1,8 @@
-"""The client of the table service: blocking, for the threads that functions run on.
+"""The table service's client: blocking, for the threads that functions run on.
 
-Made in the process that uses it, after a fork: a gRPC channel does not survive one. Every call has a deadline, and
-every failure is one of four: the service cannot be reached (try again), its disk failed (look at it), it does not take
-the call (change the call), another instance went on (stop).
+Create it in the process that uses it, after a fork: a gRPC channel does not survive one. Every call has a deadline, and
+there are four types of failures: the service cannot be reached (retry), its disk failed (needs an operator), it rejects
+the call (fix the call), another instance took over (stop).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ __all__ = [
 
 SERVICE = "magnetar.state.TableService"
 NAME_OF_ERROR = "magnetar-error"
-"""Trailing metadata: the class of an error that the service raised; without it the way to the service failed."""
+"""Trailing metadata: the class of an error raised by the service; if missing, the connection failed."""
 TOKEN = "magnetar-token"  # noqa: S105 (a name)
-"""Metadata of a call: the token of the table that it is about, see `access`."""
+"""Metadata of a call: the token of its table, see `access`."""
 TABLE = "magnetar-table-bin"
-"""Metadata of a call with a token: that table, so that the service need not wait for the request to refuse it."""
+"""Metadata of a call with a token: the table, so that the service can refuse it without waiting for the request."""
 KEY_OF_ERROR = "key-bin"
-"""Trailing metadata: the key that a refusal is about."""
+"""Trailing metadata: the key that caused a refusal."""
 ERRORS: dict[str, type[MagnetarError]] = {
     kind.__name__: kind for kind in (BadVersion, FencedByPosition, StateRefused, StateStoreFailed)
 }
@@ -68,7 +68,7 @@ _Answer = TypeVar("_Answer")
 
 
 class TableClient:
-    """One connection to the table service; its methods may be called from any thread."""
+    """A connection to the table service; thread-safe."""
 
     def __init__(self, url: str, security: ClientSecurity | None = None) -> None:
         """Create a client; the first call connects.
@@ -107,37 +107,37 @@ class TableClient:
         return f"TableClient({self._url!r})"
 
     def read(self, table: str, keys: Sequence[bytes], timeout_s: float = 5.0) -> list[Value | None]:
-        """Return what keys hold, in their order; None for one that is missing.
+        """Return the values of keys, in order; None for a missing key.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+            StateStoreUnavailable: no response within ``timeout_s``; retry.
             StateStoreFailed: the database cannot be read.
-            StateRefused: a key or their number is beyond the limits.
+            StateRefused: a key, or the number of keys, exceeds the limits.
         """
         check_keys(keys)
         table, _ = split_epoch(table)
         values: list[Value | None] = []
-        while len(values) < len(keys):  # an answer has fewer where it would be too large
+        while len(values) < len(keys):  # a response is truncated where it would be too large
             request = pb.ReadRequest(table=table, keys=keys[len(values) :] if values else keys)
             answer = self._call(self._read, request, timeout_s)
             values += decode_values(answer)
         return values
 
     def look(self, table: str, keys: Sequence[bytes], writer: bytes, timeout_s: float = 5.0) -> Reading:
-        """Return what keys hold, and the generation of the table as it was before; without keys that alone.
+        """Return the values of keys, and the table's generation before the read; without keys only the generation.
 
-        As long as the generation is the same, everything that was read before holds, but for what ``writer`` changed.
+        While the generation is unchanged, values read earlier are still valid, except for changes by ``writer``.
 
         Args:
-            table: its name, see `instance.identity.table_of`.
-            keys: what is asked for.
-            writer: as given to `apply` and `commit`.
-            timeout_s: how long to wait.
+            table: the table's name, see `instance.identity.table_of`.
+            keys: keys to read.
+            writer: the writer id, as for `apply` and `commit`.
+            timeout_s: timeout.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+            StateStoreUnavailable: no response within ``timeout_s``; retry.
             StateStoreFailed: the database cannot be read.
-            StateRefused: a key or their number is beyond the limits.
+            StateRefused: a key, or the number of keys, exceeds the limits.
         """
         check_keys(keys)
         table, _ = split_epoch(table)
@@ -151,23 +151,23 @@ class TableClient:
     def apply(
         self, table: str, writer: bytes, sequence: int, changes: Sequence[Change], timeout_s: float = 10.0
     ) -> None:
-        """Make changes, all or none; durable when it returns.
+        """Apply changes atomically; durable when the call returns.
 
-        A sequence that this writer already had is answered and not made again, so a call whose answer was lost is
-        repeated with the same sequence.
+        A sequence number that this writer has used before is confirmed without applying the changes again, so after a
+        lost response repeat the call with the same number.
 
         Args:
-            table: its name, see `instance.identity.table_of`.
-            writer: 16 random bytes of one incarnation of an instance; one call of it at a time.
-            sequence: grows from call to call, from 1 on.
-            changes: in their order.
-            timeout_s: how long to wait.
+            table: the table's name, see `instance.identity.table_of`.
+            writer: 16 random bytes, identifying one incarnation of an instance; it must make one call at a time.
+            sequence: increases with each call, from 1 on.
+            changes: the changes, in order.
+            timeout_s: timeout.
 
         Raises:
-            FencedByPosition: the table's epoch is later than the one that its name here tells.
-            StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
+            FencedByPosition: the table's epoch is later than the one in ``table``.
+            StateStoreUnavailable: no response within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed; repeat the call later.
-            StateRefused: a change is beyond the limits, or counts on bytes that are no number.
+            StateRefused: a change exceeds the limits, or increments a value that is not a number.
         """
         columns = encode_changes(changes)
         check_changes(columns)
@@ -176,10 +176,10 @@ class TableClient:
         self._call(self._apply, request, timeout_s)
 
     def open(self, table: str, function_uuid: str, partition: str, timeout_s: float = 10.0) -> Opened:
-        """Return how far an input partition was committed, and the outputs of its last commits.
+        """Return an input partition's committed position, and the outputs of its last commits.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+            StateStoreUnavailable: no response within ``timeout_s``; retry.
             StateStoreFailed: the database cannot be read.
         """
         table, _ = split_epoch(table)
@@ -201,25 +201,25 @@ class TableClient:
         timeout_s: float = 10.0,
         writer: bytes = b"",
     ) -> None:
-        """Move the position of an input partition with changes and outputs, all or none; durable when it returns.
+        """Atomically commit an input partition's position, state changes and outputs; durable when the call returns.
 
-        A repeated call is recognised by ``new`` and not made again.
+        A repeated call is recognised by ``new`` and has no further effect.
 
         Args:
-            table: its name, see `instance.identity.table_of`.
-            function_uuid: of the create.
+            table: the table's name, see `instance.identity.table_of`.
+            function_uuid: uuid of the function's creation.
             partition: name of the input partition.
-            expected: the position that `open` or the last commit gave; None if there was none.
-            new: the last input entry that is part of this commit.
-            changes: of the state, in their order.
-            outbox: the outputs to be published after this.
-            published: the outbox is cleared of the outputs of inputs up to this one; None leaves it.
-            timeout_s: how long to wait.
-            writer: whose `look` does not tell of these changes; empty: everybody's does.
+            expected: the position from `open` or the last commit, or None.
+            new: the last input entry of this commit.
+            changes: state changes, in order.
+            outbox: the outputs to publish after this.
+            published: remove the outputs of inputs up to this position from the outbox; None removes nothing.
+            timeout_s: timeout.
+            writer: the writer whose `look` ignores these changes; if empty, no reader ignores them.
 
         Raises:
             FencedByPosition: the stored position is neither ``expected`` nor ``new``, or the table's epoch is later.
-            StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
+            StateStoreUnavailable: no response within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed; repeat the call later.
             StateRefused: as `apply`.
         """
@@ -246,17 +246,17 @@ class TableClient:
         """Set a key and return its version.
 
         Args:
-            table: its name, see `instance.identity.table_of`.
+            table: the table's name, see `instance.identity.table_of`.
             key: the key.
-            data: its bytes.
-            expected_version: that the key must have; 0: it must not exist; None: whatever is there.
-            timeout_s: how long to wait.
+            data: the value.
+            expected_version: required version of the key; 0 means that it must not exist, None disables the check.
+            timeout_s: timeout.
 
         Raises:
-            BadVersion: the key has another version; nothing was changed. Also the answer to a repeated call whose
-                first answer was lost: read the key to tell.
-            FencedByPosition: the table's epoch is later than the one that its name here tells.
-            StateStoreUnavailable: no answer within ``timeout_s``; whether it was written is not known.
+            BadVersion: the key has another version; nothing was changed. Also raised by a repeated call whose first
+                response was lost: read the key to find out.
+            FencedByPosition: the table's epoch is later than the one in ``table``.
+            StateStoreUnavailable: no response within ``timeout_s``; it is unknown whether the key was set.
             StateStoreFailed: the disk is full or failed.
             StateRefused: the key or the value is too long.
         """
@@ -266,30 +266,30 @@ class TableClient:
         return self._call(self._put, request, timeout_s).version
 
     def keep(self, table: str, version: int, timeout_s: float = 10.0) -> None:
-        """Keep a copy of what a table holds under the number of a version; durable when it returns.
+        """Store a copy of a table under a version number; durable when the call returns.
 
-        There is one copy of a version, and a call that is repeated, or comes after that of a later version, makes none.
+        Does nothing if a copy of this version or a later one exists.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``, though the copy may still be made; repeat the call.
-            StateStoreFailed: the disk is full or failed, or another copy is being made; repeat the call later.
+            StateStoreUnavailable: no response within ``timeout_s``, but the copy may still be made; repeat the call.
+            StateStoreFailed: the disk is full or failed, or another copy is in progress; repeat the call later.
         """
         table, _ = split_epoch(table)
         self._call(self._keep, pb.KeepRequest(table=table, version=version), timeout_s)
 
     def restore(self, table: str, version: int, epoch: int, timeout_s: float = 10.0) -> bool:
-        """Put the copy of a version in the place of what a table holds; durable when it returns.
+        """Replace a table's contents by the copy of a version; durable when the call returns.
 
-        From then on the table is changed only by those who know this epoch, or a later one, by `names.with_epoch`.
+        After that only clients with this epoch or a later one can change the table, see `names.with_epoch`.
 
         Args:
-            table: its name; an epoch in it does not count.
-            version: of which a copy was kept.
-            epoch: grows from one restoration of the table to the next; one that is repeated is not made again.
-            timeout_s: how long to wait.
+            table: the table's name; an epoch in it is ignored.
+            version: the version of the copy.
+            epoch: increases with each restore of the table; a repeated epoch has no further effect.
+            timeout_s: timeout.
 
         Returns:
-            whether there is a copy of that version; if not, nothing was changed.
+            whether a copy of that version exists; if not, nothing was changed.
 
         Raises:
             StateStoreUnavailable, StateStoreFailed: as `keep`.
@@ -299,19 +299,19 @@ class TableClient:
         return self._call(self._restore, request, timeout_s).is_kept
 
     def kept(self, table: str, timeout_s: float = 5.0) -> list[int]:
-        """Return of which versions of a table there are copies, the newest first.
+        """Return the versions of a table's copies, newest first.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``; ask again.
+            StateStoreUnavailable: no response within ``timeout_s``; retry.
         """
         table, _ = split_epoch(table)
         return list(self._call(self._kept, pb.KeptRequest(table=table), timeout_s).versions)
 
     def drop(self, table: str, timeout_s: float = 10.0) -> None:
-        """Remove a table, if it is there, with its copies and the positions and outputs of its function.
+        """Delete a table, if it exists, with its copies, positions and outputs.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``; repeat the call.
+            StateStoreUnavailable: no response within ``timeout_s``; repeat the call.
             StateStoreFailed: the disk is full or failed.
         """
         self._call(self._drop, pb.DropRequest(table=split_epoch(table)[0]), timeout_s)
@@ -320,7 +320,7 @@ class TableClient:
         """Return the names of the tables that begin with ``prefix``, sorted.
 
         Raises:
-            StateStoreUnavailable: no answer within ``timeout_s``.
+            StateStoreUnavailable: no response within ``timeout_s``.
         """
         names: list[str] = []
         while True:
@@ -331,16 +331,16 @@ class TableClient:
                 return names
 
     def statistics(self, timeout_s: float = 2.0) -> dict[str, int | str]:
-        """Return figures of the service; also a health check.
+        """Return the service's statistics; also a health check.
 
         Raises:
-            StateStoreUnavailable: it does not answer.
+            StateStoreUnavailable: the service does not respond.
         """
         answer = self._call(self._statistics, pb.StatisticsRequest(), timeout_s)
         return {field.name: getattr(answer, field.name) for field in answer.DESCRIPTOR.fields}
 
     def close(self) -> None:
-        """End the connection; calls under way fail."""
+        """Close the connection; calls in flight fail."""
         self._is_closed = True
         self._channels.close()
 
@@ -364,7 +364,7 @@ class TableClient:
                 raise ClosedError(f"the client of the state store at {self._url} was closed") from error
             if "closed" not in str(error):
                 raise
-            # Another thread has renewed it since this call took it.
+            # Another thread has replaced the channel since this call obtained it.
             raise StateStoreUnavailable(
                 f"the connection to the state store at {self._url} was reopened: try again"
             ) from error

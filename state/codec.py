@@ -52,7 +52,7 @@ def encode_changes(changes: Sequence[Change]) -> pb.Changes:
 
 
 def decode_changes(message: pb.Changes) -> list[Change]:
-    """Return the changes of columns, which `check_changes` has checked."""
+    """Return the changes of columns, which must have passed `check_changes`."""
     kinds, keys = message.kinds, message.keys
     data, amounts = iter(message.data), iter(message.amounts)
     changes: list[Change] = []
@@ -102,7 +102,7 @@ def decode_values(message: pb.ReadResponse) -> list[Value | None]:
 
 
 def decode_contents(message: pb.ReadResponse) -> list[Content]:
-    """Return what the keys of columns hold, without versions."""
+    """Return the values of columns, without versions."""
     kinds, data, numbers = message.kinds, message.data, message.numbers
     if len(data) == len(kinds):
         return list(data)

@@ -29,31 +29,31 @@ from .names import copies_of, kept_name, kept_versions, unfinished_name
 from .transaction import Transaction
 
 KEPT_VERSIONS_MAX = 3
-"""Copies of a table; each is as large as the table was."""
+"""Limit of copies per table; each is as large as the table was."""
 PIECE_ROWS = 10_000
 PIECE_BYTES = 4 * 1024 * 1024
 TURN_WAIT_S = 5.0
-"""How long a call waits for the copy that another one makes."""
+"""How long a call waits for another call's copy."""
 _FETCHED_ROWS = 100
 
 Submit = Callable[[Callable[[Transaction], int], int], int]
-"""Runs work in the writer thread; takes it and its number of rows, returns what it returns once that is on disk."""
+"""Runs work in the writer thread; takes it and its number of rows, returns its result once it is on disk."""
 
 
 class Copies:
-    """Makes copies and puts them back, one at a time; in the threads that ask for it."""
+    """Makes and restores copies, one at a time, on the calling threads."""
 
     def __init__(self, submit: Submit, open_reader: Callable[[], sqlite3.Connection]) -> None:
-        """Prepare; `open_reader` returns a connection for reading, which is closed here."""
+        """Create copies; ``open_reader`` returns a read connection, which is closed here."""
         self._submit = submit
         self._open_reader = open_reader
         self._turn = threading.Lock()
 
     def keep(self, table: str, version: int) -> None:
-        """Keep what a table holds under the number of a version, unless there is a copy of it or of a later one.
+        """Copy a table under a version number, unless a copy of this version or a later one exists.
 
         Raises:
-            StateStoreFailed: another copy is being made, or the disk is full or failed; ask again.
+            StateStoreFailed: another copy is in progress, or the disk is full or failed; retry.
         """
         source = copy = 0
 
@@ -78,13 +78,13 @@ class Copies:
                 self._submit(finish, 1)
 
     def restore(self, table: str, version: int, epoch: int) -> bool:
-        """Put the copy of a version in the place of what a table holds, once for an epoch.
+        """Replace a table's contents by the copy of a version, once per epoch.
 
         Returns:
-            whether there is such a copy; without one nothing is changed.
+            whether the copy exists; if not, nothing is changed.
 
         Raises:
-            StateStoreFailed: another copy is being made, or the disk is full or failed; ask again.
+            StateStoreFailed: another copy is in progress, or the disk is full or failed; retry.
         """
         source = copy = new_version = 0
         is_kept = True
@@ -96,7 +96,7 @@ class Copies:
             if not is_kept or epoch <= transaction.restored(table) or epoch < transaction.epoch(table):
                 return 0
             transaction.begin_epoch(table, epoch)
-            new_version = transaction.next_version()  # the last that a key of the contents before can have had is older
+            new_version = transaction.next_version()  # newer than any version in the previous contents
             copy = self._begin(transaction, table)
             return copy
 
@@ -129,7 +129,7 @@ class Copies:
         return transaction.table_id(unfinished_name(table))
 
     def _fill(self, table: str, source: int, copy: int, version: int | None) -> None:
-        """Copy all rows of a table, with their versions or all with one; what fails is removed."""
+        """Copy all rows of a table, with their versions or all with one; remove the copy on failure."""
 
         def discard(transaction: Transaction) -> int:
             transaction.drop_table(unfinished_name(table))
@@ -137,7 +137,7 @@ class Copies:
 
         connection = self._open_reader()
         try:
-            connection.execute("BEGIN")  # one moment's picture, from the first statement to the last
+            connection.execute("BEGIN")  # a consistent snapshot for all statements
             for rows in _pieces(connection, source):
                 if version is not None:
                     rows = [(key, value, version) for key, value, _ in rows]
@@ -149,7 +149,7 @@ class Copies:
 
                 self._submit(insert, len(rows))
         except BaseException:
-            with contextlib.suppress(MagnetarError):  # else the next call, or the next start, removes it
+            with contextlib.suppress(MagnetarError):  # otherwise the next call, or the next start, removes it
                 self._submit(discard, 1)
             raise
         finally:
@@ -157,7 +157,7 @@ class Copies:
 
 
 def drop(transaction: Transaction, table: str) -> None:
-    """Remove a table with its copies."""
+    """Delete a table with its copies."""
     transaction.note(table, b"")
     for name in (table, *copies_of(table, transaction.tables)):
         transaction.drop_table(name)
@@ -165,13 +165,13 @@ def drop(transaction: Transaction, table: str) -> None:
 
 
 def _check_there(transaction: Transaction, table: str, copy: int) -> None:
-    """Refuse to go on with a copy whose table was removed meanwhile, for SQLite would fail the whole transaction."""
+    """Raise if a copy's table was deleted meanwhile, as SQLite would fail the whole transaction."""
     if transaction.tables.get(unfinished_name(table)) != copy:
         raise StateRefused(f"the state table {table} was removed while it was copied")
 
 
 def _pieces(connection: sqlite3.Connection, table_id: int) -> Iterator[list[tables.Row]]:
-    """Yield the rows of a table, in the order of their keys, some at a time."""
+    """Yield the rows of a table in key order, in chunks."""
     found, piece, size = tables.rows(connection, table_id), [], 0
     while some := found.fetchmany(_FETCHED_ROWS):
         piece += some

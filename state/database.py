@@ -1,4 +1,4 @@
-"""The database file of the table service: opened, checked, its schema, and its errors explained."""
+"""The table service's database file: opening and checking it, its schema, and explanations of its errors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ FORMAT = 2
 APPLICATION_ID = 0x4D414754
 """Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
 CHECKED_BYTES_MAX = 256 * 1024 * 1024
-"""Files up to this size are checked whole at the start, at about 180 MB a second; of larger ones only the head is."""
+"""Files up to this size are checked completely at startup, at about 180 MB/s; of larger ones only the header is."""
 WRITER_CACHE_KIB = 32 * 1024
 READER_CACHE_KIB = 512
-"""Small: each commit of the writer empties the readers' caches anyway, and the kernel keeps the pages."""
+"""Small, as each commit invalidates the readers' caches, and the kernel caches the pages."""
 WAL_PAGES_MAX = 8_000
-"""When the log has so many pages (32 MiB) they are written into the database; fewer would do so every few batches."""
+"""Checkpoint the WAL at this number of pages (32 MiB); a lower number would do so every few batches."""
 BUSY_TIMEOUT_MS = 1_000
 
 _SCHEMA = (
-    # AUTOINCREMENT: the number of a dropped table never comes again.
+    # AUTOINCREMENT: the number of a dropped table is never reused.
     "CREATE TABLE state_table (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
     "CREATE TABLE large (id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL, data BLOB NOT NULL)",
     "CREATE INDEX large_of_table ON large (table_id)",
@@ -43,14 +43,14 @@ _SCHEMA = (
 
 
 def open_writer(directory: Path) -> sqlite3.Connection:
-    """Open or create the database below ``directory``, check and prepare it.
+    """Open or create the database in ``directory``, check and initialise it.
 
     Raises:
-        StateStoreFailed: says which of these failed and what to do.
+        StateStoreFailed: one of these failed; the text has the remedy.
     """
     file = directory / FILE
     if not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
-        # Checked here: a directory without room for the log is only "disk I/O error" to SQLite.
+        # Checked explicitly, as SQLite reports a full disk here only as "disk I/O error".
         raise StateStoreFailed(_explain_unwritable(file, "permission denied"))
     connection = None
     try:
@@ -73,7 +73,7 @@ def open_writer(directory: Path) -> sqlite3.Connection:
 
 
 def open_reader(directory: Path) -> sqlite3.Connection:
-    """Open the database for reading only, for one thread at a time."""
+    """Open the database read-only, for one thread at a time."""
     connection = sqlite3.connect(
         f"{(directory / FILE).absolute().as_uri()}?mode=ro",
         uri=True,
@@ -90,7 +90,7 @@ def open_reader(directory: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = 0")  # some builds overwrite what is deleted: a drop writes it all again
+    connection.execute("PRAGMA secure_delete = 0")  # some builds overwrite deleted data, so a drop would be slow
     connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
     connection.execute(f"PRAGMA journal_size_limit = {2 * WAL_PAGES_MAX * 4096}")
@@ -117,7 +117,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def explain(error: sqlite3.Error, file: Path) -> str:
-    """Return what an error of SQLite means for an operator, on one line."""
+    """Return an explanation of an SQLite error for an operator, on one line."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return f"the disk of state database {file} is full; make room, then it goes on by itself"

@@ -1,11 +1,11 @@
-"""Generations: tells a reader of a table whether anybody but itself has changed it since it last asked.
+"""Generations: tell a table's reader whether another writer has changed the table since its last read.
 
-Design: a generation is a number that a reader compares with the one it had before; equal means that what it read then,
-and changed itself since, is still what the table holds. Each table remembers its last writer, the generation of that
-one's last change, and that of the last change by anybody else, so the answer for every writer is one look. The first
-number of a process is random: after a restart no generation of before is found again.
+Design: a generation is a number that a reader compares with its previous one; if equal, the values it read then, with
+its own changes applied, are still current. For each table the last writer, the generation of its last change, and that
+of the last change by another writer are stored, so each query is a single lookup. The first number of a process is
+random, so that generations from before a restart are not found again.
 
-Threads: one changes, any number ask.
+Threads: one writer, any number of readers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Generations:
             tables_max: limit of tracked tables.
         """
         self._last = 1 + int.from_bytes(os.urandom(_START_BYTES))
-        self._base = self._last  # of all tables that are not in `_tables`
+        self._base = self._last  # generation of all tables not in `_tables`
         self._tables: dict[str, _Changes] = {}
         self._tables_max = tables_max
 

@@ -1,4 +1,4 @@
-"""Limits of one call, checked by the client, which knows the function, and again by the service."""
+"""Limits of a call, checked by the client, which knows the function, and again by the service."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ PUT, DELETE, INCREMENT = b"PDI"
 """The kinds of changes in the columns of ``state.proto``."""
 
 KEY_BYTES_MAX = 4 * 1024
-"""A key is compared on every read: longer ones belong into the value."""
+"""A key is compared on every read: store longer data in the value."""
 VALUE_BYTES_MAX = 1024 * 1024
-"""A value is read and written whole."""
+"""A value is read and written as a whole."""
 CHANGES_MAX = 20_000
-"""Changes of one call: they are one transaction, and other functions wait behind it."""
+"""Changes per call: they form one transaction, for which other functions wait."""
 COMMIT_CHANGES_MAX = 200_000
-"""Changes of one commit: those of one input entry, a producer's batch, cannot be parted."""
+"""Changes per commit: higher, as those of one input entry, a producer's batch, cannot be split."""
 CALL_BYTES_MAX = 32 * 1024 * 1024
-"""Keys, values and output entries of one call; several entries of the broker's largest size fit."""
+"""Total size of keys, values and output entries per call; allows several entries of the broker's maximum size."""
 READ_KEYS_MAX = 20_000
 READ_ANSWER_BYTES = 4 * 1024 * 1024
-"""An answer with more than this ends early; the client asks for the rest."""
+"""A response is truncated after this size; the client requests the rest."""
 NAMES_PER_ANSWER = 1_000
 MESSAGE_BYTES_MAX = CALL_BYTES_MAX + 4 * 1024 * 1024
-"""For gRPC: a call of the largest size and its frame."""
+"""gRPC's message limit: the largest call and its frame."""
 WRITER_BYTES = 16
 
 DEFAULT_PORT = 4181
@@ -37,13 +37,13 @@ TLS_SCHEME = "bk+ssl://"
 
 
 def check_key(key: bytes) -> None:
-    """Refuse an empty or too long key."""
+    """Reject an empty or too long key."""
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise StateRefused(f"a state key has 1 to {KEY_BYTES_MAX} bytes, this one {len(key)}: {show(key)}", key)
 
 
 def check_put(key: bytes, data: bytes) -> None:
-    """Refuse a key or value beyond its limit."""
+    """Reject a key or value that exceeds its limit."""
     check_key(key)
     if len(data) > VALUE_BYTES_MAX:
         raise StateRefused(
@@ -59,7 +59,7 @@ def check_changes(
     positions: Sequence[Position | None] = (),
     changes_max: int = CHANGES_MAX,
 ) -> None:
-    """Refuse a call with a change or output beyond its limits, or with more than one call may carry."""
+    """Reject a call whose changes or outputs exceed the limits, individually or in total."""
     keys, data = changes.keys, changes.data
     if len(keys) > changes_max:
         raise StateRefused(f"{len(keys)} state changes in one call, the limit is {changes_max}; make several calls")
@@ -138,6 +138,6 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 def show(key: bytes) -> str:
-    """Return a key as text for a message, cut to a line."""
+    """Return a key as text for a message, truncated."""
     text = key[:60].decode(errors="backslashreplace")
     return repr(text) if len(key) <= 60 else f"{text!r}…"

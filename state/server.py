@@ -1,6 +1,6 @@
 """The table service: gRPC over a `TableStore`.
 
-Threads, not an event loop: a call waits in its thread for the disk, and nothing of SQLite can stop anybody else.
+It uses threads instead of an event loop: a call waits for the disk in its thread, and SQLite cannot block other calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .limits import MESSAGE_BYTES_MAX, SCHEME, TABLE_CHARACTERS_MAX, TLS_SCHEME,
 from .store import TableStore
 
 HANDSHAKE_TIMEOUT_MS = 10_000
-"""How long a client may take to begin, with TLS or without."""
+"""Timeout of a client's handshake, with or without TLS."""
 STOP_S = 2.0
 _REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 (compared with, not bound to)
 
@@ -39,15 +39,15 @@ _CODES: dict[type[MagnetarError], grpc.StatusCode] = {
 _OF_WORKERS = (
     pb.TablesRequest, pb.StatisticsRequest, pb.KeepRequest, pb.RestoreRequest, pb.KeptRequest, pb.DropRequest,
 )  # fmt: skip
-"""Requests that no instance makes: the token of a single table is not enough for them."""
+"""Requests that only workers make: a table's token is not sufficient for them."""
 
 
 class TableServer:
-    """The service on a port, over the tables below a directory.
+    """The service on a port, for the tables in a directory.
 
     Attributes:
-        port: that it listens on.
-        url: by which this machine reaches it, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS.
+        port: the port that it listens on.
+        url: its URL on this machine, ``bk://host:port``, or ``bk+ssl://host:port`` with TLS.
     """
 
     def __init__(self, store: TableStore, server: grpc.Server, watch: RequestWatch, place: str, port: int) -> None:
@@ -69,16 +69,16 @@ class TableServer:
         """Open the tables, then listen.
 
         Args:
-            directory: of the tables.
+            directory: directory of the tables.
             host: address to listen on.
-            port: 0 takes a free one.
-            key: of the tokens that callers must show; None takes every call.
-            tls: how TLS is spoken on the port; None: it is not.
+            port: 0 chooses a free one.
+            key: the key of the tokens that clients must send; None accepts every call.
+            tls: TLS settings of the port; None disables TLS.
 
         Raises:
-            InvalidConfig: the settings of TLS do not work here, or their files cannot be used.
+            InvalidConfig: the TLS settings are invalid here, or their files cannot be used.
             StateStoreFailed: the database cannot be opened.
-            OSError: the port cannot be listened on.
+            OSError: listening on the port failed.
         """
         credentials = _credentials(tls)
         store = TableStore.open(directory)
@@ -112,7 +112,7 @@ class TableServer:
         return f"TableServer(port={self.port}, store={self._store!r})"
 
     def stop(self) -> None:
-        """Take no more calls, finish those under way for two seconds, and close the tables."""
+        """Refuse new calls, wait up to two seconds for pending ones, and close the tables."""
         self._server.stop(STOP_S).wait()
         self._watch.close()
         self._store.close()
@@ -127,9 +127,9 @@ def _credentials(tls: ServerTls | None) -> grpc.ServerCredentials | None:
 
 
 class _Doorkeeper(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Refuses calls by their metadata, before a thread waits for a request that may never come.
+    """Refuses calls by their metadata, before a thread waits for a request that may never arrive.
 
-    What the request says is looked at once it is there (`_check_token`).
+    The request itself is checked on arrival (`_check_token`).
     """
 
     def __init__(self, key: TableKey | None, threads: CallThreads) -> None:
@@ -211,9 +211,9 @@ def _handlers(store: TableStore, key: TableKey | None, watch: RequestWatch) -> d
 
 
 def _unary(key: TableKey | None, watch: RequestWatch, method: Callable[[Any], Any], request_type: Any) -> Any:
-    """Return the handler of a call; a method that returns nothing is answered with `Done`.
+    """Return the handler of a call; if the method returns None, the response is `Done`.
 
-    For gRPC it takes a stream, of which it reads one request: so it has the call before the request is here.
+    To gRPC it is a streaming handler, which reads one request: so it receives the call before the request has arrived.
     """
     is_of_worker = request_type in _OF_WORKERS
 
@@ -237,7 +237,7 @@ def _unary(key: TableKey | None, watch: RequestWatch, method: Callable[[Any], An
 
 
 def _check_token(key: TableKey, context: grpc.ServicerContext, table: str | None) -> None:
-    """Refuse a call whose token does not open a table; None: what is kept to workers."""
+    """Refuse a call without a valid token for a table; None means operations reserved for workers."""
     if table is not None:
         check_table(table)
     shown = next((str(value) for name, value in context.invocation_metadata() if name == TOKEN), "")

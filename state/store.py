@@ -1,13 +1,13 @@
-"""The table store: all functions' tables in one database file, one writer thread, readers beside it.
+"""The table store: all functions' tables in one database file, with one writer thread and concurrent readers.
 
-Design: one file for all functions, not one each: a commit of many functions is then one sync, and a thousand functions
-need neither a thousand threads nor three thousand open files. The writer thread takes what is queued, gives each
-request a savepoint, commits when the queue is empty or the transaction has taken 5 ms or 2,000 rows, and only then
-answers: a refused request leaves the others of its transaction alone, and a thousand small ones cost one sync. Reads do
-not wait for it: each takes one of a few read-only connections, in the thread that asks.
+Design: all functions share one file: so commits of many functions need only one sync, and a thousand functions need
+neither a thousand threads nor three thousand open files. The writer thread runs queued requests, each in a savepoint,
+commits when the queue is empty or the transaction has taken 5 ms or 2,000 rows, and only then responds: a refused
+request does not affect others in its transaction, and a thousand small ones cost one sync. Reads do not wait for it:
+each uses one of a few read-only connections, in the calling thread.
 
-Invariant: a request is answered after the commit of the transaction that it ran in, with ``synchronous=FULL``: what was
-answered is on the disk. A failed commit fails every request of its transaction, and the database is as before it.
+Invariant: a request is answered after its transaction's commit with ``synchronous=FULL``, so every confirmed change is
+on disk. A failed commit fails every request of its transaction, and leaves the database unchanged.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ TRANSACTION_S = 0.005
 TRANSACTION_ROWS = 2_000
 READERS = 4
 WRITER_KEPT_MINUTES = 7 * 24 * 60
-"""A writer that was silent for so long, while the service ran, will not repeat its last call."""
+"""A writer that was silent for this long, while the service ran, will not repeat its last call."""
 SWEEP_S = 600.0
 
 logger = logging.getLogger(__name__)
 
 Work = Callable[[Transaction], int]
-"""Makes the changes of one request and returns what it answers: a version, or nothing of interest."""
+"""Makes the changes of one request and returns its result: a version, or any number."""
 
 
 class _Request:
-    """One call: what to run in the writer thread, and the lock that is released once it is answered."""
+    """A call: the work for the writer thread, and a lock that is released when it is complete."""
 
     __slots__ = ("answered", "error", "result", "rows", "work")
 
@@ -71,7 +71,7 @@ class _Request:
 
 
 class TableStore:
-    """The tables below one directory; made by `open`."""
+    """The tables in one directory; created by `open`."""
 
     def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -80,7 +80,7 @@ class TableStore:
         try:
             self._transaction = Transaction(self._connection)
             self._remove_useless_copies()
-            # Replaced, never changed: readers look a table up without a lock.
+            # Replaced, never modified, as readers look up tables without a lock.
             self._tables = dict(self._transaction.tables)
             self._generations = Generations()
             self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
@@ -101,11 +101,11 @@ class TableStore:
 
     @classmethod
     def open(cls, directory: Path, clock: Callable[[], float] = time.monotonic) -> TableStore:
-        """Open or create the store; blocks for the disk.
+        """Open or create the store. Blocking.
 
         Args:
-            directory: where its files lie.
-            clock: rising seconds.
+            directory: directory of its files.
+            clock: monotonic seconds.
 
         Raises:
             StateStoreFailed: the database cannot be opened, is damaged, locked, or not ours.
@@ -118,7 +118,7 @@ class TableStore:
         return f"TableStore({str(self._file)!r})"
 
     def _remove_useless_copies(self) -> None:
-        """Remove what a process that was killed has begun, and what an older version left of a function deleted."""
+        """Delete unfinished copies of a killed process, and copies of deleted functions left by an older version."""
         transaction = self._transaction
         self._connection.execute("BEGIN IMMEDIATE")
         for name in [name for name in transaction.tables if is_useless(name, transaction.tables)]:
@@ -127,7 +127,7 @@ class TableStore:
         transaction.is_changed = False
 
     def read(self, table: str, keys: Sequence[bytes]) -> list[Value | None]:
-        """Return what the first keys hold, in their order: of as many as fit an answer, of one at least."""
+        """Return the values of the first keys, in order: as many as fit a response, and at least one."""
         check_table(table)
         check_keys(keys)
         while keys and (table_id := self._tables.get(table)) is not None:
@@ -136,14 +136,14 @@ class TableStore:
         return [None] * len(keys)
 
     def generation(self, table: str, writer: bytes) -> int:
-        """Return a number that is another one after each change of a table by anybody but ``writer``.
+        """Return a number that changes with each change of a table by a writer other than ``writer``.
 
-        What is read afterwards is at least as new; see `Generations`.
+        Values read afterwards are at least as new; see `Generations`.
         """
         return self._generations.of(table, writer)
 
     def names(self, prefix: str, after: str) -> list[str]:
-        """Return the first names of tables that begin with ``prefix`` and stand behind ``after``, sorted."""
+        """Return the first table names that begin with ``prefix`` and sort after ``after``, sorted."""
         tables = self._tables
         found = (name for name in tables if name.startswith(prefix) and name > after and not is_copy(name))
         return heapq.nsmallest(NAMES_PER_ANSWER, found)
@@ -159,7 +159,7 @@ class TableStore:
         return Opened(None, [])
 
     def apply(self, request: pb.ApplyRequest) -> None:
-        """Make changes once for a writer and sequence."""
+        """Apply changes once per writer and sequence number."""
         check_table(request.table)
         check_writer(request.writer, request.sequence)
         check_changes(request.changes)
@@ -176,7 +176,7 @@ class TableStore:
         self._submit(work, len(changes.kinds))
 
     def commit(self, request: pb.CommitRequest) -> None:
-        """Move a position with changes and outputs."""
+        """Commit a position with changes and outputs."""
         check_table(request.table)
         expected = decode_position(request.expected) if request.HasField("expected") else None
         new = decode_position(request.new)
@@ -199,7 +199,7 @@ class TableStore:
         self._submit(work, len(request.changes.kinds) + len(request.outbox))
 
     def put(self, table: str, key: bytes, data: bytes, expected_version: int | None, epoch: int = 0) -> int:
-        """Set a key if it is at the expected version, and return the new one."""
+        """Set a key if it has the expected version, and return the new version."""
         check_table(table)
         check_put(key, data)
 
@@ -214,22 +214,22 @@ class TableStore:
         return self._submit(work, 1)
 
     def keep(self, table: str, version: int) -> None:
-        """Keep what a table holds under the number of a version; see `Copies.keep`."""
+        """Copy a table under a version number; see `Copies.keep`."""
         check_table(table)
         self._copies.keep(table, version)
 
     def restore(self, table: str, version: int, epoch: int) -> bool:
-        """Put back what was kept of a version; see `Copies.restore`."""
+        """Restore a version's copy; see `Copies.restore`."""
         check_table(table)
         return self._copies.restore(table, version, epoch)
 
     def kept(self, table: str) -> list[int]:
-        """Return of which versions of a table there are copies; the newest first."""
+        """Return the versions of a table's copies, newest first."""
         check_table(table)
         return kept_versions(table, self._tables)
 
     def drop(self, table: str) -> None:
-        """Remove a table with everything that belongs to it."""
+        """Delete a table with all associated data."""
         check_table(table)
 
         def work(transaction: Transaction) -> int:
@@ -239,7 +239,7 @@ class TableStore:
         self._submit(work, 1)
 
     def statistics(self) -> pb.StatisticsResponse:
-        """Return figures; the counters begin with the process."""
+        """Return statistics; the counters start with the process."""
         return pb.StatisticsResponse(
             tables=sum(not is_copy(name) for name in self._tables),
             database_bytes=self._file.stat().st_size,
@@ -250,7 +250,7 @@ class TableStore:
         )
 
     def close(self) -> None:
-        """Finish what is queued, put the log into the database, and end the thread."""
+        """Finish queued requests, checkpoint the WAL, and end the thread."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -258,11 +258,11 @@ class TableStore:
         self._thread.join()
         for _ in range(READERS):
             self._readers.get().close()
-        self._connection.close()  # the last connection of a database empties its log
+        self._connection.close()  # closing a database's last connection checkpoints its WAL
 
     @contextlib.contextmanager
     def _reader(self, table: str, table_id: int) -> Iterator[sqlite3.Connection]:
-        """Give a connection for reading; a table that is dropped or replaced meanwhile is passed over in silence."""
+        """Context with a read connection; errors because the table is dropped or replaced meanwhile are ignored."""
         if self._is_closed:
             raise ClosedError(f"the state database {self._file} is closed")
         connection = self._readers.get()
@@ -276,8 +276,8 @@ class TableStore:
             self._readers.put(connection)
 
     def _is_gone(self, table: str, table_id: int) -> bool:
-        """Return whether a table has another number, or none, by the end of the transaction under way."""
-        self._submit(lambda _: 0, 0)  # what the database shows already is published at that transaction's end
+        """Return whether a table has another number, or none, at the end of the current transaction."""
+        self._submit(lambda _: 0, 0)  # changes already visible in the database are published at that transaction's end
         return self._tables.get(table) != table_id
 
     def _submit(self, work: Work, rows: int) -> int:
@@ -305,7 +305,7 @@ class TableStore:
                 self._fail(
                     group, StateStoreFailed(f"{explain(error, self._file)}; nothing of this call was kept"), error
                 )
-            except Exception as error:  # the boundary of the thread: without it the service would hang
+            except Exception as error:  # the thread's top level: an escaping exception would make the service hang
                 logger.exception("a transaction of the state store failed")
                 self._fail(group, StateStoreFailed(f"state database {self._file}: {error!r}; see the log"), error)
             else:
@@ -314,17 +314,17 @@ class TableStore:
                     self._tables = dict(self._transaction.tables)
                     self._transaction.is_changed = False
             self._transactions += 1
-            # Also of what was undone, which does no harm: then a reader asks once too often.
+            # This includes undone changes, which is harmless: a reader then reads once more than necessary.
             for table, writer in self._transaction.written:
                 self._generations.change(table, writer)
             self._transaction.written.clear()
-            # Only now: an answer promises that the change is on the disk, and that readers see a new table and learn
-            # that what they have kept has changed.
+            # Respond only now: the response guarantees that the change is on disk, and that readers see a new table and
+            # a new generation.
             for answered in group:
                 answered.answered.release()
 
     def _execute(self, request: _Request, group: list[_Request]) -> bool:
-        """Run one transaction with what is queued; return whether more may follow."""
+        """Run one transaction with the queued requests; return whether more may follow."""
         connection, deadline_s = self._connection, self._clock() + TRANSACTION_S
         is_open, rows = True, 0
         connection.execute("BEGIN IMMEDIATE")
@@ -346,8 +346,8 @@ class TableStore:
 
     def _run_one(self, request: _Request) -> None:
         connection = self._connection
-        # A savepoint for each request: a refusal in the middle of its changes undoes these alone, and the transaction
-        # goes on with the next request.
+        # One savepoint per request: a refusal in the middle of its changes undoes only these, and the transaction
+        # continues with the next request.
         connection.execute("SAVEPOINT request")
         try:
             request.result = request.work(self._transaction)
@@ -358,7 +358,7 @@ class TableStore:
         connection.execute("RELEASE request")  # after a ROLLBACK TO as well, which leaves the savepoint open
 
     def _fail(self, group: list[_Request], failure: StateStoreFailed, cause: Exception) -> None:
-        if str(failure) != self._failure:  # once for a row of equal failures
+        if str(failure) != self._failure:  # log consecutive equal failures once
             logger.error("%s", failure)
         self._failure = str(failure)
         failure.__cause__ = cause
@@ -372,7 +372,7 @@ class TableStore:
             logger.error("after a failed transaction: %s", explain(error, self._file))
 
     def _sweep(self) -> None:
-        """Every `SWEEP_S` store how long the service has run, and delete writers that have been silent for long."""
+        """Every `SWEEP_S` store the service's running time, and delete writers that have been silent for too long."""
         now_s = self._clock()
         if now_s - self._swept_s < SWEEP_S:
             return

@@ -1,14 +1,14 @@
-"""The statements of the table service, each on a connection that it is given; who commits is not decided here.
+"""The SQL statements of the table service. The caller passes the connection, and commits.
 
-Design: one table a function, clustered by its key, one column for the value: SQLite keeps a number as a number and
-bytes as bytes, so a counter is incremented where it lies, and the type says which of both a key is. A CHECK keeps a sum
-beyond 64 bits out, which SQLite would turn into a fraction. A batch is one ``executemany`` for each kind of change;
-only where that refuses are the changes made one by one, to name the key.
+Design: one table per function, clustered by key, with one value column: SQLite stores numbers as numbers and bytes as
+bytes, so a counter is incremented in place, and the type tells counters from bytes. A CHECK rejects sums beyond 64
+bits, which SQLite would convert to floating point. A batch is one ``executemany`` per type of change; only if that
+fails are the changes made one by one, to name the key.
 
-Values beyond `LARGE_BYTES` stand in a table of their own, and the row holds the number of that place as text: a row
-that overflows its page is read whole whenever a search passes by, so that a few values of 1 MiB would make each
-increment beside them thirty times dearer. The other way out, rows found by a second index, costs three times as much at
-a million keys. Versions come from one counter of the database, so a deleted and recreated key never shows one twice.
+Values larger than `LARGE_BYTES` are stored in a separate table, and the row holds their number as text: a row that
+overflows its page is read completely whenever a search passes it, so a few values of 1 MiB would make increments of
+nearby keys thirty times slower. The alternative, finding rows by a second index, costs three times as much at a million
+keys. Versions come from one counter of the database, so a deleted and recreated key never has the same version twice.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from .values import (
 )
 
 LARGE_BYTES = 700
-"""With its key a row should stay below a quarter of a page, about 1,000 bytes; more would overflow it."""
+"""With its key, a row should be smaller than a quarter of a page, about 1,000 bytes, so that it does not overflow."""
 _VALUE = "CASE typeof(value) WHEN 'text' THEN (SELECT data FROM large WHERE id = CAST(value AS INTEGER)) ELSE value END"
-"""What a row holds, wherever it stands; in the same statement, for the writer goes on between two."""
+"""A row's value, from either table; in one statement, as the writer may commit between two."""
 Row = tuple[bytes, int | bytes, int]
-"""Key, what it holds, version."""
+"""Key, value, version."""
 READ_KEYS = 128
-"""Keys of one SELECT; a fixed number, so that SQLite compiles it once."""
+"""Number of keys per SELECT; fixed, so that SQLite compiles it once."""
 
 
 def create_table(connection: sqlite3.Connection, name: str) -> int:
-    """Make a function's table and return its number."""
+    """Create a function's table and return its number."""
     cursor = connection.execute("INSERT INTO state_table (name) VALUES (?)", (name,))
     assert cursor.lastrowid is not None
     connection.execute(
@@ -58,7 +58,7 @@ def create_table(connection: sqlite3.Connection, name: str) -> int:
 
 
 def drop_table(connection: sqlite3.Connection, table_id: int) -> None:
-    """Remove a table and everything that belongs to it; SQLite only links its pages into a list."""
+    """Delete a table and all associated data; fast, as SQLite only adds its pages to the free list."""
     connection.execute(f"DROP TABLE state_{table_id}")
     connection.execute(
         "DELETE FROM outbox WHERE partition_id IN (SELECT id FROM partition WHERE table_id = ?)", (table_id,)
@@ -69,18 +69,18 @@ def drop_table(connection: sqlite3.Connection, table_id: int) -> None:
 
 
 def move_belongings(connection: sqlite3.Connection, table_id: int, new_id: int) -> None:
-    """Give another table what belongs to one beside its rows: positions, so outputs, and the numbers of calls."""
+    """Move a table's data other than rows to another table: positions with their outputs, and call numbers."""
     for name in ("partition", "writer"):
         connection.execute(f"UPDATE {name} SET table_id = ? WHERE table_id = ?", (new_id, table_id))
 
 
 def rows(connection: sqlite3.Connection, table_id: int) -> sqlite3.Cursor:
-    """Return all rows of a table, each a `Row`, in the order of their keys."""
+    """Return all rows of a table, each a `Row`, in key order."""
     return connection.execute(f"SELECT key, {_VALUE}, version FROM state_{table_id} ORDER BY key")
 
 
 def insert_rows(connection: sqlite3.Connection, table_id: int, rows: Iterable[Row]) -> None:
-    """Add rows whose keys the table does not have."""
+    """Insert rows with new keys."""
     put = "INSERT INTO large (table_id, data) VALUES (?, ?)"
     stored = [
         (key, value, version)
@@ -92,12 +92,12 @@ def insert_rows(connection: sqlite3.Connection, table_id: int, rows: Iterable[Ro
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the numbers of all tables by their names."""
+    """Return the numbers of all tables by name."""
     return dict(connection.execute("SELECT name, id FROM state_table").fetchall())
 
 
 def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], bytes_max: int) -> list[Value | None]:
-    """Return what the first keys hold, in their order, until their values reach ``bytes_max``; of one at least."""
+    """Return the values of the first keys, in order, until they reach ``bytes_max``; of at least one key."""
     if len(keys) == 1:
         return [read_one(connection, table_id, keys[0])]
     values: list[Value | None] = []
@@ -112,7 +112,7 @@ def read(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes], b
         ):
             found[key] = kept = _value(value, version)
             bytes_left -= len(kept.data)
-            if bytes_left < 0:  # the rows come in an order of their own: the first keys are read one by one
+            if bytes_left < 0:  # rows are in arbitrary order, so read the first keys one by one
                 return values or _read_in_order(connection, table_id, asked, bytes_max)
         values += map(found.get, asked)
     return values
@@ -132,7 +132,7 @@ def _read_in_order(
 
 
 def read_one(connection: sqlite3.Connection, table_id: int, key: bytes) -> Value | None:
-    """Return what a key holds."""
+    """Return a key's value."""
     row = connection.execute(f"SELECT {_VALUE}, version FROM state_{table_id} WHERE key = ?", (key,)).fetchone()
     return None if row is None else _value(*row)
 
@@ -144,10 +144,10 @@ def _value(stored: int | bytes, version: int) -> Value:
 
 
 def make_changes(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> None:
-    """Make changes in their order.
+    """Apply changes in order.
 
     Raises:
-        StateRefused: an increment of bytes that are no number, or beyond 64 bits; the caller rolls back.
+        StateRefused: an increment of a value that is not a number, or beyond 64 bits; the caller rolls back.
     """
     if len(set(changes.keys)) < len(changes.keys):
         changes = _make_doubled(connection, table_id, changes, version)
@@ -182,7 +182,7 @@ def _delete(connection: sqlite3.Connection, table_id: int, key: bytes) -> None:
 
 
 def _stored(connection: sqlite3.Connection, table_id: int, data: Sequence[bytes]) -> Sequence[bytes | str]:
-    """Return what the rows of values hold, after putting the large ones where they belong."""
+    """Return the row contents for values, after storing large values separately."""
     if max(map(len, data)) <= LARGE_BYTES:
         return data
     put = "INSERT INTO large (table_id, data) VALUES (?, ?)"
@@ -193,7 +193,7 @@ def _stored(connection: sqlite3.Connection, table_id: int, data: Sequence[bytes]
 
 
 def _forget_large(connection: sqlite3.Connection, table_id: int, keys: Sequence[bytes]) -> None:
-    """Remove the large values of keys that are about to change."""
+    """Delete the large values of keys that are about to change."""
     if connection.execute("SELECT 1 FROM large WHERE table_id = ? LIMIT 1", (table_id,)).fetchone() is None:
         return
     connection.executemany(
@@ -213,7 +213,7 @@ def _put_sql(table_id: int) -> str:
 def _increment(
     connection: sqlite3.Connection, table_id: int, keys: list[bytes], amounts: Iterable[int], version: int
 ) -> None:
-    # One statement for all; what it refuses is undone and made one by one, for the error to name its key.
+    # One statement for all; if it fails, it is undone and repeated one by one, so that the error names the key.
     connection.execute("SAVEPOINT increments")
     try:
         counted = connection.executemany(
@@ -223,7 +223,7 @@ def _increment(
         ).rowcount
     except sqlite3.IntegrityError:
         counted = -1
-    if counted < len(keys):  # WHERE left out bytes, or CHECK refused a sum beyond 64 bits
+    if counted < len(keys):  # WHERE skipped bytes, or CHECK rejected a sum beyond 64 bits
         connection.execute("ROLLBACK TO increments")
         for key, amount in zip(keys, amounts, strict=True):
             increment_one(connection, table_id, key, amount, version)
@@ -234,7 +234,7 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
     """Add to one counter.
 
     Raises:
-        StateRefused: the key holds bytes that are no number, or the sum needs more than 64 bits.
+        StateRefused: the key's value is not a number, or the sum exceeds 64 bits.
     """
     held = read_one(connection, table_id, key)
     number = 0 if held is None else counter_number(held.data)
@@ -251,7 +251,7 @@ def increment_one(connection: sqlite3.Connection, table_id: int, key: bytes, amo
 
 
 def _make_doubled(connection: sqlite3.Connection, table_id: int, changes: pb.Changes, version: int) -> pb.Changes:
-    """Make the changes of keys that come more than once, one by one in their order, and return the others."""
+    """Apply the changes of keys that occur more than once, one by one in order, and return the others."""
     times = Counter(changes.keys)
     others: list[Change] = []
     for change in decode_changes(changes):
@@ -269,10 +269,10 @@ def _make_doubled(connection: sqlite3.Connection, table_id: int, changes: pb.Cha
 def put_expected(
     connection: sqlite3.Connection, table_id: int, key: bytes, data: bytes, expected: int | None, version: int
 ) -> None:
-    """Set a key if it is at the expected version.
+    """Set a key if it has the expected version.
 
     Raises:
-        BadVersion: it is not.
+        BadVersion: it has another version.
     """
     if expected is not None:
         held = read_one(connection, table_id, key)
@@ -284,7 +284,7 @@ def put_expected(
 
 
 def is_repeated(connection: sqlite3.Connection, table_id: int, writer: bytes, sequence: int, minute: int) -> bool:
-    """Return whether the writer had this sequence already; if not, remember it."""
+    """Return whether the writer has used this sequence number already; if not, record it."""
     row = connection.execute("SELECT sequence FROM writer WHERE id = ?", (writer,)).fetchone()
     if row is not None and sequence <= row[0]:
         return True
@@ -297,14 +297,14 @@ def is_repeated(connection: sqlite3.Connection, table_id: int, writer: bytes, se
 
 
 def sweep_writers(connection: sqlite3.Connection, before_minute: int) -> int:
-    """Delete writers that were last used before a minute of the service's running time; return how many."""
+    """Delete writers last used before a minute of the service's running time; return their number."""
     return connection.execute("DELETE FROM writer WHERE used_minute < ?", (before_minute,)).rowcount
 
 
 def move_position(
     connection: sqlite3.Connection, table_id: int, request: pb.CommitRequest, expected: Position | None, new: Position
 ) -> tuple[int, bool]:
-    """Move an input partition's position; return the partition's number, and whether the commit is a repeated one.
+    """Move an input partition's position; return the partition's number, and whether the commit is a repetition.
 
     Raises:
         FencedByPosition: the stored position is neither the expected nor the new one.
@@ -314,7 +314,7 @@ def move_position(
         "SELECT id, ledger_id, entry_id FROM partition WHERE table_id = ? AND function_uuid = ? AND name = ?", where
     ).fetchone()
     stored = None if row is None else Position(row[1], row[2])
-    # First the repetition: a commit whose answer was lost is sent again, and then the stored position is its own.
+    # Check for a repetition first: a commit whose response was lost is resent, and the stored position is its own.
     if row is not None and stored == new:
         return row[0], True
     # The fence: the instance that processes this input partition moves its position with each commit. A stored position
@@ -340,7 +340,7 @@ def _show(position: Position | None) -> str:
 
 
 def add_outbox(connection: sqlite3.Connection, partition_id: int, entries: Iterable[pb.OutboxEntry]) -> None:
-    """Keep output entries until they are published."""
+    """Store output entries until they are published."""
     connection.executemany(
         "INSERT INTO outbox (partition_id, ledger_id, entry_id, topic, sequence_id, messages, payload)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -356,8 +356,8 @@ def remove_outbox(connection: sqlite3.Connection, partition_id: int, published: 
 
 
 def opened(connection: sqlite3.Connection, table_id: int, function_uuid: str, partition: str) -> Opened:
-    """Return the position of an input partition and its outbox, both of one snapshot."""
-    connection.execute("BEGIN")  # two statements, between which the writer may commit
+    """Return an input partition's position and outbox, from one snapshot."""
+    connection.execute("BEGIN")  # a snapshot for both statements, as the writer may commit in between
     try:
         row = connection.execute(
             "SELECT id, ledger_id, entry_id FROM partition WHERE table_id = ? AND function_uuid = ? AND name = ?",

@@ -1,6 +1,6 @@
-"""Transaction: the writer thread's connection, and what it knows of the tables without asking the database.
+"""Transaction: the writer thread's connection, and its cached information about tables.
 
-What a rollback may have undone is read again (`forget`): names, marks and the versions that were set aside.
+After a rollback the cache is read again (`forget`): names, marks and the reserved versions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..errors import FencedByPosition
 from . import tables
 
 VERSIONS_RESERVED = 1 << 20
-"""Versions are set aside by so many at once: the database then need not write the last one with each commit."""
+"""Versions are reserved in blocks of this size, so that not every commit must store the last version."""
 _EPOCH, _RESTORED = "epoch ", "restored "
 
 
@@ -19,11 +19,11 @@ class Transaction:
     """Connection and counters, for the work of a request.
 
     Attributes:
-        connection: that writes.
-        tables: numbers of all tables by their names, copies among them.
-        minute: how many minutes the service has run, all its processes together.
+        connection: the write connection.
+        tables: numbers of all tables, including copies, by name.
+        minute: total running time of the service in minutes, over all its processes.
         is_changed: whether `tables` differs from what readers see.
-        written: tables with their writers, also those of requests that were undone.
+        written: changed tables with their writers, including those of undone requests.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -48,36 +48,36 @@ class Transaction:
         return found
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, which is free."""
+        """Rename a table to an unused name."""
         table_id = self.tables[new_name] = self.tables.pop(name)
         self.is_changed = True
         self.connection.execute("UPDATE state_table SET name = ? WHERE id = ?", (new_name, table_id))
 
     def drop_table(self, name: str) -> None:
-        """Remove a table, if there is one of that name."""
+        """Delete a table if it exists."""
         found = self.tables.pop(name, None)
         if found is not None:
             self.is_changed = True
             tables.drop_table(self.connection, found)
 
     def epoch(self, table: str) -> int:
-        """Return how often, in a way, the state was put back: by which record last; 0: never."""
+        """Return a table's epoch, which identifies the last restore; 0 if it was never restored."""
         return self._marks.get(_EPOCH + table, 0)
 
     def restored(self, table: str) -> int:
-        """Return the epoch of the last restoration that came to its end; 0: of none."""
+        """Return the epoch of the last complete restore, or 0."""
         return self._marks.get(_RESTORED + table, 0)
 
     def begin_epoch(self, table: str, epoch: int) -> None:
-        """Refuse from now on who knows an earlier epoch only."""
+        """Raise a table's epoch, so that changes with an earlier one are refused."""
         self._mark(_EPOCH + table, epoch)
 
     def end_restoration(self, table: str, epoch: int) -> None:
-        """Note that a restoration came to its end."""
+        """Record that a restore is complete."""
         self._mark(_RESTORED + table, epoch)
 
     def check_epoch(self, table: str, epoch: int) -> None:
-        """Refuse a change by an instance of before a restoration.
+        """Refuse a change by an instance from before a restore.
 
         Raises:
             FencedByPosition: the table has a later epoch.
@@ -90,7 +90,7 @@ class Transaction:
             )
 
     def forget_table(self, table: str) -> None:
-        """Remove what is noted of a table."""
+        """Delete a table's marks."""
         for name in (_EPOCH + table, _RESTORED + table):
             if self._marks.pop(name, None) is not None:
                 self.is_changed = True
@@ -98,11 +98,11 @@ class Transaction:
 
     def _mark(self, name: str, value: int) -> None:
         self._marks[name] = value
-        self.is_changed = True  # a rollback has the marks read again
+        self.is_changed = True  # makes a rollback read the marks again
         _set_meta(self.connection, name, value)
 
     def next_version(self) -> int:
-        """Return a version that was never given before."""
+        """Return a new version, which was never assigned before."""
         if self._version == self._reserved:
             self._reserved += VERSIONS_RESERVED
             _set_meta(self.connection, "version", self._reserved)
@@ -110,12 +110,12 @@ class Transaction:
         return self._version
 
     def set_minute(self, minute: int) -> None:
-        """Store how many minutes the service has run, all its processes together."""
+        """Store the service's total running time in minutes."""
         self.minute = minute
         _set_meta(self.connection, "minute", minute)
 
     def forget(self) -> None:
-        """Read again what a rollback may have undone."""
+        """Read the cached information again after a rollback."""
         if self.is_changed:
             self.tables = tables.tables(self.connection)
             self._marks = _read_meta(self.connection)
@@ -125,7 +125,7 @@ class Transaction:
 
 
 def _read_meta(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return for how long the service has run, the last version that was reserved, and the marks of tables."""
+    """Return the service's running time, the last reserved version, and the marks of tables."""
     return dict(connection.execute("SELECT name, value FROM meta").fetchall())
 
 

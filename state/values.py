@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from ..wire.position import Position
 
 COUNTER_BYTES = 8
-"""A counter read as bytes: 64 bits, signed, big endian, as Pulsar's state stores keep it."""
+"""Size of a counter read as bytes: a signed 64-bit integer, big endian, as in Pulsar's state stores."""
 COUNTER_MIN, COUNTER_MAX = -(2**63), 2**63 - 1
 
 
@@ -19,13 +19,13 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a key, if it is there."""
+    """Delete a key if it exists."""
 
     key: bytes
 
 
 class Increment(NamedTuple):
-    """Add to a counter; a missing key counts as 0, eight bytes as the number that they are."""
+    """Add to a counter; a missing key counts as 0, and a value of eight bytes as its number."""
 
     key: bytes
     amount: int
@@ -35,12 +35,12 @@ Change: TypeAlias = Put | Delete | Increment
 
 
 class Value(NamedTuple):
-    """What a key holds.
+    """The value of a key.
 
     Attributes:
-        data: the bytes; those of a counter are its number in 8 bytes, big endian.
-        number: the number of a counter; None if the key was put as bytes.
-        version: of the last change; grows with each, also over a deletion, and never comes twice.
+        data: the bytes; for a counter, its number in 8 bytes, big endian.
+        number: the number of a counter; None if the key was set to bytes.
+        version: version of the last change; increases with each change, even across a deletion, and is never reused.
     """
 
     data: bytes
@@ -49,15 +49,15 @@ class Value(NamedTuple):
 
 
 Content: TypeAlias = bytes | int | None
-"""What is under a key: bytes, a number if it is a counter, or nothing."""
+"""A key's content: bytes, the number of a counter, or None if missing."""
 
 
 class Reading(NamedTuple):
-    """What was read of a table.
+    """The result of reading a table.
 
     Attributes:
-        contents: of the keys, in their order.
-        generation: of the table before they were read; 0 if the service does not tell.
+        contents: contents of the keys, in order.
+        generation: the table's generation before the read; 0 if the service does not send it.
     """
 
     contents: list[Content]
@@ -65,14 +65,14 @@ class Reading(NamedTuple):
 
 
 class OutboxEntry(NamedTuple):
-    """An encoded output entry that waits for its receipt.
+    """An encoded output entry awaiting its receipt.
 
     Attributes:
-        topic: full name, with the partition.
-        sequence_id: of the entry, for the broker's deduplication.
-        messages: in the entry.
+        topic: full name, including the partition.
+        sequence_id: sequence id of the entry, for the broker's deduplication.
+        messages: number of messages in the entry.
         payload: the encoded payload section.
-        position: the input entry that made it.
+        position: the input entry that produced it.
     """
 
     topic: str
@@ -83,11 +83,11 @@ class OutboxEntry(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """How far an input partition was committed.
+    """The committed state of an input partition.
 
     Attributes:
-        position: of the last commit; None before the first.
-        outbox: the outputs that may still have to be published, in the order of their commits.
+        position: position of the last commit; None before the first.
+        outbox: outputs that may not have been published yet, in the order of their commits.
     """
 
     position: Position | None
@@ -95,10 +95,10 @@ class Opened(NamedTuple):
 
 
 def counter_bytes(number: int) -> bytes:
-    """Return a counter's number as the bytes that a reader of bytes gets."""
+    """Return a counter's number as bytes."""
     return number.to_bytes(COUNTER_BYTES, "big", signed=True)
 
 
 def counter_number(data: bytes) -> int | None:
-    """Return the number that eight bytes are, None for any other length."""
+    """Return the number in eight bytes, or None for any other length."""
     return int.from_bytes(data, "big", signed=True) if len(data) == COUNTER_BYTES else None

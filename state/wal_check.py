@@ -1,13 +1,13 @@
-"""Detects transactions that the disk lost out of the middle of SQLite's WAL, which SQLite itself does not report.
+"""Detects transactions that the disk lost from the middle of SQLite's WAL, which SQLite itself does not report.
 
-Design: after a crash SQLite reads the WAL up to the first frame whose checksum does not fit, and forgets the rest.
-That is right for a transaction that was being written. But transactions are synced one after the other, so a crash can
-only break the last one. A whole transaction behind a broken one shows that the disk lost what it had confirmed; then
+Design: after a crash SQLite reads the WAL up to the first frame with an invalid checksum, and discards the rest. That
+is right for a transaction that was being written. But transactions are synced one after the other, so a crash can only
+damage the last one. A complete transaction after a damaged one proves that the disk lost data it had confirmed; then
 the start is refused, as the broker does with its journal, instead of silently returning to an older state.
 
-Of the frames behind those that SQLite took, two commits count as that proof if the second transaction is whole: its
-checksums follow from the first one's. Frames that a failed transaction left behind do not link up with what was written
-over their beginning, so they are never taken for it.
+Among the frames after those that SQLite accepts, two commits are such proof if the second transaction is complete: its
+checksums follow from the first one's. Leftover frames of a failed transaction do not link up with what was written over
+their beginning, so they are never mistaken for it.
 
 Source: SQLite's file format, section "The Write-Ahead Log".
 """

@@ -61,7 +61,7 @@ class Client:
 
     @property
     def functions(self) -> Functions:
-        """The cluster's functions: deploy them from here, ask for them, remove them."""
+        """The cluster's functions: deploy, inspect and delete them."""
         from ..deploy.functions import Functions  # with it come httpx and cloudpickle
 
         return Functions(self._thread, self._client.functions)
