@@ -60,7 +60,7 @@ def switch_on(admin_url: str, topic: str, credentials: Credentials = None) -> bo
         _create(call, topic, path)
     deadline_s = time.monotonic() + EFFECTIVE_WITHIN_S
     while not (answer := call("POST", f"{path}/deduplicationEnabled", True)).is_success:
-        # All instances of a function begin at once, and so do their changes of one policy.
+        # All instances of a function start at the same time and change the policy concurrently.
         if answer.status not in _RETRIED or time.monotonic() > deadline_s:
             raise DeduplicationOff(_refusal(topic, _shown(answer)))
         time.sleep(_POLL_S)
@@ -102,7 +102,7 @@ def _is_on(call: Callable[..., Answer], path: str) -> bool:
     answer = call("GET", f"{path}/deduplicationEnabled")
     if answer.status not in _DENIED:
         return answer.is_success and answer.text.strip() == "true"
-    # The policy is for administrators, the state of a topic, or of its partitions, for who may produce to it.
+    # Only administrators may read the policy, but producers may read the state of a topic or its partitions.
     return _is_effective(call, path)
 
 

@@ -96,7 +96,7 @@ def deliver_on(lane: Lane, call: Callable[[M], object], is_stopped: Callable[[],
                     call(message)
                 except Exception:
                     log.exception("a message listener raised")
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waits
+            with contextlib.suppress(RuntimeError):  # the loop has ended, so no one waits
                 loop.call_soon_threadsafe(settle, done, count)
 
         lane.submit(run)

@@ -97,7 +97,7 @@ class Rates:
         self.bytes += size
 
     def end_interval(self, seconds: float) -> None:
-        """Begin the next interval; the one that ends took ``seconds``."""
+        """Start the next interval; the previous one took ``seconds``."""
         self.messages_per_s = (self.messages - self._messages_before) / seconds
         self.bytes_per_s = (self.bytes - self._bytes_before) / seconds
         self._messages_before, self._bytes_before = self.messages, self.bytes
@@ -121,7 +121,7 @@ class ProducerCounts:
         self._latencies[2] = max(self._latencies[2], latency_s)
 
     def end_interval(self, seconds: float) -> None:
-        """Begin the next interval; the one that ends took ``seconds``."""
+        """Start the next interval; the previous one took ``seconds``."""
         self.sent.end_interval(seconds)
         self.stored.end_interval(seconds)
         count, total, longest = self._latencies
@@ -155,7 +155,7 @@ class ConsumerCounts:
         self.dead_letters = 0
 
     def end_interval(self, seconds: float) -> None:
-        """Begin the next interval; the one that ends took ``seconds``."""
+        """Start the next interval; the previous one took ``seconds``."""
         self.received.end_interval(seconds)
 
     def statistics(self, queued: int) -> ConsumerStatistics:

@@ -118,7 +118,7 @@ class Producer(Part[AsyncProducer | PartitionedProducer]):
             content, options, callback = waiting[0]
             try:
                 future = self._inner.send_nowait(content, **options)
-            except Exception as error:  # noqa: BLE001  of a router of the user's, too; what follows is sent all the same
+            except Exception as error:  # noqa: BLE001  may come from a user's router; later messages are still sent
                 if isinstance(error, QueueFull) and self._inner.blocks_if_full:
                     # Several threads may have seen the same free slots: the excess waits here, in order.
                     self._waiting_for_room = self._tasks.start(self._take_over_later(), "wait for room")

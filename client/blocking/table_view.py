@@ -14,7 +14,7 @@ from .loop_thread import LoopThread
 
 
 class TableView:
-    """The last value of each key of a topic; made by `Client.create_table_view`."""
+    """The latest value of each key of a topic; created by `Client.create_table_view`."""
 
     def __init__(self, thread: LoopThread, inner: AsyncTableView, listeners: ListenerThreads):
         self._thread = thread
@@ -33,7 +33,7 @@ class TableView:
         return self._inner.topic
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, None if it has none; raises as the asyncio `TableView.get`."""
+        """Return the value of a key, or None; raises as the asyncio `TableView.get`."""
         return self._inner.get(key)
 
     def __getitem__(self, key: str) -> Any:
@@ -58,9 +58,9 @@ class TableView:
             callback(key, value)
 
     def for_each_and_listen(self, callback: OnChange) -> None:
-        """Call a function with each key and its value, then with each that changes, on a thread for listeners.
+        """Call a function with each key and its value, then with each change, on a listener thread.
 
-        Returns when it was called with what is there.
+        Returns after the calls for existing keys.
         """
         lane = self._listeners.lane()
         told = threading.Event()

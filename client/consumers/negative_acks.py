@@ -1,8 +1,8 @@
-"""Entries to ask for again after a delay.
+"""Entries to redeliver after a delay.
 
-Design: the delay is the same for all, and the pause for those that get one, so the entries of each kind become due in
-the order in which they were added, and one timer for the first is enough. The protocol asks for whole entries; which
-message of it was meant does not matter here.
+Design: the delay is the same for all entries, and the pause for all entries with a pause, so the entries of each kind
+become due in the order in which they were added, and one timer for the first is enough. The protocol redelivers whole
+entries, so the individual message does not matter here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NegativeAcks:
         return min(firsts, default=None)
 
     def pop_due(self, now_s: float) -> list[tuple[int, int]]:
-        """Remove and return what is due."""
+        """Remove and return the due entries."""
         found: list[tuple[int, int]] = []
         for waiting in (self._due_s, self._paused_s):
             due = []

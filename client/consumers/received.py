@@ -419,10 +419,10 @@ class ReceivedEntry:
 
 
 class Message:
-    """One message; its properties are read from the entry when asked for.
+    """A message; its properties are read from the entry on access.
 
     Attributes:
-        entry: holds the message.
+        entry: the entry that contains the message.
     """
 
     __slots__ = ("_index", "entry")

@@ -96,10 +96,10 @@ class InterceptedProducer(Producer):
         return self._interceptors.send(self._interceptors.before(payload, options), super().send_nowait)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
-        """Refuse an entry.
+        """Reject an entry.
 
         Raises:
-            InvalidConfig: interceptors see messages only.
+            InvalidConfig: always, as interceptors require messages.
         """
         raise refusal("an encoded entry")
 
@@ -142,10 +142,10 @@ class InterceptedPartitionedProducer(PartitionedProducer):
         return await self.send_awaited(payload, **options)
 
     def send_entry(self, entry: OutgoingEntry | Sequence[bytes]) -> Future[MessageId]:
-        """Refuse an entry.
+        """Reject an entry.
 
         Raises:
-            InvalidConfig: interceptors see messages only.
+            InvalidConfig: always, as interceptors require messages.
         """
         raise refusal("an encoded entry")
 

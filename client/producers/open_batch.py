@@ -147,7 +147,7 @@ def split_by_key(batch: OpenBatch) -> list[OpenBatch]:
 
 _HEADER_ROOM_BYTES = 64
 """Upper bound of a batched message's bytes besides its payload, key and properties."""
-_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # of an entry beside its body; the rest is the command's
+_METADATA_ROOM_BYTES = FRAME_PADDING_BYTES - 1024  # an entry's bytes besides its body; the rest is for the command
 
 
 class Encoder:

@@ -392,7 +392,7 @@ class Producer(Attachable, Closing):
     def _send_batch(self, batch: OpenBatch) -> None:
         try:
             send = self._encoder.batch(batch)
-        except Exception as error:  # noqa: BLE001  this may be a timer, and those who wait must hear of it
+        except Exception as error:  # noqa: BLE001  this may run in a timer, and waiting callers must get the error
             why = error if isinstance(error, MagnetarError) else MagnetarError(f"a batch was not encoded: {error!r}")
             fail_all(batch.take_futures(), why)
             return

@@ -82,7 +82,7 @@ class SchemaInfo:
         """Return the schema in a broker's response."""
         pairs: Any = schema.properties  # the type checker takes them for the type of that name in Schema
         properties = {pair.key: pair.value for pair in pairs}
-        kind = schema.type or BYTES  # type None stands for it, too
+        kind = schema.type or BYTES  # type None also means bytes
         return cls(kind, schema.schema_data, schema.name, properties)
 
 

@@ -1,4 +1,4 @@
-"""Opens the authentication of a server; where it is off, nothing of it is imported."""
+"""Creates a server's authenticator; imports nothing else if authentication is disabled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def open_authenticator(settings: ServerSecurity, clock: Callable[[], float] = time.time) -> Authenticator | None:
-    """Return the authentication that settings ask for, None if it is off; reads files, so never on an event loop.
+    """Return the configured authenticator, or None if disabled; reads files, so do not call it on an event loop.
 
     Raises:
-        InvalidConfig: names the setting that is missing or wrong.
+        InvalidConfig: a setting is missing or invalid; the text names it.
     """
     if not settings.enabled:
         return None

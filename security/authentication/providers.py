@@ -1,4 +1,4 @@
-"""Which class stands behind a name of `authenticationProviders`."""
+"""Provider classes for the names in `authenticationProviders`."""
 
 from __future__ import annotations
 
