@@ -80,7 +80,7 @@ class FunctionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a record did to the table; `before` or `after` is None when the function did not or does not exist."""
+    """A record's effect on the table; ``before`` or ``after`` is None if the function did not or does not exist."""
 
     fqfn: str
     before: FunctionMetaData | None
@@ -93,7 +93,7 @@ class _Held(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a record says; one of a deletion may not tell when the function was created."""
+    """A parsed record; a deletion may lack the function's creation time."""
 
     name: str
     metadata: FunctionMetaData | None
@@ -102,7 +102,7 @@ class _Read(NamedTuple):
 
 
 class FunctionTable:
-    """All functions that the log describes so far."""
+    """All functions, according to the records applied so far."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
@@ -118,7 +118,7 @@ class FunctionTable:
         return [self._held[name].metadata for name in sorted(self._held)]
 
     def apply(self, key: str | None, value: bytes, properties: Mapping[str, str]) -> Change | None:
-        """Take one record of the log; returns None if it changes nothing.
+        """Apply a record of the log; return the change, or None.
 
         Raises:
             ValueError: the record cannot be read, and changes nothing.
@@ -135,7 +135,7 @@ class FunctionTable:
             return None
         known = self._request_ids(name)
         if properties.get(REQUEST_ID) in known:
-            return None  # the echo of a record that was sent twice
+            return None  # a duplicate of a record that was sent twice
         request_ids = _ids_of(properties, known)
         if after is not None:
             self._held[name] = _Held(after, request_ids)
@@ -151,7 +151,7 @@ class FunctionTable:
         return Change(name, held.metadata if held else None, after)
 
     def has_seen(self, request: FunctionRequest) -> bool:
-        """Return whether a request that was accepted has reached this table."""
+        """Return whether an accepted request has been applied to this table."""
         name = fqfn(request.metadata)
         return request.request_id in self._request_ids(name) or (request.is_deletion and name not in self._held)
 
@@ -161,11 +161,11 @@ class FunctionTable:
         return held.request_ids if held else self._deletions.get(name, ())
 
     def decide(self, request: FunctionRequest) -> LogRecord | None:
-        """Return the record that carries out a request, None if nothing is left to do.
+        """Return the record for a request, or None if nothing is left to do.
 
         Raises:
-            FunctionExists: a creation of a function that exists.
-            OutOfDate: the function changed, or went, since the request was made.
+            FunctionExists: the request creates a function that exists.
+            OutOfDate: the function was changed or deleted since the request was made.
         """
         name, version = fqfn(request.metadata), request.metadata.version
         known = self._request_ids(name)
@@ -190,17 +190,16 @@ class FunctionTable:
 
 
 def ends_trial(before: FunctionMetaData, after: FunctionMetaData | None) -> bool:
-    """Return whether a record only says that the version before it, which was on trial, has come up.
+    """Return whether a record only says that the version on trial has started successfully.
 
-    It has the same version, since nothing is deployed by it. Older workers do not know it and pass it over; they know
-    of no trials either.
+    It has the same version, since it deploys nothing. Older workers, which do not support trials, ignore it.
     """
     if after is None or after.version != before.version or not before.deployments.HasField("trial"):
         return False
     ended = FunctionMetaData()
     ended.CopyFrom(before)
     ended.deployments.ClearField("trial")
-    return ended == after  # anything else of this version is a decision about an older record
+    return ended == after  # any other record of this version was decided on the basis of an older one
 
 
 def _parse(key: str | None, value: bytes, properties: Mapping[str, str]) -> _Read:
@@ -225,7 +224,7 @@ def _number(text: str) -> int | None:
 
 
 def _ids_of(properties: Mapping[str, str], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids that a record tells; one that tells of no earlier ones leaves those that are known."""
+    """Return the request ids in a record; if it lacks earlier ones, the known ones are kept."""
     earlier = properties.get(EARLIER_REQUEST_IDS)
     before = known if earlier is None else tuple(one for one in earlier.split(",") if one)
     return (properties.get(REQUEST_ID, ""), *before)[:REMEMBERED_REQUESTS]
@@ -247,19 +246,19 @@ class FunctionMetadataManager:
     """Holds all functions and, on the leader, changes them.
 
     Attributes:
-        log: of the functions' records.
+        log: the log of function records.
     """
 
     def __init__(
         self, storage: LogStorage, on_change: Callable[[Change], None], before_deletion: BeforeDeletion | None = None
     ) -> None:
-        """Hold no functions yet.
+        """Create a manager without functions.
 
         Args:
-            storage: keeps the log.
+            storage: storage of the log.
             on_change: called after each record that changes a function.
-            before_deletion: called with a function's record on the leader, before the function is gone and while no
-                other change is decided; if it raises, the function stays.
+            before_deletion: called on the leader with a function's record before the function is deleted, while no
+                other change is decided; if it raises, the function is kept.
         """
         self.log = ReplicatedLog(storage, self._apply, "metadata")
         self._table = FunctionTable()
@@ -277,7 +276,7 @@ class FunctionMetadataManager:
         return self._table.all()
 
     def names(self, tenant: str, namespace: str) -> list[str]:
-        """Return the bare names of a namespace's functions."""
+        """Return the names of a namespace's functions, without tenant and namespace."""
         return [
             metadata.functionDetails.name
             for metadata in self._table.all()
@@ -290,15 +289,16 @@ class FunctionMetadataManager:
             self._on_change(change)
 
     async def submit(self, request: FunctionRequest) -> None:
-        """Carry out a request; returns when its record is durable and applied here.
+        """Carry out a request; wait until its record is durable and applied here.
 
-        Cancellation: the request goes on by itself, and the next one waits for it; repeat it with the same id.
+        Cancellation: the request continues in the background, and the next one waits for it; repeat it with the same
+        id.
 
         Raises:
-            NotLeader: another worker decides.
-            OutOfDate, FunctionExists: the request contradicts the table.
+            NotLeader: another worker is the leader.
+            OutOfDate, FunctionExists: the request conflicts with the table.
         """
-        # A record that is on its way must not be overtaken by the next decision, although its caller went away.
+        # A record in flight must not be overtaken by the next decision, even if its caller was cancelled.
         name = fqfn(request.metadata)
 
         def failed(failure: BaseException) -> None:  # also raised to the caller that awaits it
@@ -307,7 +307,7 @@ class FunctionMetadataManager:
         await asyncio.shield(self._under_way.start(self._submit(request), f"request for {name}", failed))
 
     async def deletions_ended(self) -> None:
-        """Return when nothing is under way that comes before a deletion. Cancellation: safe."""
+        """Wait until no deletion is in progress. Cancellation: safe."""
         async with self._deleting:
             pass
 
@@ -336,7 +336,7 @@ class FunctionMetadataManager:
             raise NotLeader("this worker led until now; the request belongs to the next leader")
 
     async def _decide(self, request: FunctionRequest) -> LogRecord | None:
-        """Decide; a refusal only after a look at the log's end: another worker may lead and have changed things."""
+        """Decide; refuse only after reading the log to its end, as another worker may be the leader meanwhile."""
         try:
             return self._table.decide(request)
         except (FunctionExists, OutOfDate):
@@ -344,10 +344,10 @@ class FunctionMetadataManager:
             return self._table.decide(request)
 
     async def wait_until_seen(self, request: FunctionRequest) -> None:
-        """Return when the table shows a request that was carried out elsewhere. Cancellation: safe.
+        """Wait until a request carried out by another worker is applied to the table. Cancellation: safe.
 
         Raises:
-            OperationTimeout: the log did not bring it.
+            OperationTimeout: the record did not arrive in time.
         """
         what = f"version {request.metadata.version} of {fqfn(request.metadata)}"
         await self.log.wait_until(lambda: self._table.has_seen(request), what)

@@ -1,13 +1,13 @@
-"""Package store: packages of functions are kept in topics and extracted once per worker.
+"""Package store: function packages are stored in topics and extracted once per worker.
 
-Design: the id of a package is the SHA-256 of its content. It lies in the topic ``package-<sha256>`` of the functions
-namespace as plain messages of 1 MiB with the properties index, total and name, held by a durable subscription so that
-no retention removes it. A writer sends in order and waits for all receipts, so a topic whose last message carries the
-last index is complete; a reader puts parts where their index says (two writers of one id write the same bytes) and
-believes nothing before the hash matches. A package that was complete while a function named it stays for long after
-(`NAMED_S`), so that many functions of one package cost one look at its topic. On a worker's disk an archive is a
-directory named by the id, put there by one rename: it is complete or absent. A module lies in a directory of its own
-(`MODULES_SUFFIX`), as the same content may be sent as both.
+Design: a package's id is the SHA-256 of its content. It is stored in the topic ``package-<sha256>`` of the functions
+namespace as plain messages of 1 MiB with the properties index, total and name, retained by a durable subscription. A
+writer sends in order and waits for all receipts, so a topic whose last message has the last index is complete; a reader
+places parts by index (two writers of one id write the same bytes) and checks the hash at the end. A package that was
+complete while a function referred to it is assumed complete for `NAMED_S`, so that many functions with the same package
+need only one look at its topic. On a worker's disk an archive is a directory named by the id and created by one rename,
+so it is complete or absent. A module has a separate directory (`MODULES_SUFFIX`), as the same content may be sent as
+both.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .packages_extract import extract, module_root
 MAX_PACKAGE_BYTES = 256 * 1024 * 1024
 PART_BYTES = 1024 * 1024
 NAMED_S = 60.0
-"""For how long a package that was complete, and had a name, is taken for complete without a look at its topic.
+"""How long a package that was complete and in use is assumed complete without checking its topic.
 
-It is removed when it has been without a name for an hour, so it is there for that long at least; who loses the topic by
-other means has it stored again by the first deployment after this time.
+A package is deleted after being unused for an hour, so it exists for at least that long; if its topic is lost for other
+reasons, the first deployment after this time stores it again.
 """
 
 MODULES_SUFFIX = ".py"
-"""What the directory of a content has at its end that was sent as a module, not as an archive."""
+"""Directory suffix of content that was sent as a module, not as an archive."""
 
 _INCOMING = ".incoming"
 _SMALL_BYTES = 64 * 1024
@@ -51,13 +51,13 @@ PartWriter = Callable[[bytes, Mapping[str, str]], Awaitable[None]]
 
 
 class PackageTopics(Protocol):
-    """Storage of the parts of packages; `worker` implements it with topics."""
+    """Storage of package parts; `worker` implements it with topics."""
 
     def write(self, package_id: str) -> AbstractAsyncContextManager[PartWriter]:
-        """Open the package's topic, held by its durable subscription, for writing."""
+        """Open the package's topic, with its durable subscription, for writing."""
 
     def read(self, package_id: str) -> AsyncIterator[tuple[bytes, Mapping[str, str]]]:
-        """Yield all parts that the topic holds at the call."""
+        """Yield all parts in the topic at the time of the call."""
 
     async def last_properties(self, package_id: str) -> Mapping[str, str] | None:
         """Return the properties of the topic's last message; None if the topic is empty or absent."""
@@ -65,7 +65,7 @@ class PackageTopics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A package that arrived: a file in the incoming directory, its id and size in bytes."""
+    """A received package: a file in the incoming directory, its id, and its size in bytes."""
 
     path: Path
     package_id: str
@@ -73,10 +73,10 @@ class Upload:
 
 
 class PackageStore:
-    """Takes packages in, keeps them in topics and fetches them for instances."""
+    """Receives packages, stores them in topics and fetches them for instances."""
 
     def __init__(self, directory: Path, topics: PackageTopics, clock: Callable[[], float] = monotonic) -> None:
-        """Keep extracted packages under `directory`; `clock` has rising seconds."""
+        """Create a store; ``directory`` is for extracted packages, ``clock`` returns monotonic seconds."""
         self._directory = directory
         self._topics = topics
         self._clock = clock
@@ -108,13 +108,13 @@ class PackageStore:
         """Write an upload to disk and return it; the caller ends it with `keep` or `discard`.
 
         Raises:
-            PackageError: it is empty or larger than the limit.
+            PackageError: the upload is empty or exceeds the limit.
         """
         path = self._directory / _INCOMING / uuid.uuid4().hex
         digest = hashlib.sha256()
         size = 0
         try:
-            with path.open("wb") as file:  # here: a thread that opens outlives a cancelled wait
+            with path.open("wb") as file:  # on the loop: a thread that opens would outlive a cancelled wait
                 async for chunk in _joined(chunks):
                     size += len(chunk)
                     if size > MAX_PACKAGE_BYTES:
@@ -122,7 +122,7 @@ class PackageStore:
                             f"the package is larger than {MAX_PACKAGE_BYTES // 2**20} MiB; leave out what is not needed"
                         )
                     if len(chunk) < _SMALL_BYTES:
-                        _write(file, digest, chunk)  # less work than the way to a thread and back
+                        _write(file, digest, chunk)  # cheaper than a switch to a thread and back
                     else:
                         await asyncio.to_thread(_write, file, digest, chunk)
             if size == 0:
@@ -133,26 +133,26 @@ class PackageStore:
         return Upload(path, digest.hexdigest(), size)
 
     async def unpack(self, upload: Upload, name: str) -> Path:
-        """Extract an upload where instances will find it; returns what goes to an instance.
+        """Extract an upload to its directory for instances; return the path for an instance.
 
         Args:
-            upload: what arrived.
-            name: the file's name; its suffix tells the kind.
+            upload: the received package.
+            name: the file's name, whose suffix determines the type.
 
         Raises:
-            PackageError: it is not a readable .py, .zip or .whl file.
+            PackageError: the upload is not a readable .py, .zip or .whl file.
         """
         return await asyncio.to_thread(self._install, upload.path, upload.package_id, name)
 
     async def keep(self, upload: Upload, name: str, *, is_named: bool = False) -> None:
-        """Make an upload durable in its topic.
+        """Store an upload durably in its topic.
 
         Args:
             upload: the package.
-            name: of its file.
-            is_named: the record of a function names it by now.
+            name: its file name.
+            is_named: whether a function's record refers to it already.
 
-        Cancellation: leaves a part of it, which nothing names.
+        Cancellation: may leave an incomplete package, which no function refers to.
         """
         began_s = self._clock()
         if began_s - self._named_at_s.get(upload.package_id, -math.inf) < NAMED_S:
@@ -176,14 +176,14 @@ class PackageStore:
         return total > 0 and index == total - 1
 
     async def discard(self, upload: Upload) -> None:
-        """Remove the file of an upload."""
+        """Delete an upload's file."""
         await asyncio.to_thread(upload.path.unlink, missing_ok=True)
 
     async def fetch(self, package_id: str, name: str) -> Path:
         """Return the extracted package, read from its topic if this worker does not have it yet.
 
         Raises:
-            PackageError: the topic does not hold the whole package.
+            PackageError: the topic does not contain the whole package.
         """
         lock = self._fetching.setdefault(package_id, asyncio.Lock())
         try:
@@ -214,21 +214,21 @@ class PackageStore:
         return sorted(names - {_INCOMING})
 
     def directory_of(self, package_id: str) -> Path:
-        """Return where an archive is if it is on this machine."""
+        """Return the directory of an archive on this machine, whether it exists or not."""
         return self._directory / package_id
 
     def _modules_of(self, package_id: str) -> Path:
         return self._directory / f"{package_id}{MODULES_SUFFIX}"
 
     def remove_local(self, package_id: str) -> None:
-        """Remove a package from this machine; it may be fetched again. Blocking."""
+        """Delete a package from this machine; it may be fetched again. Blocking."""
         for directory in self.withdraw(package_id):
             shutil.rmtree(directory, ignore_errors=True)
 
     def withdraw(self, package_id: str) -> list[Path]:
-        """Take a package from where instances find it; returns the directories that the caller removes.
+        """Move a package away from instances; return the directories, which the caller deletes.
 
-        Each goes by one rename, so a half removed package is never taken for a whole one.
+        Each is moved by one rename, so that a partially deleted package is never mistaken for a complete one.
         """
         doomed = []
         for directory in (self._directory / package_id, self._modules_of(package_id)):
@@ -239,10 +239,10 @@ class PackageStore:
         return doomed
 
     async def assemble(self, package_id: str) -> Path:
-        """Write a package out of its topic into a file of the incoming directory; the caller removes it.
+        """Write a package from its topic to a file in the incoming directory; the caller deletes it.
 
         Raises:
-            PackageError: parts are missing, or the content is not what the id says.
+            PackageError: parts are missing, or the content does not match the id.
         """
         path = self._directory / _INCOMING / uuid.uuid4().hex
         try:
@@ -286,7 +286,7 @@ class PackageStore:
 
 
 def _install_file(content: Path, directory: Path, name: str) -> Path:
-    """One content may come under several names, and a module is found by its name: each has its file."""
+    """Install a module file; the same content may have several names, and a module needs a file with each."""
     directory.mkdir(exist_ok=True)
     target = directory / name
     if not target.is_file():
@@ -300,7 +300,7 @@ def _rename_directory(fresh: Path, target: Path) -> None:
     try:
         fresh.rename(target)
     except OSError:
-        # Another fetch was quicker: a non-empty directory is never replaced, and what it holds is the same.
+        # Another fetch was faster: a non-empty directory is never replaced, and its content is the same.
         if not target.is_dir():
             raise
 
@@ -316,7 +316,7 @@ def _sha256(path: Path) -> str:
 
 
 async def _joined(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Join chunks to about 1 MiB, so that crossing to the writing thread is paid rarely."""
+    """Join chunks to about 1 MiB, to reduce the number of switches to the writer thread."""
     waiting: list[bytes] = []
     size = 0
     async for chunk in chunks:

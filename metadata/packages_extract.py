@@ -1,4 +1,4 @@
-"""Extraction of untrusted archives: names that leave the directory, links and bombs are refused. Blocking code."""
+"""Extraction of untrusted archives: rejects names outside the directory, links and zip bombs. Blocking."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", ".zip", ".whl")
 MAX_EXTRACTED_BYTES = 1024 * 1024 * 1024
-"""Four times the largest upload: real code compresses no better, and a bomb stops here."""
+"""Four times the largest upload: code does not compress better than that, and zip bombs are stopped."""
 MAX_FILES = 20_000
 _CHUNK_BYTES = 256 * 1024
 _NAME_BYTES = 255
-"""Longest name that file systems take."""
+"""Maximum length of a file name."""
 _UNREADABLE = (zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError)
-"""What reading a damaged or encrypted archive raises, beside `zipfile.BadZipFile`."""
+"""Errors when reading a damaged or encrypted archive, besides `zipfile.BadZipFile`."""
 
 
 def extract(archive: Path, target: Path, name: str) -> None:
@@ -30,11 +30,11 @@ def extract(archive: Path, target: Path, name: str) -> None:
 
     Args:
         archive: the file.
-        target: does not exist yet; what is in it after an error is the caller's to remove.
+        target: must not exist; after an error the caller must delete its content.
         name: the package's name, for messages.
 
     Raises:
-        PackageError: no zip file, damaged, or with entries that no package has.
+        PackageError: not a zip file, damaged, or with invalid entries.
     """
     import zipfile  # when the first archive comes
 
@@ -51,7 +51,7 @@ def extract(archive: Path, target: Path, name: str) -> None:
     except OSError as exc:
         if exc.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
             raise PackageError(f"the package {name} holds the same name as a file and as a directory") from exc
-        # A damaged directory points before the beginning of the file; everything else is the disk's trouble.
+        # A damaged zip directory points before the beginning of the file; all other errors come from the disk.
         if exc.errno == errno.EINVAL:
             raise PackageError(f"the package {name} is not a readable zip file: {exc.strerror}") from exc
         raise
@@ -93,9 +93,9 @@ def _extract_entry(zipped: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path
 
 
 def module_root(directory: Path) -> Path:
-    """Return the directory of an extracted archive that goes on the module search path.
+    """Return the directory of an extracted archive for the module search path.
 
-    Pulsar's archives keep their modules in `src/`, alone or below one directory of any name; others at the top.
+    Pulsar's archives have their modules in `src/`, at the top or in one directory of any name; others at the top.
     """
     if (directory / "src").is_dir():
         return directory / "src"

@@ -30,10 +30,10 @@ from ..errors import MagnetarError, NotLeader, OperationTimeout
 from ..tasks import settle, within
 
 Position = tuple[int, int]
-"""Ledger and entry of a record in the log; later records are greater."""
+"""Ledger id and entry id of a record in the log; later positions are greater."""
 
 APPLY_TIMEOUT_S = 30.0
-"""How long a written record may take to come back out of the log."""
+"""Timeout for reading a written record back from the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,30 +47,30 @@ class LogRecord(NamedTuple):
 
 
 Apply = Callable[[Position, str | None, bytes, Mapping[str, str]], None]
-"""Takes the position, key, value and properties of the next record."""
+"""Called with the position, key, value and properties of the next record."""
 
 
 class LogWriter(Protocol):
     """Exclusive writer of a log."""
 
     async def append(self, records: Sequence[LogRecord]) -> Position:
-        """Write records in order; returns the position of the last once all are durable."""
+        """Write records in order; return the position of the last once all are durable."""
 
     async def close(self) -> None:
-        """Give the log up for the next writer."""
+        """Release the log for the next writer."""
 
 
 class LogStorage(Protocol):
-    """What keeps a log."""
+    """Storage of a log."""
 
     async def tail(self, apply: Apply) -> None:
-        """Hand on every record from the first one, in order, until cancelled."""
+        """Call ``apply`` with every record from the first one, in order, until cancelled."""
 
     async def catch_up(self) -> None:
-        """Return when everything that the log held at the call has been handed on. Cancellation: safe."""
+        """Wait until `tail` has passed on all records in the log at the time of the call. Cancellation: safe."""
 
     async def open_writer(self, name: str) -> LogWriter:
-        """Return the only writer, called ``name``."""
+        """Open and return the exclusive writer, named ``name``."""
 
 
 class Turn:
@@ -82,15 +82,15 @@ class Turn:
 
     @property
     def is_current(self) -> bool:
-        """Whether the leadership in which it began goes on."""
+        """Whether the leadership in which the turn began continues."""
         return self._log._leading is self._writer
 
     async def append(self, records: Sequence[LogRecord]) -> None:
-        """Write records in order; returns when they are durable and applied here.
+        """Write records in order; wait until they are durable and applied here.
 
         Raises:
-            NotLeader: the log could not be written, and this worker does not lead any more.
-            OperationTimeout: the records did not come back in time.
+            NotLeader: the log could not be written, and this worker is no longer the leader.
+            OperationTimeout: the records were not read back in time.
         """
         log = self._log
         # Until the records are read back, it is unknown whether those of a failed append reached the log.
@@ -105,10 +105,10 @@ class Turn:
 
 
 class ReplicatedLog:
-    """One log, as every worker holds it; bound to one event loop.
+    """A worker's view of a log; bound to one event loop.
 
     Attributes:
-        unreadable_records: how many records were skipped.
+        unreadable_records: number of skipped unreadable records.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class ReplicatedLog:
         name: str,
         noun: str = "record",
     ) -> None:
-        """Hold nothing yet.
+        """Create a log without records.
 
         Args:
-            storage: keeps the log.
-            apply: changes the state machine by a record; ValueError and DecodeError say that it cannot be read.
-            name: of the log, in log lines.
-            noun: what one record is, in errors.
+            storage: storage of the log.
+            apply: applies a record to the state machine; raises ValueError or DecodeError for an unreadable record.
+            name: name of the log, for log lines.
+            noun: noun for a record, for errors.
         """
         self._storage = storage
         self._apply = apply
@@ -133,7 +133,7 @@ class ReplicatedLog:
         self._applied: Position = (-1, -1)
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._writer: LogWriter | None = None
-        self._leading: LogWriter | None = None  # the writer of the leadership that goes on
+        self._leading: LogWriter | None = None  # the writer of the current leadership
         self._on_failure: Callable[[], None] = self.follow
         self._turn = asyncio.Lock()
         self._is_unsure = False
@@ -198,12 +198,12 @@ class ReplicatedLog:
         return self._leading is not None
 
     def undecided(self) -> AbstractAsyncContextManager[None]:
-        """Keep every turn from beginning meanwhile. Cancellation: safe."""
+        """Context in which no turn can begin. Cancellation: safe."""
         return self._turn
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[Turn | None]:
-        """Wait for a turn to decide; None where this worker does not lead. Cancellation: safe."""
+        """Context with a turn to decide, once available; None if this worker is not the leader. Cancellation: safe."""
         async with self._turn:
             writer = self._leading
             if writer is None:
@@ -215,14 +215,14 @@ class ReplicatedLog:
             yield Turn(self, writer)
 
     async def wait_until(self, is_done: Callable[[], bool], what: str) -> None:
-        """Return when records have made a condition true. Cancellation: safe.
+        """Wait until records have made a condition true. Cancellation: safe.
 
         Args:
-            is_done: asked now and after each record.
-            what: the log shall bring, in the error.
+            is_done: the condition, checked now and after each record.
+            what: what is awaited, for the error.
 
         Raises:
-            OperationTimeout: the log did not bring it.
+            OperationTimeout: the condition did not become true in time.
         """
         if is_done():
             return

@@ -1,12 +1,12 @@
-"""The metadata store on one SQLite file.
+"""The metadata store in one SQLite file.
 
-Design: one thread owns the open connection. It takes what was queued since its last turn, reads and writes alike, runs
-it in one transaction, commits with a sync (WAL, ``synchronous=FULL``), and only then reports, with one call into each
-event loop. So a thousand writes at once cost one sync, no SQLite call ever runs on an event loop, and operations are
-ordered without locks. Reads go through the same queue: the callers that read often keep their own copy in memory.
+Design: one thread owns the connection. It runs all queued operations, both reads and writes, in one transaction,
+commits with a sync (WAL, ``synchronous=FULL``), and only then reports the results, with one call into each event loop.
+So a thousand concurrent writes cost one sync, SQLite never runs on an event loop, and operations are ordered without
+locks. Reads use the same queue: callers that read often cache in memory.
 
-Invariant: nothing is reported before the commit of the transaction that it ran in, reads included: a read may have
-seen a write of its group.
+Invariant: no result is reported before its transaction is committed; this includes reads, which may have seen a write
+of the same group.
 
 The file is locked exclusively, so that two brokers never share it.
 """
@@ -34,9 +34,9 @@ FORMAT = 1
 APPLICATION_ID = 0x4D414753
 """Marks the file as ours, for `file(1)`, and so that another application's database is not opened."""
 MAX_GROUP = 2_000
-"""Operations in one transaction."""
+"""Maximum number of operations in one transaction."""
 MAX_QUEUED = 100_000
-"""Operations waiting; beyond it calls fail, because the disk has stalled."""
+"""Maximum number of waiting operations; beyond it calls fail, as the disk has stalled."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Operation:
-    """One call: what to run in the thread, whom to answer, and which change it makes known when it succeeds."""
+    """A call: the work for the thread, the future of its result, and the change to report if it succeeds."""
 
     work: Callable[[sqlite3.Connection, list[Change]], object]
     answer: asyncio.Future[Any]
@@ -66,7 +66,7 @@ class _Watch:
         watches.append(self)
 
     def close(self) -> None:
-        """Stop it; no call follows."""
+        """Stop the watch; the callback is not called afterwards."""
         if self.is_open:
             self.is_open = False
             self._watches.remove(self)
@@ -78,7 +78,7 @@ class _Watch:
 
 
 class SqliteStore:
-    """`MetadataStore` on one file; made by `open`."""
+    """`MetadataStore` in one file; created by `open`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -91,7 +91,7 @@ class SqliteStore:
 
     @classmethod
     def open(cls, file: str | Path) -> SqliteStore:
-        """Open or create the store at ``file``; blocks for the disk.
+        """Open or create the store at ``file``. Blocking.
 
         Raises:
             StorageError: the file cannot be opened, is in use, damaged, or not ours.
@@ -131,7 +131,7 @@ class SqliteStore:
         return _Watch(prefix, callback, self._watches)
 
     async def close(self) -> None:
-        """Finish what is queued, close the file and end the thread."""
+        """Finish queued operations, close the file and end the thread."""
         if not self._is_closed:
             self._is_closed = True
             self._queue.put(None)
@@ -186,11 +186,11 @@ class SqliteStore:
                     operation.result = error
             connection.execute("COMMIT")
         except Exception as error:
-            # Whatever it is, it is this group's: the thread serves everybody, and goes on.
+            # Any failure concerns only this group; the thread must continue to serve others.
             if not isinstance(error, sqlite3.Error):
                 log.exception("a change of the metadata failed")
             if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):  # what stays open makes the next group fail, too
+                with contextlib.suppress(sqlite3.Error):  # an open transaction would make the next group fail, too
                     connection.rollback()
             for operation in group:
                 cause = str(error) if isinstance(error, sqlite3.Error) else repr(error)
@@ -218,10 +218,10 @@ def _answer(operations: list[_Operation]) -> None:
 
 
 def _connect(file: Path) -> sqlite3.Connection:
-    """Open, lock, check and prepare the file.
+    """Open, lock, check and initialise the file.
 
     Raises:
-        StorageError: says which of these failed and what to do.
+        StorageError: one of these failed; the text has the remedy.
     """
     directory = file.parent
     if directory.is_dir() and not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
@@ -273,7 +273,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _explain(error: sqlite3.Error, file: Path) -> str:
-    """Return what an error at opening means for a user."""
+    """Return an explanation of an error at opening for the user."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"metadata file {file} is in use by another broker; stop that one or choose another data directory"
@@ -295,7 +295,7 @@ def _get(connection: sqlite3.Connection, path: str) -> Record | None:
 
 
 def _version(connection: sqlite3.Connection, path: str, expected: int | None) -> int | None:
-    """Return the version at ``path``, None without a record, after comparing it with the expected one."""
+    """Return the version at ``path``, or None, after comparing it with the expected one."""
     row = connection.execute("SELECT version FROM record WHERE path = ?", (path,)).fetchone()
     version: int | None = None if row is None else row[0]
     if expected is not None:
@@ -325,7 +325,7 @@ def _delete(connection: sqlite3.Connection, changes: list[Change], path: str, ex
 
 def _children(connection: sqlite3.Connection, path: str) -> list[str]:
     below = "/" if path == "/" else path + "/"
-    # The upper end is the same text with the character after the slash: everything below sorts between the two.
+    # The upper bound ends with the character after the slash: all paths below sort between the two.
     rows = connection.execute(
         "SELECT DISTINCT substr(path, :start, instr(substr(path, :start) || '/', '/') - 1) AS name FROM record"
         " WHERE path > :below AND path < :end ORDER BY name",

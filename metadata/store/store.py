@@ -30,18 +30,18 @@ from typing import NamedTuple, Protocol
 from ...errors import BadVersion, InvalidConfig
 
 ABSENT = -1
-"""As ``expected_version``: there must be no record yet."""
+"""As ``expected_version``: the record must not exist."""
 MAX_VALUE_BYTES = 1_000_000
-"""Largest value; ZooKeeper refuses packets above 1 MiB."""
+"""Maximum size of a value; ZooKeeper rejects packets above 1 MiB."""
 MAX_PATH_BYTES = 4096
-"""Longest path; names of topics are at most 1,024 bytes, and URL-encoding triples them."""
+"""Maximum length of a path; topic names are at most 1,024 bytes, and URL-encoding triples them."""
 
 
 _REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 
 class Record(NamedTuple):
-    """A value and the version that it has."""
+    """A value and its version."""
 
     value: bytes
     version: int
@@ -58,16 +58,16 @@ class Watch(Protocol):
     """A running watch."""
 
     def close(self) -> None:
-        """Stop it; no call follows. Closing twice is harmless."""
+        """Stop the watch; the callback is not called afterwards. Closing twice is harmless."""
 
 
 class MetadataStore(Protocol):
-    """Versioned values in a tree; see the head of this module for the exact semantics.
+    """Versioned values in a tree; the module docstring has the exact semantics.
 
-    Every method may raise `StorageError` (the store is full or damaged; as `MetadataUnavailable`, not to be reached),
-    `ClosedError` (after `close`) and `InvalidConfig` (a path or value outside the limits).
+    Every method may raise `StorageError` (the store is full or damaged; `MetadataUnavailable` if it is unreachable),
+    `ClosedError` (after `close`) and `InvalidConfig` (a path or value exceeds the limits).
 
-    Cancellation: an operation whose caller is cancelled is still carried out.
+    Cancellation: the operation is still carried out.
     """
 
     async def get(self, path: str) -> Record | None:
@@ -77,12 +77,12 @@ class MetadataStore(Protocol):
         """Write a record and return its new version.
 
         Args:
-            path: where.
+            path: the record's path.
             value: 1 to `MAX_VALUE_BYTES` bytes.
-            expected_version: the version that is there now, `ABSENT` to create only, None to write in any case.
+            expected_version: the current version, `ABSENT` to create only, or None to write unconditionally.
 
         Raises:
-            BadVersion: the record has another version, exists already, or does not exist any more.
+            BadVersion: the record has another version, exists already, or no longer exists.
         """
 
     async def delete(self, path: str, expected_version: int | None = None) -> bool:
@@ -99,14 +99,14 @@ class MetadataStore(Protocol):
         """Call ``callback`` on the running loop for each change at ``prefix`` or below it; it must not raise."""
 
     async def close(self) -> None:
-        """Finish what is queued and release the store."""
+        """Finish queued operations and release the store."""
 
 
 def check_path(path: str) -> str:
     """Return ``path`` if it is well-formed.
 
     Raises:
-        InvalidConfig: says what is wrong.
+        InvalidConfig: the path is malformed.
     """
     names = path.split("/")
     if names[0] or len(names) < 2 or any(name in ("", ".", "..") for name in names[1:]) or names[1] == "zookeeper":
@@ -124,7 +124,7 @@ def check_value(path: str, value: bytes) -> bytes:
     """Return ``value`` if its size is allowed.
 
     Raises:
-        InvalidConfig: it is empty or too large.
+        InvalidConfig: the value is empty or too large.
     """
     if not 0 < len(value) <= MAX_VALUE_BYTES:
         raise InvalidConfig(f"metadata value of {len(value)} bytes for {path}: allowed are 1 to {MAX_VALUE_BYTES}")

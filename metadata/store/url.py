@@ -1,4 +1,4 @@
-"""Which metadata store a ``metadataStoreUrl`` means."""
+"""Parsing of ``metadataStoreUrl``, and opening the store that it names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class StoreUrl(NamedTuple):
     """A parsed URL.
 
     Attributes:
-        servers: of ZooKeeper, ``host:port,…``; empty for SQLite.
-        path: node of ZooKeeper, ``/`` for its root; for SQLite the file, empty for the one in the data directory.
+        servers: ZooKeeper servers, ``host:port,…``; empty for SQLite.
+        path: ZooKeeper node, ``/`` for the root; for SQLite the file, empty for the one in the data directory.
     """
 
     servers: str
@@ -29,10 +29,10 @@ class StoreUrl(NamedTuple):
 
 
 def parse_store_url(url: str) -> StoreUrl:
-    """Return what a URL names; an empty one is SQLite in the data directory.
+    """Parse a URL; an empty one means SQLite in the data directory.
 
     Raises:
-        InvalidConfig: says what is wrong and how it is written.
+        InvalidConfig: the URL is malformed; the text has the expected form.
     """
     if not url or url.startswith("sqlite:"):
         return StoreUrl("", url.removeprefix("sqlite:"))
@@ -60,16 +60,16 @@ async def open_store(url: str, default_file: Path, timeout_s: float) -> Metadata
 
     Args:
         url: see `parse_store_url`.
-        default_file: where SQLite is if the URL names no file.
-        timeout_s: how long to wait for servers, now and for each operation.
+        default_file: SQLite file if the URL names none.
+        timeout_s: timeout for connecting to servers, and for each operation.
 
     Raises:
         InvalidConfig: the URL is malformed.
-        StorageError: the store cannot be opened; as MetadataUnavailable, no ZooKeeper server answers.
+        StorageError: the store cannot be opened; MetadataUnavailable if no ZooKeeper server responds.
     """
     parsed = parse_store_url(url)
     if parsed.servers:
-        from .zookeeper import ZookeeperStore  # here: kazoo costs memory and only these brokers need it
+        from .zookeeper import ZookeeperStore  # imported here, as kazoo costs memory and only these brokers need it
 
         return await ZookeeperStore.open(parsed.servers, parsed.path, timeout_s)
     return await asyncio.to_thread(SqliteStore.open, Path(parsed.path) if parsed.path else default_file)
