@@ -1,4 +1,4 @@
-"""Answers of every REST interface of ours, in Pulsar's forms: JSON, bare text, nothing, errors with a reason."""
+"""Responses of our REST interfaces, in Pulsar's formats: JSON, plain text, empty, and errors with a reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 
 class Refused(RequestRefused):
-    """The request is answered with an error status and one line saying why.
+    """The request is answered with an error status and a one-line reason.
 
     Attributes:
         status: HTTP status.
-        reason: the line; Pulsar's own words where Pulsar has this error.
-        headers: further headers of the answer.
+        reason: the line; Pulsar's text if Pulsar has this error.
+        headers: additional headers of the response.
     """
 
     def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
@@ -33,12 +33,12 @@ class Refused(RequestRefused):
 
 
 def done() -> Response:
-    """Return 204, the answer to most writes."""
+    """Return 204, the response to most writes."""
     return Response(status_code=204)
 
 
 def nothing() -> Response:
-    """Return 200 without a body: a policy that is not set, or one of the few writes that Pulsar answers so."""
+    """Return 200 without a body, for an unset policy, or one of the few writes that Pulsar answers this way."""
     return Response(status_code=200)
 
 
@@ -75,12 +75,12 @@ def in_parts(parts: Iterable[bytes], media_type: str) -> Response:
 
 
 def as_text(text: str) -> Response:
-    """Return bare text, which Pulsar labels as JSON all the same."""
+    """Return plain text, which Pulsar nevertheless labels as JSON."""
     return Response(text, media_type="application/json")
 
 
 def refusal(error: RequestRefused) -> Response:
-    """Return the answer for a refused request."""
+    """Return the response for a refused request."""
     # One line; spaces inside the lines, and at the end of a single one, stay: Pulsar has them at some places.
     lines = str(error).splitlines()
     reason = printable(" ".join(map(str.strip, lines)) if len(lines) > 1 else str(error))
@@ -89,12 +89,12 @@ def refusal(error: RequestRefused) -> Response:
 
 
 def refusing(error: RequestRefused) -> Callable[[object], Response]:
-    """Return the handler of a route that refuses every request."""
+    """Return a handler that refuses every request."""
     return lambda _: refusal(error)
 
 
 def encode(value: Any) -> bytes:
-    """Return compact JSON; numbers that JSON does not have are null."""
+    """Return compact JSON; NaN and infinities become null."""
     try:
         return _encoder.encode(value).encode()
     except ValueError:
@@ -112,5 +112,5 @@ def _finite(value: Any) -> Any:
 
 
 def not_supported(what: str, remedy: str) -> Refused:
-    """Return the refusal of a feature that this broker does not have: never accept what would be ignored."""
+    """Return the refusal for an unsupported feature, as no setting may be silently ignored."""
     return Refused(501, f"{what} is not supported by this broker; {remedy}")

@@ -1,6 +1,6 @@
-"""REST calls in an event loop, on httpx; answers, errors, forms and redirects are those of `client`.
+"""REST calls in an event loop, with httpx; responses, errors, forms and redirects are those of `client`.
 
-Credentials are added below the redirects, to each request that does not bring its own.
+Credentials are added to each request without its own, including redirected ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
 _OF_SOCKET = ("getpeername", "getsockname")
-"""What anyio asks a new connection for before anything is sent; one that broke meanwhile has no socket any more."""
+"""Socket attributes that anyio reads from a new connection; they are missing if the connection broke meanwhile."""
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 
@@ -40,12 +40,12 @@ def connections(
 ) -> httpx.AsyncClient:
     """Return a pool of connections; close it in the loop that uses it.
 
-    It goes through no proxy: one for the internet is not the way to a broker.
+    Proxies are not used: a proxy for the internet does not lead to a broker.
 
     Args:
         timeout_s: how long a server may stay silent.
-        connect_timeout_s: how long connecting may take; ``timeout_s`` by default.
-        credentials: that are shown, and the settings of TLS; None shows nothing and trusts what the system does.
+        connect_timeout_s: timeout for connecting; ``timeout_s`` by default.
+        credentials: credentials and TLS settings; None sends none and trusts the system's authorities.
     """
     return pool(httpx.Timeout(timeout_s, connect=connect_timeout_s or timeout_s), credentials=credentials)
 
@@ -53,11 +53,11 @@ def connections(
 def pool(
     timeout: httpx.Timeout, limits: httpx.Limits = LIMITS, credentials: ClientCredentials | None = None
 ) -> httpx.AsyncClient:
-    """Return connections that go through no proxy; close them in the loop that uses them.
+    """Return a pool of connections without a proxy; close it in the loop that uses it.
 
     Args:
-        timeout: of requests that have no other.
-        limits: of connections to `http` addresses, and of those to `https` addresses.
+        timeout: default timeout of requests.
+        limits: limits that apply separately to `http` and `https` connections.
         credentials: as `connections`.
     """
     transport = CredentialsTransport(credentials or ClientCredentials(), limits)
@@ -149,7 +149,7 @@ async def request(
                 status, phrase = response.status_code, response.reason_phrase
                 return Answer(method, urlsplit(url).path, status, phrase, response.headers, response.content)
             target = following
-    # OSError: httpx lets errors of TLS after the handshake pass as they are.
+    # OSError: httpx does not translate TLS errors after the handshake.
     except (httpx.ConnectError, httpx.ReadError, httpx.WriteError, OSError) as error:
         if failure := tls_reason(target, error):
             raise NoTls(method, target, failure) from error
@@ -167,7 +167,7 @@ async def request(
 
 
 def tls_reason(url: str, error: BaseException) -> str:
-    """Return what TLS has to do with an error of httpx, which has the one of the socket behind it; else nothing."""
+    """Return the TLS cause of an httpx error, taken from the underlying socket error, or an empty text."""
     cause: BaseException | None = error
     while cause is not None:
         if failure := tls_failure(urlsplit(url).netloc, cause):

@@ -1,8 +1,8 @@
-"""ASGI layer that finds out who asks, before anything else is done for a request.
+"""ASGI middleware that authenticates requests before anything else.
 
-Who it is stands in the scope as `ROLES`, how it was found out as `METHOD`. A request whose credentials are not good is
-answered 401 for every path, those that do not exist among them, with the page that Pulsar's web server sends. /metrics
-is open to everybody unless `authenticateMetricsEndpoint` says otherwise.
+The roles are stored in the scope as `ROLES`, the method as `METHOD`. A request with invalid credentials is answered
+with 401 for every path, even those that do not exist, with the page that Pulsar's web server sends. /metrics needs no
+authentication unless `authenticateMetricsEndpoint` is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 METHOD = "magnetar.method"
 """Scope key of a request: the authentication method; empty for the anonymous role, and without authentication."""
 _SHOWN = 200
-"""Characters of a path in the log."""
+"""Maximum length of a path in the log."""
 _OPEN = ("/metrics", "/metrics/")
 _PAGE = (
     b'<html>\n<head>\n<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>\n'
@@ -66,7 +66,7 @@ class AuthenticatedRequests:
                     shown = printable(path[:_SHOWN])
                     _log.warning("%s %s from %s is refused: %s", scope["method"], shown, peer.address, error)
                     record(Roles(None), peer.address, scope["method"], path, "401")
-                    # Without Connection: close, the rest of a long body would have to be read.
+                    # Connection: close avoids reading the rest of a long body.
                     headers = {"content-type": "text/html;charset=iso-8859-1", "connection": "close"}
                     await Response(_PAGE, 401, headers)(scope, receive, send)
                     return

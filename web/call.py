@@ -1,4 +1,4 @@
-"""One REST request as handlers read it: path parameters decoded once, query parameters, and a bounded body."""
+"""A REST request for handlers: path parameters decoded once, query parameters, and a size-limited body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..security.roles import Roles
 from .answers import Refused
 
 ROLES = "magnetar.roles"
-"""Key of a request's scope: its `Roles`; absent or None while authentication is off."""
+"""Scope key of a request: its `Roles`; missing or None if authentication is disabled."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _TRUE = dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True)
@@ -24,16 +24,16 @@ _FALSE = dict.fromkeys(("false", "0", "no", "off", "f", "n"), False)
 _BOOLEANS = _TRUE | _FALSE
 _READERS: dict[type, Callable[[str], Any]] = {str: str, int: int, bool: lambda text: _BOOLEANS[text.lower()]}
 KINDS = {str: "string", int: "integer", bool: "boolean"}
-"""What the values of a query parameter are called."""
+"""OpenAPI types of query parameters."""
 _QUERY = "query_parameters"
 log = logging.getLogger(__name__)
 
 
 class Call:
-    """A request under way; made by the router, whose paths are matched as they were sent.
+    """A request in progress; created by the router, which matches paths as sent.
 
     Attributes:
-        decide: raises a refusal if the request is not allowed (any more); None where everything is.
+        decide: raises a refusal if the request is not, or no longer, authorized; None if authorization is disabled.
     """
 
     def __init__(self, request: Request) -> None:
@@ -42,12 +42,12 @@ class Call:
 
     @property
     def roles(self) -> Roles | None:
-        """Who asks; None while authentication is off."""
+        """The client's roles; None if authentication is disabled."""
         roles: Roles | None = self.request.scope.get(ROLES)
         return roles
 
     async def ended(self, now_s: float) -> str:
-        """Return why an answer that goes on must end, empty if it need not: who asked may not ask any more.
+        """Return why a streaming response must end because the client lost its rights, or an empty text.
 
         Args:
             now_s: the time, in seconds since the epoch.
@@ -65,10 +65,10 @@ class Call:
         return ""
 
     def close(self) -> None:
-        """Release what the request holds; called once it is answered."""
+        """Release the request's resources; called when it has been answered."""
 
     def raw(self, name: str) -> str:
-        """Return a path parameter as it was sent."""
+        """Return a path parameter as sent."""
         value: str = self.request.path_params[name]
         return value
 
@@ -80,7 +80,7 @@ class Call:
         """Return the body.
 
         Raises:
-            Refused: 413, it is larger.
+            Refused: 413, the body is larger.
         """
         chunks: list[bytes] = []
         size = 0
@@ -93,7 +93,7 @@ class Call:
 
 
 def caller_of(scope: Scope) -> str:
-    """Return who shares the limits of a server with itself only: a role, or an address if no role is known."""
+    """Return the key of per-client limits: the role, or the address if the role is unknown."""
     roles: Roles | None = scope.get(ROLES)
     role = None if roles is None else roles.original or roles.role
     if role is not None:
@@ -103,7 +103,7 @@ def caller_of(scope: Scope) -> str:
 
 
 def decoded(raw: str) -> str:
-    """Return a text behind its percent escapes."""
+    """Decode the percent escapes of a text."""
     try:
         return unquote(raw, errors="strict")
     except UnicodeDecodeError as error:
@@ -112,12 +112,12 @@ def decoded(raw: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """One query parameter of a route, for the handler that reads it and for the description of the interface.
+    """A query parameter of a route, for its handler and for the interface's description.
 
     Attributes:
-        name: in the address.
+        name: name in the URL.
         kind: `str`, `int` or `bool`.
-        default: where it is missing; None: it is required.
+        default: value if missing; None makes the parameter required.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Query(Generic[T]):
         """Return the value.
 
         Raises:
-            Refused: 400, it is missing or of another kind.
+            Refused: 400, the parameter is missing or has the wrong type.
         """
         text = call.request.query_params.get(self.name)
         if text is None:
@@ -143,7 +143,7 @@ class Query(Generic[T]):
 
 
 def takes(*query: Query[Any]) -> Callable[[F], F]:
-    """Say of a handler which query parameters it reads."""
+    """Declare the query parameters that a handler reads."""
 
     def mark(handler: F) -> F:
         setattr(handler, _QUERY, query)

@@ -51,16 +51,16 @@ Parts = Mapping[str, tuple[str | None, str | bytes, str]]
 
 
 class Form(NamedTuple):
-    """A body that is a multipart form."""
+    """A multipart form as request body."""
 
     parts: Parts
 
 
 class NoAnswer(ConnectionLost):
-    """A request was not answered.
+    """No response was received.
 
     Attributes:
-        reason: why, without method and address, which the message has too.
+        reason: the reason, without method and URL, which are part of the message.
     """
 
     def __init__(self, method: str, url: str, reason: str) -> None:
@@ -69,31 +69,31 @@ class NoAnswer(ConnectionLost):
 
 
 class Unreachable(NoAnswer):
-    """No connection to the server could be made."""
+    """Connecting to the server failed."""
 
 
 class NoTls(Unreachable):
-    """One side refuses the other's certificate, or the server does not speak TLS."""
+    """One side rejected the other's certificate, or the server does not speak TLS."""
 
 
 class NotHttp(NoAnswer):
-    """The server ended the connection without an answer, or answered in another protocol."""
+    """The server closed the connection without a response, or responded in another protocol."""
 
 
 class AnswerTimeout(NoAnswer):
-    """The server did not answer in time."""
+    """The server did not respond in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered.
+    """A server's response.
 
     Attributes:
-        method: of the request.
-        path: of the request.
-        status: of HTTP.
-        phrase: the words beside the status.
-        headers: by names in lower case.
+        method: the request's method.
+        path: the request's path.
+        status: HTTP status.
+        phrase: the reason phrase of the status line.
+        headers: headers by lower-case name.
         content: the body.
     """
 
@@ -106,7 +106,7 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        """Whether the status says that the request was carried out."""
+        """Whether the status means success."""
         return 200 <= self.status < 300
 
     @property
@@ -116,7 +116,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """What an error says, as one line: its `reason`, else its text; method, path and phrase for a web page."""
+        """The error in one line: its `reason`, or else its text; method, path and phrase for a web page."""
         try:
             content = json.loads(self.content)
         except (ValueError, RecursionError):
@@ -128,10 +128,10 @@ class Answer:
         return one_line(str(content or ""))[:MAX_REASON_CHARACTERS] or f"{self.method} {self.path}: {self.phrase}"
 
     def json(self) -> Any:
-        """Return the JSON of the body, None for an empty one.
+        """Return the JSON value of the body, or None for an empty body.
 
         Raises:
-            NoAnswer: it is not JSON.
+            NoAnswer: the body is not JSON.
         """
         try:
             return json.loads(self.content) if self.content else None
@@ -142,12 +142,12 @@ class Answer:
 
 
 def segment(text: str) -> str:
-    """Return a text as one escaped segment of a path."""
+    """Return a text as one percent-encoded path segment."""
     return quote(text, safe="")
 
 
 def with_query(url: str, params: Mapping[str, Any] | None) -> str:
-    """Return an address with the parameters that are not None, booleans as Java writes them."""
+    """Return a URL with the parameters that are not None; booleans as in Java."""
     given = {name: value for name, value in (params or {}).items() if value is not None}
     words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
     if not words:
@@ -156,7 +156,7 @@ def with_query(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def encode_body(body: Any) -> tuple[bytes | None, dict[str, str]]:
-    """Return a `Form`, or any other value as JSON, with the headers that say so; nothing for None."""
+    """Encode a `Form`, or any other value as JSON; return the body and its headers, or None without headers."""
     if body is None:
         return None, {}
     if isinstance(body, Form):
@@ -179,17 +179,17 @@ def _encode_form(parts: Parts, boundary: str) -> bytes:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as HTML forms write it between double quotes."""
+    """Return a name quoted as in HTML forms."""
     return name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def redirected(method: str, url: str, status: int, location: str | None) -> str | None:
-    """Return where an answer sends the same request, body and all; None for any other answer.
+    """Return the URL to which a response redirects the same request with its body; None if it is not a redirect.
 
-    A cluster's brokers and workers answer 307 to whatever belongs to another of them, whichever the method is.
+    A cluster's brokers and workers answer 307, for any method, to requests that another of them must handle.
 
     Raises:
-        NoAnswer: it sends from https to http, where everybody between could read along.
+        NoAnswer: the redirect is from https to http, where the request could be eavesdropped.
     """
     if status not in _REDIRECTS or not location:
         return None
@@ -208,7 +208,7 @@ def request(
     connect_timeout_s: float | None = None,
     credentials: ClientCredentials | None = None,
 ) -> Answer:
-    """Make a request and return the answer. Blocking.
+    """Make a request and return the response. Blocking.
 
     Args:
         method: HTTP method.
@@ -233,9 +233,9 @@ def request(
 def stream(
     url: str, *, connect_timeout_s: float, credentials: ClientCredentials | None = None
 ) -> Iterator[tuple[Answer, Iterator[bytes]]]:
-    """Open the answer to a GET, which may take as long as it likes: an answer, and its body piece by piece. Blocking.
+    """Send a GET and stream the response, without a total timeout: return it, and its body in pieces. Blocking.
 
-    The body of an error is in the answer instead.
+    The body of an error response is part of the response instead.
 
     Raises:
         NoAnswer: as `request`, also while the body is read.
@@ -252,7 +252,7 @@ def _pieces(url: str, response: HTTPResponse) -> Iterator[bytes]:
     with _translated("GET", url):
         while piece := response.read1(CHUNK_BYTES):
             yield piece
-        if response.length:  # `read1` ends in silence where the connection does
+        if response.length:  # `read1` does not report a lost connection
             raise IncompleteRead(b"", response.length)
 
 
@@ -268,7 +268,7 @@ def _answer(method: str, url: str, response: HTTPResponse, content: bytes) -> An
 
 def _decoded(header: str) -> str:
     try:
-        return header.encode("latin-1").decode()  # http.client reads all as latin-1; brokers send UTF-8
+        return header.encode("latin-1").decode()  # http.client decodes headers as latin-1; brokers send UTF-8
     except UnicodeError:
         return header
 
@@ -281,7 +281,7 @@ def _send(
     timeouts_s: tuple[float, float | None],
     credentials: ClientCredentials | None,
 ) -> tuple[HTTPConnection, HTTPResponse]:
-    """Send a request to wherever it is redirected; the caller reads the answer and closes both."""
+    """Send a request, following redirects; the caller reads the response and closes it and the connection."""
     target = url
     sent = {**headers, **(credentials.headers() if credentials is not None else {})}
     for _ in range(MAX_REDIRECTS):
@@ -289,7 +289,9 @@ def _send(
             connection = stack.enter_context(closing(_connect(method, target, timeouts_s, credentials)))
             parsed = urlsplit(target)
             where = quote(parsed.path or "/", safe=_SAFE_IN_PATH) + (f"?{parsed.query}" if parsed.query else "")
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read the whole body
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # the server may respond before it has read the whole body
                 connection.request(method, where, content, sent)
             response = stack.enter_context(connection.getresponse())
             following = redirected(method, target, response.status, response.getheader("Location"))
@@ -325,15 +327,17 @@ def _connect(
 
 @contextmanager
 def _translated(method: str, url: str) -> Iterator[None]:
-    """Raise what the network does to a request as NoAnswer."""
+    """Context that translates network errors to NoAnswer."""
     try:
         yield
     except TimeoutError as error:
         raise AnswerTimeout(method, url, "no answer in time") from error
     except (OSError, ValueError, HTTPException) as error:
-        if failure := tls_failure(urlsplit(url).netloc, error):  # TLS 1.3: the server looks at ours afterwards
+        if failure := tls_failure(
+            urlsplit(url).netloc, error
+        ):  # TLS 1.3: the server checks our certificate after the handshake
             raise NoTls(method, url, str(failure)) from error
-        if isinstance(error, BadStatusLine):  # RemoteDisconnected is one, too
+        if isinstance(error, BadStatusLine):  # includes RemoteDisconnected
             raise NotHttp(method, url, _without_status(error)) from error
         reason = TLS_ENDED if isinstance(error, ssl.SSLEOFError) else str(error) or type(error).__name__
         raise NoAnswer(method, url, reason) from error

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format, by its own library; import it where metrics are asked for: it takes 2 MB."""
+"""Metrics in Prometheus' text format, with its library; import it only when metrics are requested: it takes 2 MB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before the handlers of a REST interface when authorization is on."""
+"""Authorization of REST requests, before their handlers."""
 
 from __future__ import annotations
 

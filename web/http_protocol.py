@@ -23,24 +23,24 @@ from ..security.open_files import HTTP_CONNECTIONS, part
 from .uvicorn_import import HttpToolsProtocol
 
 MAX_CONNECTIONS = 2048
-"""`maxHttpServerConnections`; fewer where the process may open few files, which the storage needs too."""
+"""`maxHttpServerConnections`; fewer if the process may open few files, which the storage needs, too."""
 CERTIFICATE = "magnetar.certificate"
-"""Key of a request's scope: the client's certificate as `ssl.SSLSocket.getpeercert` shows it, empty if none was shown;
-None without TLS."""
+"""Scope key of a request: the client's certificate as from `ssl.SSLSocket.getpeercert`, empty without one; None without
+TLS."""
 MIN_BODY_BYTES = 1024
 _FLUSH_S = 5.0
-"""How long a client that is given up may take to read why."""
+"""How long a dropped client may take to read the reason."""
 _TELL_S = 60.0
-"""Pause between two lines of the log about too many connections."""
+"""Minimum interval between log lines about too many connections."""
 MAX_HEAD_BYTES = 64 * 1024
-"""Request line and headers of one request."""
+"""Maximum size of request line and headers."""
 _READ_BYTES = 256 * 1024
-"""The most that a loop hands over at once; the end of a body may be in there, before the head that is counted."""
+"""The event loop's maximum read size; such a read may contain the end of a body before the head that is counted."""
 _BUSY = "all connections of this server have requests under way; try again shortly"
 _BINARY = "this is an HTTP port, and the client speaks Pulsar's binary protocol: use pulsar://host:6650"
 _BINARY_SIZES_BYTES = 8
 _CONNECT = b"\x08\x02\x12"
-"""How the command of the first frame of Pulsar's binary protocol begins, after its sizes."""
+"""First bytes of the command in the first frame of Pulsar's binary protocol, after the sizes."""
 _PHRASES = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -57,12 +57,12 @@ def _connections() -> int:
 
 @dataclass(slots=True, kw_only=True)
 class HttpLimits:
-    """What the clients of one server may hold.
+    """Limits for the clients of one server.
 
     Attributes:
-        max_connections: how many; a quarter of the files that this process may open, 2,048 at most.
-        head_timeout_s: from the connection, or the first byte of a further request, to the end of the headers.
-        body_timeout_s: in each such time a body must grow by `MIN_BODY_BYTES`, unless it is us who do not read.
+        max_connections: maximum connections: a quarter of the open file limit, at most 2,048.
+        head_timeout_s: time from the connection, or the first byte of a later request, to the end of the headers.
+        body_timeout_s: interval in which a body must grow by `MIN_BODY_BYTES`, unless the server is not reading.
     """
 
     max_connections: int = field(default_factory=_connections)
@@ -71,7 +71,7 @@ class HttpLimits:
     _told_s: float = field(default=float("-inf"), init=False)
 
     def tell_full(self) -> None:
-        """Log, once a minute, that the connections are all taken."""
+        """Log, at most once a minute, that the connection limit is reached."""
         now_s = time.monotonic()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
@@ -82,7 +82,7 @@ class HttpLimits:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection; uvicorn makes it."""
+    """A connection; created by uvicorn."""
 
     def __init__(self, *, limits: HttpLimits, **uvicorn_own: Any) -> None:
         super().__init__(**uvicorn_own)
@@ -95,12 +95,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether a request is under way that is not answered yet."""
+        """Whether a request is in progress and not answered yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def awaits_client(self) -> bool:
-        """Whether the next step is the client's: to send a request or its body, or to read an answer."""
+        """Whether the server waits for the client: to send a request or its body, or to read a response."""
         return not self._is_busy or self._awaits_body or self.flow.write_paused
 
     @property
@@ -164,7 +164,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
         super().data_received(data)
         if self._deadline is None and not self._is_busy and not self._is_in_body:
-            # Blank lines before a request: uvicorn has ended its wait, and no message has begun.
+            # Blank lines before a request: uvicorn has stopped its timer, and no message has begun.
             self._expect_within(self._limits.head_timeout_s, self._look_at_head)
 
     def on_message_begin(self) -> None:
@@ -197,7 +197,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _look_at_head(self) -> None:
-        """Close the connection if the head is not complete; not while another answer is on its way."""
+        """Close the connection if the head is incomplete, unless another response is in progress."""
         timeout_s = self._limits.head_timeout_s
         if self._is_busy:
             self._expect_within(timeout_s, self._look_at_head)
@@ -205,7 +205,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.give_up(408, f"the head of the request was not complete within {timeout_s:g} s")
 
     def _look_at_body(self) -> None:
-        """Close the connection if the body does not grow; one that waits in the socket until we read it is not late."""
+        """Close the connection if the body does not grow, unless the server has paused reading."""
         timeout_s, grown = self._limits.body_timeout_s, self._body_bytes
         self._body_bytes = 0
         if self._awaits_body and grown < MIN_BODY_BYTES:

@@ -16,7 +16,7 @@ def import_httpx() -> None:
     """
     if "httpx" in sys.modules:
         return
-    late_module("idna")  # tables of letters, for hosts that are not written in ASCII
+    late_module("idna")  # Unicode tables, for non-ASCII host names
     # None makes the import system treat the module as missing.
     sys.modules[_COMMAND_LINE] = None  # type: ignore[assignment]
     try:

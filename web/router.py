@@ -34,13 +34,13 @@ from .guard import Guard
 
 C = TypeVar("C", bound=Call)
 Handler = Callable[[C], Awaitable[Response | None] | Response | None]
-"""Answers a request, a function or a coroutine function; None is answered with 204."""
+"""Handles a request; a function or coroutine function. A result of None is answered with 204."""
 Routes = Iterable[tuple[str, str, Handler[C]]]
-"""Method, path, handler; the first path that matches answers."""
+"""Method, path, handler; the first matching path is used."""
 Refuse = Callable[[MagnetarError], Refused]
 
 _LITERAL_PARTS = 4
-"""Parts at the beginning of a path by which routes are found, as in ``/admin/v2/persistent``."""
+"""Number of leading path parts by which routes are indexed, as in ``/admin/v2/persistent``."""
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _REFUSALS = frozenset((401, 403))
 _METHODS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class RestRouter(Generic[C]):
-    """The application that answers by a table of routes; 404 for the rest."""
+    """ASGI application for a table of routes; other paths are answered with 404."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class RestRouter(Generic[C]):
         server: str,
         guard: Guard[C] | None = None,
     ) -> None:
-        """Build it.
+        """Create a router.
 
         Args:
             routes: the table.
-            make_call: returns what a handler is given; may refuse the request.
-            refuse: returns how an error of a handler is answered.
-            server: whose log has the details of a bug.
-            guard: decides before each handler; None: everybody may do everything.
+            make_call: returns the argument for a handler; may refuse the request.
+            refuse: translates a handler's error to a refusal.
+            server: name of the server whose log has the details of internal errors.
+            guard: authorizes requests before each handler; None disables authorization.
 
         Raises:
             InvalidConfig: the guard has no rule for a route.
@@ -76,7 +76,7 @@ class RestRouter(Generic[C]):
         self._guard = guard
         self._table: dict[str, dict[str, Handler[C]]] = {}
         for method, path, handler in routes:
-            self.rules_of(method, path)  # each has some, or the server does not start
+            self.rules_of(method, path)  # raises for a route without rules, so that the server does not start
             self._table.setdefault(path, {})[method] = handler
         self._keys = {path: _key_of_route(path) for path in self._table}
         self._known_keys = frozenset(self._keys.values())
@@ -84,7 +84,7 @@ class RestRouter(Generic[C]):
         self._routers: dict[_Key | None, Router] = {}
 
     def _router_of(self, key: _Key | None) -> Router:
-        """Return what matches the paths of a key, made at the first request for one of them."""
+        """Return the router for paths with a key, created at the first request for one of them."""
         if key not in self._known_keys:
             key = None
         router = self._routers.get(key)
@@ -115,11 +115,11 @@ class RestRouter(Generic[C]):
             await refusal(Refused(404, f"no such path: {path}"))(scope, receive, send)
 
     def rules_of(self, method: str, path: str) -> Rules:
-        """Return by which rules a route is decided; none without a guard."""
+        """Return the authorization rules of a route; empty without a guard."""
         return () if self._guard is None else self._guard.rules_of(method, path)
 
     async def answer(self, request: Request, handler: Handler[C], rules: Rules) -> Response:
-        """Return what a handler answers, or how its error is answered."""
+        """Return a handler's response, or the response for its error."""
         response = await self._answer(request, handler, rules)
         roles: Roles | None = request.scope.get(ROLES)
         if roles is not None and (request.method not in _READS or response.status_code in _REFUSALS):
@@ -144,7 +144,7 @@ class RestRouter(Generic[C]):
             if known.status == 500:
                 log.warning("%s %s failed: %s", request.method, request.url.path, error)
             return refusal(known)
-        except Exception as error:  # the boundary of a request: one bug must not take the connection along
+        except Exception as error:  # an internal error must not close the connection
             log.exception("%s %s failed", request.method, request.url.path)
             text = f"internal error {type(error).__name__}: {error}; see the {self._server}'s log"
             return refusal(Refused(500, text))
@@ -165,7 +165,7 @@ class _Path(Route):
         }
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request to this path, whatever its method; the router prefers a path that has it."""
+        """Answer a request to this path, with any method; the router prefers a path that supports the method."""
         request = Request(scope, receive)
         answer = self._answers.get(request.method)
         if answer is not None:
@@ -183,7 +183,7 @@ class _Path(Route):
 
 
 _Key = tuple[int, str]
-"""How many parts a path has, and its first `_LITERAL_PARTS`."""
+"""Number of parts of a path, and its first `_LITERAL_PARTS` parts."""
 
 
 def _key_of_path(path: str) -> _Key:
@@ -192,7 +192,7 @@ def _key_of_path(path: str) -> _Key:
 
 
 def _key_of_route(path: str) -> _Key | None:
-    """Return the key of all paths that a route matches, None if it may match paths of several."""
+    """Return the key of all paths that a route matches, or None if they may have different keys."""
     key = _key_of_path(path)
     is_open = ":path}" in path or "{" in key[1] or key[0] < _LITERAL_PARTS
     return None if is_open else key
@@ -204,6 +204,6 @@ def _peer(request: Request) -> str:
 
 
 def raw_path(scope: Scope) -> str:
-    """Return the path as it was sent."""
+    """Return the path as sent."""
     raw: bytes = scope["raw_path"].split(b"?")[0]
     return raw.decode("latin-1")

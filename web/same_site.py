@@ -49,7 +49,7 @@ class AllowedNames:
     setting: str = SETTING
 
     def has(self, name: str) -> bool:
-        """Return whether a request may name this server so."""
+        """Return whether a name is accepted as this server's."""
         if _address(name) is not None or name in self.own or name in self.configured:
             return True
         if _is_loopback(name) or name.endswith(".localhost"):
@@ -86,7 +86,7 @@ def host_name(text: str) -> str:
 
 
 def _machine_names(hosts: Path = Path("/etc/hosts")) -> set[str]:
-    """Return the names of this machine that need no name service: its own, and what /etc/hosts has for it."""
+    """Return this machine's names that need no name service: its host name, and its names in /etc/hosts."""
     own = socket.gethostname()
     names = {own}
     try:

@@ -1,6 +1,6 @@
 """HTTP server in a running event loop: uvicorn without signal handlers, logging and its ten wake-ups a second.
 
-`http_protocol` bounds what a client may hold; `same_site` decides whose requests are answered.
+`http_protocol` limits slow clients; `same_site` rejects requests of other sites.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ..security.tls_listener import TlsListener
 
 SHUTDOWN_TIMEOUT_S = 3
-"""How long requests under way may take to end once the server stops."""
+"""Timeout for pending requests when the server stops."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""How long a client may take for the handshake of TLS."""
+"""Timeout of a TLS handshake."""
 KEEP_ALIVE_S = 60
-"""How long an idle connection stays open; longer than clients' pools keep one, so that they close first."""
+"""How long an idle connection stays open; longer than in clients' pools, so that clients close first."""
 BACKLOG = 1024
 MAX_PATH_BYTES = 8192
 MAX_QUERY_BYTES = 32 * 1024
@@ -43,13 +43,13 @@ HEADERS = (
     ("referrer-policy", "no-referrer"),
     ("content-security-policy", "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"),
 )
-"""Of every answer: a browser takes it for what it says it is, shows it in no other page, and passes no address on."""
+"""Headers of every response: no content sniffing, no embedding in other pages, and no referrer."""
 _BAD_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
 _POLL_S = 0.005
 
 
 class WebServer(Server):
-    """Server in a running loop; made by `serve`, ended by `stop`."""
+    """A server in a running loop; created by `serve`, ended by `stop`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -60,7 +60,7 @@ class WebServer(Server):
         self._listeners: list[asyncio.Server | TlsListener] = []
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to serve on a bound socket."""
+        """Start serving on a bound socket."""
         self.config.load()
         self._tls = tls
         self.lifespan = self.config.lifespan_class(self.config)
@@ -69,7 +69,7 @@ class WebServer(Server):
         self._running = self._tasks.start(self._run(listener), "clock and end")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; uvicorn's own way has no bounds for handshakes of TLS."""
+        """Listen; overridden because uvicorn does not limit TLS handshakes."""
         make: Callable[[], asyncio.Protocol] = partial(
             cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class),
             config=self.config,
@@ -86,7 +86,7 @@ class WebServer(Server):
         self.started = True
 
     async def stop(self) -> None:
-        """Stop listening, let requests under way end, close every connection. Stopping twice is harmless."""
+        """Stop listening, wait for pending requests, close all connections. Stopping twice is harmless."""
         self.should_exit = True
         self._stopping.set()
         if self._running is not None:
@@ -110,7 +110,7 @@ class WebServer(Server):
             listener.close()
         state = self.server_state
         for connection in list(state.connections):
-            connection.shutdown()  # idle ones at once, the others after their answer
+            connection.shutdown()  # closes idle ones immediately, the others after their response
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 while state.connections or state.tasks:  # noqa: ASYNC110 (uvicorn keeps no event for it)
@@ -125,10 +125,10 @@ class WebServer(Server):
 
 
 class CheckedRequests:
-    """ASGI application around the one that answers: refuses what is not meant for it.
+    """ASGI middleware that rejects invalid requests.
 
-    One place for the rules that do not depend on what is asked: whom a request is for and who sent it, how long its
-    path may be, and that path and query are UTF-8. The applications may then decode them without checks of their own.
+    It applies the rules common to all requests: target host and origin, length of the path, and UTF-8 in path and
+    query. The applications may then decode these without further checks.
     """
 
     def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
@@ -151,7 +151,7 @@ class CheckedRequests:
 
 
 def _check_target(scope: Scope) -> None:
-    """Refuse a path or query that is too long, or no UTF-8 behind its escapes."""
+    """Reject a path or query that is too long, or is not valid UTF-8 when decoded."""
     path: bytes = scope["raw_path"].split(b"?")[0]
     query: bytes = scope["query_string"]
     for what, text, longest in (("path", path, MAX_PATH_BYTES), ("query", query, MAX_QUERY_BYTES)):

@@ -225,7 +225,7 @@ def _connect(file: Path) -> sqlite3.Connection:
     """
     directory = file.parent
     if directory.is_dir() and not (os.access(directory, os.W_OK) and (os.access(file, os.W_OK) or not file.exists())):
-        # Checked here: a directory without room for the WAL is only "disk I/O error" to SQLite.
+        # Checked explicitly, as SQLite reports a full disk here only as "disk I/O error".
         raise StorageError(_explain_unwritable(file, "permission denied"))
     try:
         # isolation_level None: we begin and commit ourselves. timeout 0: a locked file is another broker's.
