@@ -1,8 +1,8 @@
 """Serverless functions in Python on a bundled broker that speaks the Apache Pulsar protocol.
 
-Public are the names in ``__all__`` of this package, `magnetar.api` (for authors of functions and connectors),
-`magnetar.client` (topics, and deploying from Python), `magnetar.spark` and `magnetar.testing`; everything else may
-change. Names are imported at their first use: a function's process must not pay for the client.
+The public API is the names in ``__all__`` of this package, `magnetar.api` (for authors of functions and connectors),
+`magnetar.client` (topics, and deployment from Python), `magnetar.spark` and `magnetar.testing`; everything else may
+change. Names are imported at first use, as a function's process must not pay for the client.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 
 
 def lazy_names(package: str, names: dict[str, Sequence[str]]) -> Callable[[str], object]:
-    """Return a ``__getattr__`` for a package that imports its public names at their first use.
+    """Return a ``__getattr__`` for a package that imports its public names at first use.
 
     Args:
-        package: its ``__name__``.
-        names: module, relative to the package -> the names that it has.
+        package: the package's ``__name__``.
+        names: module, relative to the package -> names in it.
     """
 
     def get(name: str) -> object:
@@ -126,11 +126,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of the packa
 
 
 class _MovedModules:
-    """Finds modules of this package by the names that they had in earlier versions; asked after all other finders."""
+    """Finds modules of this package by their names in earlier versions; used after all other finders."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """See importlib."""
+        """Return the spec of a moved module (called by importlib)."""
         if not name.startswith("magnetar."):
             return None
         from .api.moved_modules import spec_of

@@ -21,7 +21,7 @@ _RUNNING = {"status": "RUNNING", "lastError": ""}
 
 
 class Drains:
-    """Workers that were ordered to be drained."""
+    """The workers with a drain order."""
 
     def __init__(self, drained: Callable[[], Mapping[str, str]]) -> None:
         """Track drains; ``drained`` returns the drained workers and their incarnations."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 
 class GracePeriod:
-    """Since when each of several names has been missing."""
+    """Tracks since when names have been missing."""
 
     def __init__(self, period_s: float) -> None:
-        """Grant ``period_s`` seconds from the first time that a name is seen to be missing."""
+        """Create a grace period of ``period_s`` seconds, starting when a name is first seen to be missing."""
         self._period_s = period_s
         self._missing_since: dict[str, float] = {}
 

@@ -1,12 +1,13 @@
-"""Membership manager: takes part in the election and reads the roster.
+"""Membership manager: takes part in leader election and reads the roster.
 
-This worker's consumer on the failover subscription ``participants`` is its membership; while the broker calls it
-active, the worker leads. No message ever passes. Members are named ``workerId:host:port``, as in Pulsar Functions.
+This worker's consumer on the failover subscription ``participants`` is its membership; while it is the active consumer,
+the worker is the leader. No messages are sent. Members are named ``workerId:host:port``, as in Pulsar Functions.
 
-The broker shows twice who is active: by an event to the consumer, which may come late by its failover delay, and in the
-topic's statistics. Whichever shows first that another one is active ends this worker's leadership. When that other one
-is gone before the broker has sent an event about it, none comes: then the statistics alone make this worker lead again.
-The roster is read from the topic's statistics each time: a cached one would be wrong exactly when it matters.
+The broker reports the active consumer in two ways: by an event to the consumer, which may be late by the failover
+delay, and in the topic's statistics. The first of these to report another consumer as active ends this worker's
+leadership. If that consumer is gone before the broker has sent an event about it, no event follows: then only the
+statistics restore this worker's leadership. The roster is read from the topic's statistics each time: a cached one
+would be wrong exactly when it matters.
 """
 
 from __future__ import annotations
@@ -105,12 +106,12 @@ def _port(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """All connected workers, by id, and the leader.
+    """All connected workers, and the leader.
 
     Attributes:
-        members: sorted by id.
-        leader: one of them.
-        incarnations: id and incarnation of each.
+        members: the workers, sorted by id.
+        leader: one of the members, or None.
+        incarnations: id and incarnation of each member.
     """
 
     members: tuple[Member, ...]
@@ -118,7 +119,7 @@ class Roster:
     incarnations: Mapping[str, str]
 
     def member(self, worker_id: str) -> Member | None:
-        """Return the member of that id."""
+        """Return the member with that id, or None."""
         return next((member for member in self.members if member.worker_id == worker_id), None)
 
 
@@ -141,7 +142,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def read_roster(topic_stats: Mapping[str, Any]) -> Roster:
-    """Return the roster that the topic's statistics show; empty without the subscription."""
+    """Return the roster in the topic's statistics; empty without the subscription."""
     incarnations: dict[Member, str] = {}
     for name, properties in participants(topic_stats):
         if member := parse_member(name, properties):
@@ -153,7 +154,7 @@ def read_roster(topic_stats: Mapping[str, Any]) -> Roster:
 
 
 def without_tls(member: Member) -> str:
-    """Return why a worker that has TLS alone does not ask a member, and what helps."""
+    """Return the error text for a TLS-only worker that cannot send requests to a member without TLS."""
     return (
         f"worker {member.worker_id} on {member.plain_url} has no TLS, and this one, without workerPort, asks by TLS"
         " alone; set tlsEnabled and workerPortTls there"
@@ -161,14 +162,14 @@ def without_tls(member: Member) -> str:
 
 
 class Participation(Protocol):
-    """Open consumer; `worker` implements it with the client."""
+    """An open consumer; `worker` implements it with the client."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave the subscription."""
 
 
 Join = Callable[[str, Callable[[bool], None]], Awaitable[Participation]]
-"""Subscribes under a consumer name; the callback is given True when it became active and False when no longer."""
+"""Subscribes under a consumer name; the callback receives True when it becomes active, and False when inactive."""
 
 ReadStats = Callable[[], Awaitable[Mapping[str, Any]]]
 """Reads the statistics of the coordination topic."""
@@ -179,11 +180,11 @@ class MembershipManager:
 
     Attributes:
         me: this worker.
-        is_leader: whether the broker called its consumer active last.
+        is_leader: whether the broker last reported its consumer as active.
     """
 
     def __init__(self, me: Member, join: Join, read_stats: ReadStats, on_leadership: Callable[[bool], None]) -> None:
-        """Prepare; `on_leadership` is given each change of leadership, and must return quickly."""
+        """Create a manager; ``on_leadership`` is called with each change of leadership, and must return quickly."""
         self.me = me
         self._join = join
         self._read_stats = read_stats
@@ -193,9 +194,9 @@ class MembershipManager:
         self._events = 0
 
     async def start(self) -> None:
-        """Take part from now on."""
+        """Start taking part."""
         self._participation = await self._join(self.me.consumer_name, self._became)
-        # The failover delay has no meaning here, as no messages pass: a first worker need not wait a second to lead.
+        # No messages are sent, so the failover delay is not needed: the first worker need not wait a second to lead.
         await self.roster()
 
     def _became(self, is_active: bool) -> None:
@@ -210,7 +211,7 @@ class MembershipManager:
         self._on_leadership(is_active)
 
     async def roster(self) -> Roster:
-        """Return the connected workers, as the broker shows them now; a change of the leader shown there counts."""
+        """Return the workers connected to the broker now; applies a change of leader found there."""
         events = self._events
         roster = read_roster(await self._read_stats())
         if roster.leader is not None and events == self._events and self._participation is not None:
@@ -218,17 +219,17 @@ class MembershipManager:
         return roster
 
     def url_of(self, member: Member) -> str:
-        """Return where to ask another worker: with TLS if both have it, or the other has nothing else.
+        """Return the URL for requests to another worker: with TLS if both have it, or if it is TLS-only.
 
         Raises:
-            RequestRefused: it has no TLS, and this one, which has nothing else, asks by nothing else.
+            RequestRefused: this worker is TLS-only, and the other has no TLS.
         """
         if self.me.is_tls_only and not member.tls_port:
             raise RequestRefused(503, without_tls(member))
         return member.url_for(by_tls=bool(self.me.tls_port))
 
     async def stop(self) -> None:
-        """Leave; another worker may lead at once."""
+        """Leave the cluster; another worker may become leader immediately."""
         participation, self._participation = self._participation, None
         if participation is not None:
             await participation.close()

@@ -1,6 +1,6 @@
-"""Assignments by instance, by function and by worker: what concerns one of these is found without a look at all others.
+"""Assignments, indexed by instance, function and worker.
 
-A cluster has thousands of instances, and every request about a function asks for its own.
+A cluster has thousands of instances, and every request for a function looks up its assignments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class InstanceKey(NamedTuple):
 
 
 class Assignments:
-    """Who runs what."""
+    """The assignments of instances to workers."""
 
     def __init__(self) -> None:
         self._all: dict[InstanceKey, Assignment] = {}
@@ -30,14 +30,14 @@ class Assignments:
         self._of_function: dict[str, dict[InstanceKey, Assignment]] = {}
 
     def put(self, key: InstanceKey, assignment: Assignment) -> None:
-        """Assign an instance, in the place of what it had."""
+        """Set or replace the assignment of an instance."""
         self.remove(key)
         self._all[key] = assignment
         self._of_worker.setdefault(assignment.workerId, {})[key] = assignment
         self._of_function.setdefault(key.function, {})[key] = assignment
 
     def remove(self, key: InstanceKey) -> bool:
-        """Forget the assignment of an instance; returns whether there was one."""
+        """Remove the assignment of an instance; return whether it existed."""
         held = self._all.pop(key, None)
         if held is None:
             return False
@@ -49,25 +49,25 @@ class Assignments:
         return True
 
     def all(self) -> Mapping[InstanceKey, Assignment]:
-        """Return all of them; never modify it."""
+        """Return all assignments; never modify the result."""
         return self._all
 
     def get(self, key: InstanceKey) -> Assignment | None:
-        """Return the assignment of an instance, None without one."""
+        """Return the assignment of an instance, or None."""
         return self._all.get(key)
 
     def of_worker(self, worker_id: str) -> Mapping[InstanceKey, Assignment]:
-        """Return those of one worker; never modify it."""
+        """Return the assignments of a worker; never modify the result."""
         return self._of_worker.get(worker_id, {})
 
     def of_function(self, name: str) -> Mapping[InstanceKey, Assignment]:
-        """Return those of one function; never modify it."""
+        """Return the assignments of a function; never modify the result."""
         return self._of_function.get(name, {})
 
     def owners(self) -> Collection[str]:
-        """Return the workers that have one."""
+        """Return the workers that have an assignment."""
         return self._of_worker.keys()
 
     def loads(self) -> dict[str, int]:
-        """Return how many each worker has."""
+        """Return the number of assignments of each worker."""
         return {worker: len(held) for worker, held in self._of_worker.items()}

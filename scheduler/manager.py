@@ -1,17 +1,17 @@
-"""Scheduler manager: holds all assignments and, on the leader, publishes what a decision changes.
+"""Scheduler manager: holds all assignments and, on the leader, publishes changes.
 
-Which worker runs which instance is decided round-robin by pure functions, the same for the same input. An instance that
-has a living worker stays there (sticky), so neither a new worker nor a new leader moves anything. Every other instance
-goes, in order, to the worker with the fewest instances; among those to the one with the fewest instances of the same
-function, so that one lost machine does not take a whole function; then to the first by name. `rebalance` is the one
-decision that moves living instances, and it moves the fewest that even the load out.
+Instances are assigned round-robin by pure, deterministic functions. An instance with a live worker stays there
+(sticky), so neither a new worker nor a new leader moves any. Other instances are assigned, in order, to the worker with
+the fewest instances; among equals to the one with the fewest instances of the same function, so that losing one machine
+does not stop a whole function; then to the first by name. Only `rebalance` moves running instances, and it moves as few
+as necessary to even out the load.
 
-A round looks at the functions that changed since the round before, as long as the workers are the same: the others have
-what they shall have. Where that is not certain, as after a failed append, it looks at all.
+A round examines only the functions that changed since the previous round, as long as the workers are the same: the
+others are up to date. If that is not certain, for example after a failed append, it examines all.
 
-A round is over when its last record has come back out of the log of assignments. Key is the instance, value an
-`Assignment` with the whole record of its function (so that a worker needs nothing else to start it) but its history, an
-empty value removes. Orders to drain a worker are records of the same log, under keys that no instance can have.
+A round ends when its last record has been read back from the assignments log. The key is the instance; the value is an
+`Assignment` with the function's whole record except its history (so that a worker needs nothing else to start it), and
+an empty value deletes. Drain orders are records of the same log, with keys that no instance can have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..wire.functions_pb2 import STOPPED, Assignment, FunctionMetaData, Instance
 from .assignments import Assignments, InstanceKey
 
 DRAINED = "drained worker:"
-"""Begins the key of an order to drain a worker; no tenant's name has a space. The value is `=` and the incarnation."""
+"""Key prefix of a drain order; tenant names have no spaces. The value is `=` and the incarnation."""
 
 
 def parse_instance_key(text: str) -> InstanceKey:
@@ -53,11 +53,11 @@ def assign(
     """Return the worker of every instance.
 
     Args:
-        instances: all that should run.
-        workers: ids of those that can run instances; without any, nothing new is decided.
-        current: what was decided before; entries of other instances or other workers do not count.
-        missing: ids of those that keep what they have and get nothing new: absent within their grace period.
-        others: how many instances of other functions each worker has.
+        instances: all instances that should run.
+        workers: ids of the workers that can run instances; without any, no instance gets a new worker.
+        current: the current assignments; entries for other instances or other workers are ignored.
+        missing: ids of workers absent within their grace period, which keep their instances but get no new ones.
+        others: the number of instances of other functions on each worker.
     """
     wanted = sorted(set(instances))
     living = sorted(set(workers))
@@ -79,11 +79,11 @@ def assign(
 
 
 def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dict[InstanceKey, str]:
-    """Return the assignment after the fewest moves that leave no two workers more than one instance apart.
+    """Return the assignment after the fewest moves so that any two workers differ by at most one instance.
 
     Args:
-        workers: ids of those that can run instances.
-        current: every instance with its worker, all of them among `workers`.
+        workers: ids of the workers that can run instances.
+        current: every instance with its worker, which must be among ``workers``.
     """
     decided = dict(current)
     held: dict[str, list[InstanceKey]] = {worker: [] for worker in sorted(set(workers))}
@@ -92,7 +92,7 @@ def rebalance(workers: Iterable[str], current: Mapping[InstanceKey, str]) -> dic
     if not held:
         return decided
     share, extra = divmod(len(decided), len(held))
-    # The fullest workers may keep one instance more: that is what makes the number of moves the smallest.
+    # Let the fullest workers keep one more instance, which minimises the number of moves.
     fullest = sorted(held, key=lambda worker: (-len(held[worker]), worker))
     target = {worker: share + (index < extra) for index, worker in enumerate(fullest)}
     spare = [key for worker in fullest for key in held[worker][target[worker] :]]
@@ -111,9 +111,9 @@ class Workforce:
     """Workers to place instances on (see `assign`).
 
     Attributes:
-        workers: can run instances.
-        missing: absent within their grace period; they keep what they have.
-        is_evened_out: whether instances move from full workers to empty ones (see `rebalance`).
+        workers: workers that can run instances.
+        missing: workers absent within their grace period, which keep their instances.
+        is_evened_out: whether to rebalance (see `rebalance`).
     """
 
     workers: frozenset[str]
@@ -127,15 +127,15 @@ def plan(
     current: Mapping[InstanceKey, Assignment],
     others: Mapping[str, int] = MappingProxyType({}),
 ) -> list[LogRecord]:
-    """Return the records that turn the current assignments into the wanted ones; pure.
+    """Return the records that change the current assignments to the desired ones; pure.
 
-    Removals come first. Without any worker an instance keeps the assignment that it has.
+    Deletions come first. Without workers, instances keep their assignments.
 
     Args:
-        functions: all that are looked at.
-        workforce: the workers to place them on.
+        functions: the functions to examine.
+        workforce: the workers to place instances on.
         current: the assignments of these functions.
-        others: how many instances of functions that are not looked at each worker has.
+        others: the number of instances of all other functions on each worker.
     """
     wanted: dict[InstanceKey, FunctionMetaData] = {}
     for metadata in functions:
@@ -161,9 +161,9 @@ def plan(
 
 
 def _to_assign(metadata: FunctionMetaData) -> FunctionMetaData:
-    """Return a record as instances need it: what was deployed before would only make assignments larger.
+    """Return a record reduced to what instances need, as earlier deployments would make assignments larger.
 
-    None of them runs before the leader has done with the state what is to be done.
+    Instances do not run before the leader has finished its work on the function's state.
     """
     if not metadata.HasField("deployments") and not metadata.HasField("stateChange"):
         return metadata
@@ -178,36 +178,36 @@ def _to_assign(metadata: FunctionMetaData) -> FunctionMetaData:
 
 
 Changed = Mapping[str, FunctionMetaData | None]
-"""Functions that changed, by ``tenant/namespace/name``; None is one that is gone."""
+"""Changed functions, by ``tenant/namespace/name``; None for a deleted one."""
 
 
 class SchedulerManager:
-    """Holds who runs what and, on the leader, decides it.
+    """Holds all assignments and, on the leader, decides them.
 
     Attributes:
-        log: of the assignments.
+        log: the log of assignments.
     """
 
     def __init__(self, storage: LogStorage, on_change: Callable[[InstanceKey], None]) -> None:
-        """Hold no assignments yet.
+        """Create a manager without assignments.
 
         Args:
-            storage: keeps the log.
+            storage: storage of the log.
             on_change: called after each record that changes an assignment.
         """
         self.log = ReplicatedLog(storage, self._apply, "assignments", "assignment")
         self._on_change = on_change
         self._assignments = Assignments()
-        self._settled: Workforce | None = None  # for whom all that have not changed since have what they shall have
+        self._settled: Workforce | None = None  # the workers for which all functions unchanged since are up to date
         self._is_in_round = False
         self._drained: dict[str, str] = {}
 
     def assignments(self) -> Mapping[InstanceKey, Assignment]:
-        """Return every assignment; never modify them."""
+        """Return all assignments; never modify them."""
         return self._assignments.all()
 
     def assignment(self, key: InstanceKey) -> Assignment | None:
-        """Return the assignment of an instance, None without one; never modify it."""
+        """Return the assignment of an instance, or None; never modify it."""
         return self._assignments.get(key)
 
     def owners(self) -> Collection[str]:
@@ -215,7 +215,7 @@ class SchedulerManager:
         return self._assignments.owners()
 
     def drained(self) -> Mapping[str, str]:
-        """Return the workers that were ordered to be drained, and in which incarnation; never modify it."""
+        """Return the workers with a drain order, and their incarnations; never modify it."""
         return self._drained
 
     def of_worker(self, worker_id: str) -> dict[str, Assignment]:
@@ -223,7 +223,7 @@ class SchedulerManager:
         return {str(key): held for key, held in self._assignments.of_worker(worker_id).items()}
 
     def count_of_worker(self, worker_id: str) -> int:
-        """Return how many assignments a worker has."""
+        """Return the number of a worker's assignments."""
         return len(self._assignments.of_worker(worker_id))
 
     def of_function(self, name: str) -> list[tuple[InstanceKey, Assignment]]:
@@ -259,18 +259,18 @@ class SchedulerManager:
         workforce: Workforce,
         changed: Callable[[], Changed | None] | None = None,
     ) -> int:
-        """Publish what changed; returns the number of records, 0 when this worker does not lead.
+        """Publish changed assignments; return the number of records, 0 if this worker is not the leader.
 
         Args:
-            functions: all of them; asked once it is this round's turn, so that a round sees everything before it.
-            workforce: the workers to place them on.
-            changed: the functions that changed since this was asked for last, None if that is not known; asked then,
-                too.
+            functions: returns all functions; called when this round's turn begins, so that it sees all earlier changes.
+            workforce: the workers to place instances on.
+            changed: returns the functions that changed since its last call, or None if unknown; called at the same
+                time.
 
-        Cancellation: may leave a part of the records written; the next round completes them.
+        Cancellation: some of the records may have been written; the next round completes them.
         """
         async with self.log.turn() as turn:
-            settled, self._settled = self._settled, None  # unless this round comes to its end
+            settled, self._settled = self._settled, None  # restored if this round completes
             if turn is None:
                 return 0
             known = changed() if changed is not None else None
@@ -288,7 +288,7 @@ class SchedulerManager:
             return len(records)
 
     def _plan_changed(self, changed: Changed, workforce: Workforce) -> list[LogRecord]:
-        """Return what `plan` returns of all functions, where those that did not change have what they shall have."""
+        """Return the same as `plan` for all functions, given that unchanged functions are up to date."""
         if not changed:
             return []
         current = {key: held for name in changed for key, held in self._assignments.of_function(name).items()}
@@ -297,12 +297,12 @@ class SchedulerManager:
         return plan([metadata for metadata in changed.values() if metadata is not None], workforce, current, others)
 
     async def drain(self, worker_id: str, incarnation: str | None) -> None:
-        """Keep the order to drain a worker in this incarnation, or forget it (None); returns once that is durable.
+        """Store a drain order for a worker's incarnation, or delete it (None); wait until that is durable.
 
-        Cancellation: the order may be kept nevertheless.
+        Cancellation: the order may still be stored.
 
         Raises:
-            NotLeader: another worker decides.
+            NotLeader: another worker is the leader.
         """
         async with self.log.turn() as turn:
             if turn is None:

@@ -1,4 +1,4 @@
-"""Tasks with an owner, the one place of the package where asyncio tasks are made; retries, and limited waits."""
+"""Owned tasks (the only place in the package that creates asyncio tasks), retries, and waits with a timeout."""
 
 from .fair_pool import FairLock, FairPool
 from .fair_queue import FairQueue

@@ -1,4 +1,4 @@
-"""A pool of places with a share for each key, whose waiters take turns by key."""
+"""A pool of places with a limit per key, whose waiters take turns by key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .shares import Room, Shares
 
 
 class FairPool:
-    """Places for a number of holders; a free one goes to the key that has waited longest for its turn.
+    """A limited number of places; a free one is granted to the key that has waited longest for its turn.
 
-    Invariant: while a place is free, no key waits that has not used its share.
+    Invariant: while a place is free, only keys that have used their share wait.
     """
 
     def __init__(self, size: int, per_key: int) -> None:
-        """Begin with all places free; one key may hold `per_key` of them."""
+        """Create a pool of free places, of which each key may hold ``per_key``."""
         self._shares = Shares(size, per_key)
         self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
 
@@ -25,12 +25,12 @@ class FairPool:
         return f"{type(self).__name__}({self._shares!r}, waiting={self._waiting.lengths})"
 
     def room(self, key: str) -> Room:
-        """Return whether a key would get a place now, and if not, why not."""
+        """Return whether a key would get a place now, or the reason why not."""
         return self._shares.room(key)
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
-        """Hold a place in the body.
+        """Context that holds a place.
 
         Cancellation: safe.
         """
@@ -53,7 +53,7 @@ class FairPool:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self.give_back(key)  # it was granted in the same turn of the loop
+                self.give_back(key)  # the place was granted in the same loop iteration
             else:
                 self._waiting.remove(key, (key, granted))
             raise

@@ -1,4 +1,4 @@
-"""A queue whose keys take turns, so that many items of one key do not keep another key's item waiting."""
+"""A queue whose keys take turns, so that many items of one key do not delay items of another key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items in the order in which they were put, with keys in turn."""
+    """Items in insertion order per key, with keys taking turns."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[str, deque[T]] = OrderedDict()
@@ -23,18 +23,18 @@ class FairQueue(Generic[T]):
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How many items each key has."""
+        """Number of items of each key."""
         return {key: len(items) for key, items in self._items.items()}
 
     def put(self, key: str, item: T) -> None:
-        """Add an item behind those of its key."""
+        """Append an item to those of its key."""
         self._items.setdefault(key, deque()).append(item)
 
     def pop(self, may_go: Callable[[str], bool] = lambda _: True) -> T | None:
         """Remove and return the next item, or None.
 
         Args:
-            may_go: says whether a key may have its turn; one that may not keeps its place.
+            may_go: returns whether a key may have its turn; otherwise it keeps its place.
         """
         key = next(filter(may_go, self._items), None)
         if key is None:
@@ -46,7 +46,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, key: str, item: T) -> None:
-        """Remove an item, if it is still there."""
+        """Remove an item, if it is still queued."""
         items = self._items.get(key)
         if items is not None and item in items:
             items.remove(item)

@@ -1,4 +1,4 @@
-"""Retries: which errors of a call to repeat it after, until when, and how long to wait in between."""
+"""Retries: which errors to retry, for how long, and the waits in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from typing import TypeVar
 
 _JITTER = 0.09
-"""Up to this part of a wait is taken off, so that many clients do not come back in step."""
+"""Maximum fraction taken off a wait, so that many clients do not retry in step."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -69,12 +69,12 @@ class Backoff:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether an error says that repeating the same request cannot help."""
+    """Return whether an error means that retrying the same request cannot help."""
     return bool(getattr(error, "is_final", False))
 
 
 class Retry:
-    """Repeats a call that fails, asynchronous or blocking."""
+    """Retries a failing call, asynchronous or blocking."""
 
     def __init__(
         self,
@@ -86,15 +86,15 @@ class Retry:
         on_failure: Callable[[Exception], object] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Prepare.
+        """Create a retry policy.
 
         Args:
-            retried: errors after which the call is repeated.
+            retried: errors to retry.
             backoff: waits between attempts.
-            within_s: time from the first attempt to the beginning of the last.
-            is_final: asked about an error of ``retried``; True raises it at once.
-            on_failure: hears of each error after which the call is repeated.
-            clock: rising seconds; by default the event loop's, or the monotonic clock.
+            within_s: time from the first attempt to the start of the last.
+            is_final: called with an error of ``retried``; True raises it immediately.
+            on_failure: called with each error that is retried.
+            clock: monotonic seconds; by default the event loop's, or the monotonic clock.
         """
         self._retried = retried
         self._backoff = backoff
@@ -104,7 +104,7 @@ class Retry:
         self._clock = clock
 
     async def call(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what ``ask`` gives.
+        """Return the result of ``ask``.
 
         Cancellation: safe if that of ``ask`` is.
 
@@ -123,11 +123,11 @@ class Retry:
             await asyncio.sleep(wait_s)
 
     def call_blocking(self, ask: Callable[[], _T], wait: Callable[[float], object] = time.sleep) -> _T:
-        """Return what ``ask`` gives; as `call`, in a thread.
+        """Return the result of ``ask``; as `call`, in a thread.
 
         Args:
-            ask: what may fail.
-            wait: waits for the seconds that it is given; what it raises ends the repetition.
+            ask: the call, which may fail.
+            wait: waits for the given seconds; an exception that it raises ends the retries.
         """
         clock = self._clock or time.monotonic
         deadline_s = clock() + self._within_s
@@ -141,12 +141,12 @@ class Retry:
             wait(wait_s)
 
     def _wait_s(self, error: Exception, remaining_s: float) -> float | None:
-        """Return how long to wait before the next attempt, None if there shall be none."""
+        """Return the wait before the next attempt, or None if there is no further attempt."""
         if remaining_s <= 0 or self._is_final(error):
             return None
         if self._on_failure is not None:
             self._on_failure(error)
-        # One attempt is made at the very end of the time, however long the wait would have been.
+        # A last attempt is made at the end of the time limit, even if the wait would have been longer.
         wait_s = min(self._backoff.next_s(), remaining_s)
         _log.debug("attempt failed, next in %.1f s: %s", wait_s, error)
         return wait_s

@@ -1,6 +1,6 @@
-"""Shares of a pool: how much of it is taken, in all and by each key, such as a role or a tenant.
+"""Shares of a pool: usage in total and per key, such as a role or a tenant.
 
-A pool with shares never waits and never queues: it says whether there is room, and the caller waits or refuses.
+The pool itself never waits or queues: it reports whether there is room, and the caller waits or refuses.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ class Room(Enum):
 
     FREE = "free"
     SHARE_USED = "share used"
-    """The key has as much as one key may have."""
+    """The key has reached its limit."""
     POOL_USED = "pool used"
-    """All keys together have everything."""
+    """The whole pool is in use."""
 
 
 class Shares:
-    """A pool of places, bytes or anything else that is counted."""
+    """A pool of places, bytes or other countable units."""
 
     def __init__(self, size: int, per_key: int) -> None:
-        """Begin with nothing taken.
+        """Create an unused pool.
 
         Args:
-            size: how much all keys together may take.
-            per_key: how much one key may take.
+            size: limit of all keys together.
+            per_key: limit per key.
         """
         self.size = size
         self.per_key = min(per_key, size)
@@ -38,17 +38,17 @@ class Shares:
         return f"Shares({self._total} of {self.size}, {dict(self._taken)})"
 
     def taken_by(self, key: str) -> int:
-        """Return how much a key has."""
+        """Return the usage of a key."""
         return self._taken[key]
 
     def room(self, key: str, amount: int = 1) -> Room:
-        """Return whether a key may take so much more."""
+        """Return whether a key may take ``amount`` more."""
         if self._taken[key] + amount > self.per_key:
             return Room.SHARE_USED
         return Room.POOL_USED if self._total + amount > self.size else Room.FREE
 
     def take(self, key: str, amount: int = 1) -> Room:
-        """Take so much if there is room, and return whether there was."""
+        """Take ``amount`` if there is room, and return whether there was."""
         room = self.room(key, amount)
         if room is Room.FREE:
             self._taken[key] += amount
@@ -56,7 +56,7 @@ class Shares:
         return room
 
     def give_back(self, key: str, amount: int = 1) -> None:
-        """Return what was taken."""
+        """Return ``amount`` to the pool."""
         self._taken[key] -= amount
         self._total -= amount
         assert self._taken[key] >= 0, f"{key!r} returns more than it took"

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def log_failure(name: str) -> OnFailure:
-    """Return a handler that logs a failure as an error with its traceback, under the name of the task."""
+    """Return a handler that logs a failure as an error with its traceback and the task's name."""
 
     def handle(failure: BaseException) -> None:
         log.error("the task %r failed: %s", name, failure, exc_info=failure)
@@ -54,7 +54,7 @@ class TaskSet:
 
     def __init__(self, owner: str):
         self.owner = owner
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order, so that a seeded test repeats
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered, so that seeded tests are reproducible
 
     def __repr__(self) -> str:
         return f"TaskSet({self.owner!r}, running={sorted(task.get_name() for task in self._tasks)})"
@@ -64,11 +64,11 @@ class TaskSet:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, T], name: str, on_failure: OnFailure | None = None) -> asyncio.Task[T]:
-        """Run a piece of work in a task of its own.
+        """Run a piece of work in a new task.
 
         Args:
             work: the coroutine.
-            name: what it does, for logs and `repr`.
+            name: description of the work, for logs and `repr`.
             on_failure: called in the event loop with the exception that ended the task, once, not for a cancellation;
                 by default the failure is logged. An exception of the handler itself is logged too.
         """
@@ -127,19 +127,19 @@ class TaskSet:
             task.cancel()
 
     async def idle(self) -> None:
-        """Wait until all tasks have ended that run now; a task that calls this is left out.
+        """Wait until all currently running tasks have ended, except for the calling task.
 
-        Cancellation: safe, the tasks go on.
+        Cancellation: safe, the tasks continue.
         """
         if others := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Cancel all tasks, those that they start meanwhile too, and wait for their end.
+        """Cancel all tasks, including those that they start meanwhile, and wait for their end.
 
-        A task that calls this is left out: it ends by itself.
+        A task of the set that calls this is not cancelled: it ends by itself.
 
-        Cancellation: the tasks are cancelled all the same; call again to wait for them.
+        Cancellation: the tasks are still cancelled; call again to wait for them.
         """
         while others := [task for task in self._tasks if task is not asyncio.current_task()]:
             for task in others:
@@ -155,10 +155,10 @@ def _handle(handle: OnFailure, failure: BaseException, name: str) -> None:
 
 
 async def race(*works: Coroutine[Any, Any, T]) -> T:
-    """Return what the first of several coroutines to end returns, or raise what it raises.
+    """Return the result of the first of several coroutines to end, or raise its exception.
 
-    The others are cancelled and awaited before this returns; what they raise while they end is logged. Where several
-    end at once, the first in the order of the arguments counts.
+    The others are cancelled and awaited before this returns; their exceptions meanwhile are logged. If several
+    end at the same time, the first in the order of the arguments counts.
 
     Cancellation: safe; all are cancelled and awaited.
     """

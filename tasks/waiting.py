@@ -1,4 +1,4 @@
-"""Waiting for a limited time, futures that may be settled already, and calls from other threads."""
+"""Waits with a timeout, futures that may be settled already, and calls from other threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, awaitable: Awaitable[object]) -> bool:
-    """Wait for something, but not longer than ``seconds``; return whether it ended. What takes longer is cancelled."""
+    """Wait for an awaitable for at most ``seconds``, then cancel it; return whether it ended in time."""
     try:
         async with asyncio.timeout(seconds):
             await awaitable

@@ -289,9 +289,8 @@ def _send(
             connection = stack.enter_context(closing(_connect(method, target, timeouts_s, credentials)))
             parsed = urlsplit(target)
             where = quote(parsed.path or "/", safe=_SAFE_IN_PATH) + (f"?{parsed.query}" if parsed.query else "")
-            with suppress(
-                BrokenPipeError, ConnectionResetError
-            ):  # the server may respond before it has read the whole body
+            # The server may respond before it has read the whole body.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, where, content, sent)
             response = stack.enter_context(connection.getresponse())
             following = redirected(method, target, response.status, response.getheader("Location"))
@@ -333,9 +332,8 @@ def _translated(method: str, url: str) -> Iterator[None]:
     except TimeoutError as error:
         raise AnswerTimeout(method, url, "no answer in time") from error
     except (OSError, ValueError, HTTPException) as error:
-        if failure := tls_failure(
-            urlsplit(url).netloc, error
-        ):  # TLS 1.3: the server checks our certificate after the handshake
+        # With TLS 1.3 the server checks our certificate after the handshake.
+        if failure := tls_failure(urlsplit(url).netloc, error):
             raise NoTls(method, url, str(failure)) from error
         if isinstance(error, BadStatusLine):  # includes RemoteDisconnected
             raise NotHttp(method, url, _without_status(error)) from error

@@ -143,7 +143,7 @@ def _refusal_of_page(
 
 
 def _is_same(scheme: str, source: tuple[str, int | None], place: tuple[str, int | None], names: AllowedNames) -> bool:
-    """Return whether a page is this server's own: the name in Host, or another of ours, on the same port."""
+    """Return whether a page is this server's own: from the name in Host, or another of its names, on the same port."""
     standard = _DEFAULT_PORTS[scheme]
     if (source[1] or standard) != (place[1] or standard):
         return False
