@@ -1,9 +1,9 @@
 """Ack sets: which messages of a batch are still wanted (bit 1) and which are acknowledged (bit 0).
 
-On the wire a set is a list of signed 64-bit words, bit ``i % 64`` of word ``i // 64`` standing for message i; trailing
-zero words are left out. Here a set is a tuple of such words; the empty tuple means that everything is acknowledged.
+On the wire a set is a list of signed 64-bit words, where bit ``i % 64`` of word ``i // 64`` is for message i; trailing
+zero words are omitted. Here a set is a tuple of such words; the empty tuple means that everything is acknowledged.
 
-Every function takes time in proportion to the words that it is given: they come from outside, thousands at a time.
+Every function takes time linear in the number of words, which come from untrusted peers, thousands at a time.
 
 Source: Pulsar binary protocol, section Acking inside a batch.
 """
@@ -30,7 +30,7 @@ def _to_words(bits: int) -> AckSet:
 
 
 def words_for(messages: int) -> int:
-    """Return how many words the set of a batch of so many messages has at most."""
+    """Return the maximum number of words in the ack set of a batch with that many messages."""
     return -(-messages // WORD_BITS)
 
 
@@ -43,17 +43,17 @@ def from_wanted(indexes: Iterable[int]) -> AckSet:
 
 
 def intersect(first: Iterable[int], second: Iterable[int]) -> AckSet:
-    """Return what both sets still want: the result of acknowledging by both."""
+    """Return the messages wanted by both sets: the result of applying both acknowledgements."""
     return _to_words(_to_int(first) & _to_int(second))
 
 
 def cut(words: Sequence[int], messages: int) -> AckSet:
-    """Return a set without the words that no batch of ``messages`` messages has; they are not even looked at."""
+    """Return a set truncated to the words of a batch of ``messages`` messages, without examining the others."""
     return _to_words(_to_int(words[: max(words_for(messages), 1)]))
 
 
 def count(words: Iterable[int]) -> int:
-    """Return how many messages are still wanted."""
+    """Return the number of messages still wanted."""
     return _to_int(words).bit_count()
 
 

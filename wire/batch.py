@@ -41,14 +41,14 @@ _SEQUENCE_ID_TAG = b"\x40"
 _PROPERTIES, _PAYLOAD_SIZE = b"\x0a", 0x18  # tags
 _MAY_HAVE_FLAGS = re.compile(rb"[\x20\x48\xa0\xc8]").search  # first bytes of the tags of compacted_out and null_value
 MIN_MESSAGE_BYTES = 6
-"""Bytes of the smallest message inside a batch: size field, and payload_size with its tag, which is required."""
+"""Size of the smallest message in a batch: the size field, and the required payload_size with its tag."""
 _CACHED_HEADERS = 4096
 _unpack_size = _U32.unpack_from
 
 
 @lru_cache(maxsize=_CACHED_HEADERS)
 def _plain_header(payload_bytes: int) -> bytes:
-    """Return size field and metadata of a message that has nothing but its payload."""
+    """Return size field and metadata of a message that consists only of its payload."""
     return row_prefix(payload_bytes, 0)
 
 
@@ -57,7 +57,7 @@ def encode_plain_batch(payloads: Sequence[bytes]) -> bytes:
     header = _plain_header
     lengths = set(map(len, payloads))
     if len(lengths) == 1:
-        # Payloads of one length have one header: the commonest batch is a single join.
+        # Payloads of equal length share one header, so the most common batch is a single join.
         between = header(lengths.pop())
         return between + between.join(payloads)
     parts: list[bytes] = []
@@ -70,8 +70,8 @@ def encode_batch(messages: Sequence[tuple[SingleMessageMetadata | None, bytes]])
     """Return the body of a batch.
 
     Args:
-        messages: metadata and payload of each; the metadata's ``payload_size`` is set here, None means plain. Messages
-            that follow each other and have equal metadata may share one object, which is faster.
+        messages: metadata and payload of each message; ``payload_size`` is set here, and None means no metadata.
+            Consecutive messages with equal metadata may share one object, which is faster.
     """
     parts: list[bytes] = []
     last: SingleMessageMetadata | None = None
@@ -96,14 +96,14 @@ def encode_rows(payloads: Sequence[bytes], attributes: Sequence[bytes]) -> bytes
     """Return the body of a batch.
 
     Args:
-        payloads: of the messages.
-        attributes: of each what `encode_attributes` returns, empty for none; as many.
+        payloads: payloads of the messages.
+        attributes: the result of `encode_attributes` for each message, empty without attributes.
     """
     return join_rows(list(payloads), list(attributes))
 
 
 def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
-    """Return what a message has beside its payload: its metadata without the size, encoded; empty for None."""
+    """Return a message's attributes: its encoded metadata without the payload size; empty for None."""
     if metadata is None:
         return b""
     metadata.ClearField("payload_size")
@@ -111,17 +111,17 @@ def encode_attributes(metadata: SingleMessageMetadata | None) -> bytes:
 
 
 class MessageHeaders(Sequence[SingleMessageMetadata]):
-    """Metadata of the messages of a batch, each parsed when it is asked for; never change what is given out.
+    """Metadata of the messages in a batch, each parsed on access; never modify the results.
 
     Attributes:
-        encoded: the metadata of each message, as it came.
+        encoded: the encoded metadata of each message.
     """
 
     __slots__ = ("_last", "encoded")
 
     def __init__(self, encoded: list[bytes]):
         self.encoded = encoded
-        self._last = (b"", SingleMessageMetadata())  # one object: user code may ask from several threads
+        self._last = (b"", SingleMessageMetadata())  # one tuple, as user code may access it from several threads
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -143,7 +143,7 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
         return map(SingleMessageMetadata.FromString, self.encoded)
 
     def properties(self) -> list[bytes]:
-        """Return the properties of each message as attributes of another; empty for those without."""
+        """Return the properties of each message, encoded as attributes for another message; empty if it has none."""
         encoded = self.encoded
         if IS_COMPILED:
             return properties_of(encoded)
@@ -151,7 +151,7 @@ class MessageHeaders(Sequence[SingleMessageMetadata]):
 
 
 def _properties(header: bytes) -> bytes:
-    """Return what `properties_of` does for one message; of metadata with one short property without protobuf."""
+    """Do the same as `properties_of` for one message; for one short property without protobuf."""
     if _PROPERTIES not in header:
         return b""
     begin = 2 if header[0] == _PAYLOAD_SIZE and header[1] < 128 else 0
@@ -163,10 +163,10 @@ def _properties(header: bytes) -> bytes:
 
 
 def split_batch(body: bytes, count: int) -> tuple[list[bytes], MessageHeaders]:
-    """Return the payloads and the metadata of a batch of ``count`` messages; as `decode_batch`, but for the parsing.
+    """Return payloads and metadata of a batch of ``count`` messages; as `decode_batch`, with metadata parsed on access.
 
     Raises:
-        ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
+        ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
     """
     _check_count(body, count)
     rows = uniform_rows(body, count)
@@ -188,7 +188,7 @@ def batch_sizes(body: bytes, count: int) -> tuple[list[int], int]:
 
 
 def _sizes_parsed(body: bytes, count: int) -> tuple[list[int], int]:
-    """Return what `row_sizes` does, for less where that is not compiled."""
+    """Do the same as `row_sizes`, faster if that is not compiled."""
     payloads, headers = _split_parsed(body, count)
     sizes, flags = [], 0
     for payload, header in zip(payloads, headers, strict=True):
@@ -208,7 +208,7 @@ def _check_count(body: bytes, count: int) -> None:
 
 
 def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
-    """Return what `split_rows` does, for less where that is not compiled."""
+    """Do the same as `split_rows`, faster if that is not compiled."""
     parse = SingleMessageMetadata.FromString
     payloads: list[bytes] = []
     headers: list[bytes] = []
@@ -236,11 +236,11 @@ def _split_parsed(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
 def decode_batch(body: bytes, count: int) -> tuple[list[bytes], list[SingleMessageMetadata]]:
     """Return the payloads and the metadata of a batch of ``count`` messages.
 
-    Equal metadata is one shared object: never change it. A message that compaction removed keeps its place with
+    Equal metadata is one shared object: never modify it. A message removed by compaction keeps its place with
     ``compacted_out`` set and an empty payload.
 
     Raises:
-        ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
+        ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
     """
     payloads, headers = split_batch(body, count)
     shared: dict[bytes, SingleMessageMetadata] = {}
@@ -291,7 +291,7 @@ def uniform_rows(
 
 
 def _sequence_id_bytes(header: bytes) -> int:
-    """Return how many bytes at the end of metadata are the number of its sequence id, 0 if it does not end with one."""
+    """Return the size of the sequence id's number at the end of metadata, or 0 if it does not end with one."""
     try:
         metadata = SingleMessageMetadata.FromString(header)
     except DecodeError:

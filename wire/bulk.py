@@ -1,7 +1,7 @@
-"""Hand-made encoders for the commands that come in bursts, and runs of frames that differ in little.
+"""Hand-written encoders for frequent commands, and for runs of similar frames.
 
-protobuf needs as long to build an object as these need for the whole frame. Each is compared with protobuf on random
-values in the tests; everything else is encoded by `frames.encode_frame`.
+protobuf takes as long to build an object as these take for the whole frame. Tests compare each with protobuf on random
+values; all other commands are encoded by `frames.encode_frame`.
 
 Field tags are written as bytes: ``number << 3 | wire type``.
 """
@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
 
 
 def _head(kind: int, field: int) -> bytes:
-    """Return the bytes that begin a BaseCommand of one kind: its type, and the tag of the sub-message."""
+    """Return the first bytes of a BaseCommand: its type, and the tag of the sub-message."""
     return b"\x08" + varint(kind) + varint(field << 3 | 2)
 
 
@@ -70,7 +70,7 @@ def receipt_frame(
 
 @lru_cache(maxsize=4096)
 def _receipt_parts(producer_id: int, ledger_id: int) -> tuple[bytes, bytes]:
-    """Return what all receipts of a producer in one ledger share, up to the sequence id and up to the entry id."""
+    """Return the parts shared by a producer's receipts in one ledger: before sequence id, and before entry id."""
     return b"\x08" + varint(producer_id) + b"\x10", b"\x08" + varint(ledger_id) + b"\x10"
 
 
@@ -89,7 +89,7 @@ def send_frame_head(
     is_chunk: bool,
     payload_bytes: int,
 ) -> bytes:
-    """Return what precedes the payload section of a SEND frame."""
+    """Return the part of a SEND frame before its payload section."""
     sequence = varint(sequence_id)
     body = b"\x08" + varint(producer_id) + b"\x10" + sequence + b"\x18" + varint(num_messages)
     if highest_sequence_id is not None:
@@ -109,7 +109,7 @@ def message_frame_head(  # noqa: PLR0913 - the fields of the command; an object 
     consumer_epoch: int | None,
     payload_bytes: int,
 ) -> bytes:
-    """Return what precedes the payload section of a MESSAGE frame; partition -1 means none."""
+    """Return the part of a MESSAGE frame before its payload section; partition -1 means none."""
     position = b"\x08" + varint(ledger_id) + b"\x10" + varint(entry_id) + b"\x18" + varint(partition)
     body = b"\x08" + varint(consumer_id) + b"\x12" + varint(len(position)) + position
     if redelivery_count:
@@ -130,7 +130,7 @@ def ack_frame(
     """Return an ACK frame.
 
     Args:
-        consumer_id: of the consumer that acknowledges.
+        consumer_id: id of the acknowledging consumer.
         ids: ledger, entry and ack set (empty: the whole entry) of each position.
         cumulative: acknowledge everything up to the one position given.
         request_id: ask for an ACK_RESPONSE with this id.
@@ -161,13 +161,13 @@ def ack_frame(
 
 
 Receipt = tuple[int, int, Position]
-"""Sequence id and highest sequence id (0: none) of a SEND, and where its entry is."""
+"""Sequence id and highest sequence id (0 for none) of a SEND, and the position of its entry."""
 
 MAX_KEPT_HEADS = 1024
-"""Heads that a consumer keeps, one for each size of payload that it met."""
+"""Limit of cached heads per consumer, one for each payload size."""
 
 _SHORT = 1 << 28
-"""Numbers below it are encoded by two look-ups."""
+"""Numbers below this are encoded by two table lookups."""
 
 
 def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
@@ -195,7 +195,7 @@ def receipt_frames(producer_id: int, receipts: Sequence[Receipt]) -> bytes:
 
 
 def _around(producer_id: int, sequence_id: int, ledger_id: int, entry_id: int) -> tuple[bytes, bytes]:
-    """Return what stands before the sequence id, and what between it and the entry id, which ends the frame."""
+    """Return the part before the sequence id, and the part between it and the entry id, which ends the frame."""
     frame = receipt_frame(producer_id, sequence_id, None, ledger_id, entry_id)
     sequence_length, entry_length = len(varint(sequence_id)), len(varint(entry_id))
     position_length = 2 + len(varint(ledger_id)) + entry_length
@@ -205,7 +205,7 @@ def _around(producer_id: int, sequence_id: int, ledger_id: int, entry_id: int) -
 
 
 class MessageHeads:
-    """What precedes the payloads of one consumer's messages, as long as they are whole and come for the first time."""
+    """Frame heads of a consumer's messages that are complete and delivered for the first time."""
 
     __slots__ = ("_after", "_before", "_consumer_id", "_epoch", "_ledger_id", "_partition")
 

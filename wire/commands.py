@@ -1,7 +1,7 @@
-"""A command in its frame's envelope, the first one of a client, and what both sides say of the protocol.
+"""The envelope of commands, the CONNECT command, and protocol constants.
 
-Source: Pulsar binary protocol, section Connection; every message of ``BaseCommand`` has the number of its type, and
-each occurs once.
+Source: Pulsar binary protocol, section Connection; every message in ``BaseCommand`` has the number of its type, and
+occurs once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from . import pulsar_api_pb2
 from .pulsar_api_pb2 import BaseCommand, CommandConnect, FeatureFlags
 
 PROTOCOL_VERSION = 21
-"""Highest version of the protocol that broker and client know."""
+"""Highest protocol version supported by broker and client."""
 NO_REQUEST = (1 << 64) - 1
-"""Request id of what no request asked for: -1 as the unsigned number of the wire."""
+"""Request id of unsolicited commands: -1 as an unsigned number."""
 
 _FIELDS: dict[type[Message], tuple[int, str]] = {
     getattr(pulsar_api_pb2, field.message_type.name): (field.number, field.name)
@@ -36,9 +36,9 @@ def connect_command(
 
     Args:
         client_version: free text, shown in the broker's statistics.
-        proxy_to_broker: ``host:port`` of the broker that is meant, where the connection goes to a proxy.
-        method: Pulsar's name of how the client says who it is. With one it must answer AUTH_CHALLENGE.
-        auth_data: what it shows.
+        proxy_to_broker: ``host:port`` of the target broker, if the connection goes to a proxy.
+        method: Pulsar's name of the authentication method. If set, the client must answer AUTH_CHALLENGE.
+        auth_data: the client's credentials.
     """
     is_known = method != "none"
     return CommandConnect(

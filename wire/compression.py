@@ -17,7 +17,7 @@ from .pulsar_api_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD
 
 ZSTD_LEVEL = 3
 NAMES: dict[str, int] = {"NONE": NONE, "LZ4": LZ4, "ZLIB": ZLIB, "ZSTD": ZSTD, "SNAPPY": SNAPPY}
-"""The compressions by the names that configuration files use."""
+"""The compressions by their names in configuration files."""
 
 
 def compress(kind: int, data: bytes) -> bytes:
@@ -46,7 +46,7 @@ def decompress(kind: int, data: bytes, uncompressed_bytes: int, max_bytes: int) 
     Args:
         kind: a CompressionType.
         data: compressed bytes.
-        uncompressed_bytes: size that the metadata announces.
+        uncompressed_bytes: size announced in the metadata.
         max_bytes: limit of that size.
 
     Raises:

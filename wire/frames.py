@@ -1,9 +1,9 @@
 """Frames of the binary protocol: bytes to commands and back, without I/O.
 
-Design: every frame is ``[u32 total][u32 command size][BaseCommand]`` and, for SEND and MESSAGE, a payload section
-that fills the rest. The decoder is fed whatever the socket gave and returns the frames that are complete. A payload
-is copied once, out of the receive buffer: entries are kept (journal, queues) far longer than the buffer they came in,
-and a slice that pins a 256 KiB buffer for a 100-byte entry would cost more than the copy.
+Design: every frame is ``[u32 total][u32 command size][BaseCommand]``, followed for SEND and MESSAGE by a payload
+section. The decoder is fed the received bytes and returns complete frames. A payload is copied once, out of the receive
+buffer: entries live much longer (journal, queues) than the buffer they arrived in, and a slice that pins a 256 KiB
+buffer for a 100-byte entry would cost more than the copy.
 
 Source: Pulsar binary protocol, section Framing.
 """
@@ -20,10 +20,10 @@ from ..errors import FrameTooLarge, ProtocolError
 from .pulsar_api_pb2 import BaseCommand
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-"""Largest message of a broker with default settings, in bytes."""
+"""Message size limit of a broker with default settings, in bytes."""
 
 FRAME_PADDING_BYTES = 10 * 1024
-"""What a frame may hold beyond the largest message: command and metadata."""
+"""Additional size of a frame beyond the largest message, for command and metadata."""
 
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
@@ -31,7 +31,7 @@ _unpack_sizes = _SIZES.unpack_from
 _parse_command = BaseCommand.FromString
 _new_frame = tuple.__new__  # half the time of calling the class
 _BIG_BYTES = 64 * 1024
-"""Frames from this size on are taken out of what was kept by themselves; smaller ones with all that came with them."""
+"""Frames from this size on are extracted from the buffer individually; smaller ones together with everything else."""
 # The parser does not look for missing required fields, and asking takes longer than parsing. In these commands, which
 # come by the thousand, a missing field reads as 0 and meets the same answer as a wrong one.
 _BURSTS = frozenset(
@@ -47,25 +47,25 @@ class Frame(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Frames that follow each other, of one consumer or producer; see `runs`."""
+    """Consecutive frames of one consumer or producer; see `runs`."""
 
     owner_id: int
     rows: list[Any]
 
 
 ReadRun = Callable[[bytes, int, int], tuple[int, list[Any], int]]
-"""Reads frames of one kind in received bytes: `runs.read_messages` or `runs.read_sends`."""
+"""Reads frames of one type in received bytes: `runs.read_messages` or `runs.read_sends`."""
 
 
 class FrameDecoder:
     """Turns a byte stream into frames.
 
-    Invariant: what is kept between two calls is less than one frame, so never more than ``max_frame_bytes`` plus the
-    last read.
+    Invariant: less than one frame is buffered between two calls, so never more than ``max_frame_bytes`` plus the last
+    read.
 
     Attributes:
-        max_frame_bytes: the longest frame that is taken.
-        wanted_bytes: length of the unfinished frame; 4 as long as that is not known.
+        max_frame_bytes: the longest accepted frame.
+        wanted_bytes: length of the incomplete frame; 4 while unknown.
     """
 
     __slots__ = ("_kept", "max_frame_bytes", "wanted_bytes")
@@ -78,11 +78,11 @@ class FrameDecoder:
 
     @property
     def kept_bytes(self) -> int:
-        """What has come of the unfinished frame."""
+        """Number of bytes received of the incomplete frame."""
         return len(self._kept)
 
     def forget(self) -> None:
-        """Drop the unfinished frame; nothing that follows can be read."""
+        """Drop the incomplete frame; nothing that follows can be read."""
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -98,11 +98,11 @@ class FrameDecoder:
         return self._feed(data, None, b"")
 
     def feed_runs(self, data: bytes, read_run: ReadRun, head: bytes) -> list[Frame | Run]:
-        """Return what `feed` does, but with runs in the place of the frames that ``read_run`` reads.
+        """Return the same as `feed`, but with runs instead of the frames that ``read_run`` can read.
 
         Args:
-            data: received bytes, any length; not kept.
-            read_run: reads the frames of one kind.
+            data: received bytes, of any length; no reference is kept.
+            read_run: reads frames of one type.
             head: the first bytes of their commands.
 
         Raises: as `feed`.
@@ -118,7 +118,7 @@ class FrameDecoder:
             data = self._take_kept(frames)
         size = len(data)
         start = 0
-        # Every message passes here, on its way in and its receipt on its way back: written out, no call for each.
+        # Called for every received message and every receipt, so calls are inlined.
         while size - start >= 8:
             total, command_bytes = _unpack_sizes(data, start)
             if total > self.max_frame_bytes:
@@ -147,7 +147,7 @@ class FrameDecoder:
         return frames
 
     def _keep(self, data: bytes, start: int) -> None:
-        """Keep what follows the last complete frame, and work out how long it must get."""
+        """Buffer the bytes after the last complete frame, and compute the length to wait for."""
         self.wanted_bytes = 4
         rest = len(data) - start
         if rest >= 4:
@@ -163,9 +163,9 @@ class FrameDecoder:
             self._kept += memoryview(data)[start:] if start else data
 
     def _take_kept(self, frames: list[Frame]) -> bytes:
-        """Return what is kept, and keep nothing.
+        """Return the buffered bytes, and clear the buffer.
 
-        A big frame that is complete is added to ``frames`` instead: its payload is copied once, not twice.
+        A complete big frame is added to ``frames`` instead, so that its payload is copied once, not twice.
         """
         kept, end = self._kept, self.wanted_bytes
         start = 0
@@ -187,7 +187,7 @@ _TLS = (b"\x16\x03", b"\x15\x03")
 
 
 def _refused(head: bytes, total: int, max_frame_bytes: int) -> ProtocolError:
-    """Return the error for a size beyond the limit; a port that is another's is the usual cause."""
+    """Return the error for a size above the limit, usually caused by a connection to the wrong port."""
     foreign = "HTTP" if head in _HTTP else "TLS" if head.startswith(_TLS) else ""
     if foreign:
         return ProtocolError(f"the other side speaks {foreign}, not Pulsar's binary protocol; correct scheme or port")
@@ -219,7 +219,7 @@ def _incomplete(body: bytes, command: BaseCommand) -> ProtocolError:
 
 
 def encode_frame(command: BaseCommand, payload: bytes = b"") -> bytes:
-    """Return a whole frame; ``payload`` is a payload section as made by `payload.seal`."""
+    """Return a whole frame; ``payload`` is a payload section from `payload.seal`."""
     body = command.SerializeToString()
     size = len(body)
     return _SIZES.pack(4 + size + len(payload), size) + body + payload

@@ -1,4 +1,4 @@
-"""Names in dead letters of functions: the properties that instances write, and the subscription that keeps letters."""
+"""Names for functions' dead letters: properties written by instances, and the subscription that retains letters."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ FUNCTION = "FUNCTION"
 """Its value is ``tenant/namespace/name``."""
 FUNCTION_VERSION = "FUNCTION_VERSION"
 LETTERS_SUFFIX = "-dead-letters"
-"""Behind a function's full name: the subscription of its dead-letter topic that keeps letters until they are taken."""
+"""Suffix to a function's full name: the subscription that retains letters in the dead letter topic until consumed."""

@@ -1,4 +1,4 @@
-"""The hashes that clients and broker agree on: key routing, Key_Shared slots, Failover's ring.
+"""Hashes shared by clients and broker: key routing, Key_Shared slots, Failover's ring.
 
 Source: Pulsar binary protocol, section Hash definitions; MurmurHash3 x86_32 with seed 0.
 """
@@ -29,7 +29,7 @@ def java_string_hash(text: str) -> int:
 
 
 def boost_hash(data: bytes) -> int:
-    """Return what the C++ and Python clients call BoostHash: ``hash_combine`` over signed characters, 64 bits.
+    """Return BoostHash of the C++ and Python clients: ``hash_combine`` over signed characters, 64 bits.
 
     Boost changed its definition over time; this is the classic one of 64-bit platforms. Where clients of several
     languages must agree on partitions, use Murmur3 or JavaStringHash.

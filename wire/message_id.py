@@ -1,4 +1,4 @@
-"""Message ids: where an entry lies and which message of it is meant."""
+"""Message ids: the position of an entry, and the index of a message in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX = (1 << 63) - 1
 
 
 class MessageId(NamedTuple):
-    """Position of a message: ledger, entry, partition (-1: none), index inside a batch (-1: no batch)."""
+    """Position of a message: ledger, entry, partition (-1 for none), index in a batch (-1 without a batch)."""
 
     ledger_id: int
     entry_id: int
@@ -23,7 +23,7 @@ class MessageId(NamedTuple):
     batch_size: int = 0
 
     def serialize(self) -> bytes:
-        """Return the bytes that other clients exchange too (MessageIdData)."""
+        """Return the id as bytes, in the format of other clients (MessageIdData)."""
         return to_data(self).SerializeToString()
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ LATEST = MessageId(_MAX, _MAX)
 
 
 def to_data(message_id: MessageId) -> MessageIdData:
-    """Return the protocol's record of an id; -1 is written as the largest unsigned number."""
+    """Return the protocol message of an id; -1 is written as the largest unsigned number."""
     data = MessageIdData(ledgerId=message_id.ledger_id & _U64, entryId=message_id.entry_id & _U64)
     if message_id.partition >= 0:
         data.partition = message_id.partition
@@ -48,22 +48,22 @@ def to_data(message_id: MessageId) -> MessageIdData:
 
 
 def from_data(data: MessageIdData) -> MessageId:
-    """Return the id of a protocol record."""
+    """Return the id in a protocol message."""
     return MessageId(
         signed_64(data.ledgerId), signed_64(data.entryId), data.partition, data.batch_index, data.batch_size
     )
 
 
 def signed_64(number: int) -> int:
-    """Return an unsigned 64-bit number of the wire as the signed one that it stands for."""
+    """Convert an unsigned 64-bit number to the signed number that it represents."""
     return number - (1 << 64) if number > _MAX else number
 
 
 def deserialize(data: bytes) -> MessageId:
-    """Return the id of bytes made by `MessageId.serialize` or another client.
+    """Return the id in bytes from `MessageId.serialize` or another client.
 
     Raises:
-        ProtocolError: the bytes are no MessageIdData.
+        ProtocolError: the bytes are not a valid MessageIdData.
     """
     try:
         return from_data(MessageIdData.FromString(data))

@@ -1,6 +1,6 @@
-"""Properties of messages that have a meaning between our own parts."""
+"""Message properties with an internal meaning."""
 
 from __future__ import annotations
 
 KEPT_TOMBSTONE = "__magnetar_kept_tombstone"
-"""Of an empty message that compaction keeps, although it deletes its key: readers that resume need to learn of it."""
+"""Marks an empty message that compaction keeps although it deletes its key, as resuming readers must receive it."""

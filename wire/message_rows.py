@@ -21,16 +21,16 @@ from .bulk import varint
 from .pulsar_api_pb2 import SingleMessageMetadata
 
 IS_COMPILED = not __file__.endswith(".py")
-"""Whether this module runs as machine code."""
+"""Whether this module is compiled."""
 
 HEADER_SHIFT: Final = 32
 HEADER_MASK: Final = (1 << 29) - 1
 PAYLOAD_MASK: Final = (1 << 32) - 1
-"""In the sizes of a row the payload has the lowest bits, its metadata those from the shift on."""
+"""In the sizes of a row, the lowest bits are the payload size, and those from the shift on the metadata size."""
 IS_REMOVED: Final = 1 << 61
 """Flag in the sizes of a row: compaction removed its message."""
 IS_NULL: Final = 1 << 62
-"""Flag in the sizes of a row: its message has no value, which is not an empty one."""
+"""Flag in the sizes of a row: its message has no value, as opposed to an empty one."""
 
 _PROPERTIES: Final = 0x0A
 _PAYLOAD_SIZE: Final = 0x18
@@ -38,18 +38,18 @@ _COMPACTED_OUT: Final = 0x20
 _NULL_VALUE: Final = 0x48
 _PREFIXES_MAX: Final = 4096
 _prefixes: dict[int, bytes] = {}
-"""What precedes attributes and payload in a row, by the sizes of both."""
+"""Row prefixes before attributes and payload, by the sizes of both."""
 
 
 def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
     """Return the payload and the metadata of each message of a batch.
 
     Args:
-        body: of the batch.
-        count: of its messages.
+        body: the batch body.
+        count: its number of messages.
 
     Raises:
-        ProtocolError: the body is shorter or longer than its sizes say, or metadata cannot be parsed.
+        ProtocolError: the body does not match its sizes, or metadata cannot be parsed.
     """
     payloads: list[bytes] = []
     headers: list[bytes] = []
@@ -78,9 +78,9 @@ def split_rows(body: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
 
 
 def row_sizes(body: bytes, count: int) -> tuple[list[int], int]:
-    """Return the sizes of each message of a batch, and the flags that any of them has.
+    """Return the sizes of each message in a batch, and the union of their flags.
 
-    Each is a number: bytes of the payload, of the metadata (from `HEADER_SHIFT` on), `IS_REMOVED`, and `IS_NULL`.
+    Each is a number combining payload size, metadata size (from `HEADER_SHIFT` on), `IS_REMOVED`, and `IS_NULL`.
 
     Raises:
         ProtocolError: as `split_rows`.
@@ -117,7 +117,7 @@ def _ends_early(size: int, number: int, count: int) -> ProtocolError:
 
 
 def _parsed(header: bytes, number: int) -> i64:
-    """Return what protobuf reads from metadata, as `_scan` does; raises ProtocolError."""
+    """Do the same as `_scan`, with protobuf; raises ProtocolError."""
     try:
         found = SingleMessageMetadata.FromString(header)
     except DecodeError as error:
@@ -137,10 +137,10 @@ def _with_flags(payload_size: i64, compacted_out: bool, null_value: bool) -> i64
 
 
 def _scan(data: bytes, at: i64, end: i64) -> i64:
-    """Return the payload's size and the flags of a row by its metadata, which lies in ``data``.
+    """Return payload size and flags of a row from its metadata in ``data``.
 
     Returns:
-        -1 if the metadata has another form than the usual one.
+        -1 if the metadata does not have the usual form.
     """
     found: i64 = -1
     compacted_out = False
@@ -191,10 +191,10 @@ def _is_pair(header: bytes, at: i64, end: i64) -> bool:
 
 
 def properties_of(headers: list[bytes]) -> list[bytes]:
-    """Return the properties in the metadata of each message as attributes of another; empty where there are none.
+    """Return the properties of each message, encoded as attributes for another message; empty if it has none.
 
     Args:
-        headers: metadata that was parsed before.
+        headers: metadata that was parsed successfully before.
     """
     found: list[bytes] = []
     for header in headers:
@@ -234,7 +234,7 @@ def _properties(header: bytes) -> bytes:
 
 
 def parsed_properties(header: bytes) -> bytes:
-    """Return what `properties_of` does for one message, by protobuf."""
+    """Do the same as `properties_of` for one message, with protobuf."""
     metadata = SingleMessageMetadata.FromString(header)
     if not metadata.properties:
         return b""
@@ -245,8 +245,8 @@ def join_rows(payloads: list[bytes], attributes: list[bytes]) -> bytes:
     """Return the body of a batch.
 
     Args:
-        payloads: of the messages.
-        attributes: of each, what its metadata has beside the size of the payload, as protobuf encodes it; as many.
+        payloads: payloads of the messages.
+        attributes: encoded metadata of each message, without the payload size.
     """
     parts: list[bytes] = []
     for payload, attribute in zip(payloads, attributes, strict=True):
@@ -264,6 +264,6 @@ def join_rows(payloads: list[bytes], attributes: list[bytes]) -> bytes:
 
 
 def row_prefix(payload_bytes: int, attribute_bytes: int) -> bytes:
-    """Return what precedes attributes and payload of such sizes in a row."""
+    """Return the prefix of a row with attributes and payload of these sizes."""
     size = b"\x18" + varint(payload_bytes)
     return (len(size) + attribute_bytes).to_bytes(4, "big") + size

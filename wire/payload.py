@@ -2,7 +2,7 @@
 
 ``[u16 0x0e02][u32 size][BrokerEntryMetadata]`` (brokers only, optional), ``[u16 0x0e01][u32 crc32c]`` (optional),
 ``[u32 metadata size][MessageMetadata][body]``. The checksum covers everything from the metadata size on. A broker
-stores and sends the section exactly as it came.
+stores and sends the section unchanged.
 
 Source: Pulsar binary protocol, section Framing.
 """
@@ -43,7 +43,7 @@ def _after_broker_entry(payload: bytes) -> int:
 
 
 def metadata_offset(payload: bytes) -> int:
-    """Return the offset of the metadata size field, behind the optional blocks."""
+    """Return the offset of the metadata size field, after the optional blocks."""
     offset = _after_broker_entry(payload)
     if len(payload) >= offset + 6 and _U16.unpack_from(payload, offset)[0] == MAGIC_CHECKSUM:
         offset += 6
@@ -51,7 +51,7 @@ def metadata_offset(payload: bytes) -> int:
 
 
 def open_payload(payload: bytes) -> tuple[MessageMetadata, int]:
-    """Return the metadata of a payload section and the offset at which its body begins; the checksum is not looked at.
+    """Return a payload section's metadata and the offset of its body, without verifying the checksum.
 
     Raises:
         ProtocolError: the sizes exceed the section or the metadata cannot be parsed.
@@ -71,7 +71,7 @@ def open_payload(payload: bytes) -> tuple[MessageMetadata, int]:
 
 
 def is_encrypted(payload: bytes) -> bool:
-    """Return whether the metadata of a payload section names keys that its body is encrypted with."""
+    """Return whether a payload section's metadata has encryption keys, so that its body is encrypted."""
     try:
         return len(open_payload(payload)[0].encryption_keys) > 0
     except ProtocolError:
@@ -79,7 +79,7 @@ def is_encrypted(payload: bytes) -> bool:
 
 
 def verify_checksum(payload: bytes) -> bool | None:
-    """Return whether the checksum fits, or None if the section carries none."""
+    """Return whether the checksum is valid, or None if the section has none."""
     offset = _after_broker_entry(payload)
     if len(payload) < offset + 6:
         return None
@@ -90,5 +90,5 @@ def verify_checksum(payload: bytes) -> bool | None:
 
 
 def strip_checksum(payload: bytes) -> bytes:
-    """Return the section without checksum and broker metadata, for peers that know neither (before version 6)."""
+    """Return the section without checksum and broker metadata, for peers that support neither (before version 6)."""
     return payload[metadata_offset(payload) :]

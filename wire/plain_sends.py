@@ -1,7 +1,7 @@
-"""SEND frames of messages that are nothing but a payload: one producer's, one by one.
+"""SEND frames of a producer's plain unbatched messages, which consist only of a payload.
 
-All of their bytes but payload, sequence id, publish time and checksum are the same as in the last one of the same
-lengths. So these are kept, and only the rest is made: protobuf takes three times as long. The tests compare the two.
+For equal lengths, such frames differ only in payload, sequence id, publish time and checksum. So the rest is cached:
+protobuf takes three times as long. The tests compare the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .payload import MAGIC_CHECKSUM
 from .pulsar_api_pb2 import MessageMetadata
 
 MAX_KEPT_HEADS = 1024
-"""Heads that a producer keeps, one for each size of payload that it met and length of a sequence id."""
+"""Limit of cached heads per producer, one for each payload size and sequence id length."""
 
 _CHECKSUM_HEAD = Struct(">HI")
 _METADATA_SIZE = Struct(">I")
@@ -29,7 +29,7 @@ _extend = google_crc32c.extend
 
 
 class PlainSends:
-    """Encodes the messages of one producer, as long as its id and its name stay the same."""
+    """Encodes the messages of one producer, while its id and name stay the same."""
 
     __slots__ = ("_before_sequence", "_heads", "_name", "_producer_id", "_time", "_time_ms")
 
@@ -43,7 +43,7 @@ class PlainSends:
         self._time = b""
 
     def frame(self, sequence_id: int, publish_time_ms: int, body: bytes) -> tuple[bytes, bytes]:
-        """Return the frame of one message: what precedes its payload section, and that section."""
+        """Return the frame of one message: the part before its payload section, and that section."""
         if publish_time_ms != self._time_ms:
             self._time_ms = publish_time_ms
             self._time = _TIME + varint(publish_time_ms)

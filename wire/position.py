@@ -1,4 +1,4 @@
-"""Where an entry is: the ledger that holds it and its number in there, counted from 0."""
+"""Positions of entries: the ledger, and the entry's number in it, counted from 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """The place of one entry; a position names one content for ever. Positions are ordered as their topic is."""
+    """The position of an entry; it always identifies the same content. Positions are ordered like their topic."""
 
     ledger_id: int
     entry_id: int
@@ -16,4 +16,4 @@ class Position(NamedTuple):
 
 
 EARLIEST = Position(-1, -1)
-"""Before everything that a topic ever held."""
+"""The position before all entries that a topic ever had."""

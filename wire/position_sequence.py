@@ -1,16 +1,16 @@
-"""Sequence ids made of input positions: what a repeated input sends again carries the number that it had before.
+"""Sequence ids derived from input positions, so that repeated input yields outputs with the same sequence ids.
 
 ``ledger << 30 | entry << 10 | j``: the broker's deduplication drops a number that is not higher than the last one of
-its producer. An input partition has a producer of its own, so its numbers rise as its entries come; ``j`` counts the
-output entries that one input entry makes on one topic partition.
+its producer. Each input partition has its own producer, so its numbers increase with its entries; ``j`` counts the
+output entries that one input entry produces on one topic partition.
 
-20 bits are enough for the entries of most ledgers, but not of all: a broker may close them by size or time only. So a
-ledger is a row of *segments* of 2^20 entries. The entries of the first are numbered as said, under the partition's own
-name; those of each other one by their place in it, under a name with the segment's number. A position has one name and
-number for ever, and under each name the numbers rise with the positions.
+20 bits are enough for the entries of most ledgers, but not of all: a broker may close ledgers only by size or time. So
+a ledger is divided into *segments* of 2^20 entries. The entries of the first are numbered as above, under the
+partition's own producer name; those of other segments by their offset in it, under a name with the segment's number. A
+position always has the same name and number, and under each name the numbers increase with the positions.
 
-Invariant: the outputs of one segment are all stored before the first one of another is sent, so the highest position
-that is stored under any name says that everything before it is stored.
+Invariant: all outputs of one segment are stored before the first one of another is sent, so the highest position stored
+under any name implies that everything before it is stored.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ MESSAGES_MAX = 2**_NUMBER_INDEX_BITS  # of one entry
 
 
 class SequenceOverflow(MagnetarError):
-    """An input position or a number of outputs does not fit into a sequence id."""
+    """An input position, or the number of outputs, does not fit into a sequence id."""
 
 
 class Segment(NamedTuple):
-    """What numbers the outputs of some entries: a producer's name and the numbers under it."""
+    """A range of entries whose outputs share a producer name."""
 
     number: int
 
     def producer_name(self, name: str) -> str:
         """Return the name of the producer of this segment, given that of the partition."""
-        # In front: no tenant's name, with which the other begins, has this character.
+        # As a prefix: the partition's name begins with the tenant, which cannot contain this character.
         return f"~{self.number}/{name}" if self.number else name
 
     def sequence_id(self, position: Position, output: int = 0) -> int:
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
         return sequence_id(position, output)
 
     def first_number(self, start: Position) -> int:
-        """Return the lowest sequence id that a position of this segment has at ``start`` or behind it.
+        """Return the lowest sequence id of positions of this segment from ``start`` on.
 
         All positions of the segment before ``start`` have lower ones. Raises as the function `sequence_id`.
         """
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
         return sequence_id(Position(start.ledger_id + (at_start > self.number), 0))
 
     def position(self, number: int) -> Position:
-        """Return the input position that a sequence id was made of."""
+        """Return the input position from which a sequence id was derived."""
         ledger_id, entry_id = position_of_sequence(number)
         return Position(ledger_id, self.number << _ENTRY_BITS | entry_id)
 
@@ -75,10 +75,10 @@ def segment_of(position: Position) -> Segment:
 
 
 def segments_after(acknowledged: Position | None) -> list[Segment]:
-    """Return the segments that outputs may be of whose input is not acknowledged, the nearest one last.
+    """Return the segments that outputs of unacknowledged input may belong to, the nearest one last.
 
-    It is the first one of a ledger, that of the position itself, and the next one if that is near: an instance is never
-    so far ahead of what is acknowledged that it would have left out half a segment.
+    These are the first segment of a ledger, that of the position itself, and the next one if it is near: an instance is
+    never more than half a segment ahead of the acknowledged position.
     """
     if acknowledged is None or acknowledged.entry_id < 0:
         return [FIRST_SEGMENT]
@@ -93,11 +93,11 @@ def sequence_id(position: Position, output: int = 0) -> int:
     """Return the sequence id of an output entry, under the name of its position's segment.
 
     Args:
-        position: of the input entry.
-        output: which of its output entries on that topic partition.
+        position: the input entry's position.
+        output: index of the output entry among its outputs on that topic partition.
 
     Raises:
-        SequenceOverflow: a part is larger than its bits.
+        SequenceOverflow: a part does not fit into its bits.
     """
     ledger_id, entry_id = position
     if ledger_id > LEDGER_MAX:
@@ -114,22 +114,22 @@ def sequence_id(position: Position, output: int = 0) -> int:
 
 
 def position_of_sequence(number: int) -> Position:
-    """Return the input position that a sequence id of the first segment was made of."""
+    """Return the input position from which a sequence id of the first segment was derived."""
     return Position(number >> (_ENTRY_BITS + _OUTPUT_BITS), number >> _OUTPUT_BITS & ENTRY_MAX)
 
 
 def first_message_number(position: Position, messages: int) -> int:
-    """Return the number of an entry's first message; those behind it follow.
+    """Return the number of an entry's first message; the others have consecutive numbers.
 
-    It is ``ledger << 34 | entry << 12 | index``, below 2^63, and grows with the position. What a sink keeps in its
-    target is one number of a topic, so there are no segments here.
+    It is ``ledger << 34 | entry << 12 | index``, below 2^63, and increases with the position. A sink stores one number
+    per topic in its target, so there are no segments here.
 
     Args:
-        position: of the entry.
-        messages: how many it has.
+        position: the entry's position.
+        messages: its number of messages.
 
     Raises:
-        SequenceOverflow: a part is larger than its bits.
+        SequenceOverflow: a part does not fit into its bits.
     """
     ledger_id, entry_id = position
     number = ledger_id << (_NUMBER_ENTRY_BITS + _NUMBER_INDEX_BITS) | entry_id << _NUMBER_INDEX_BITS

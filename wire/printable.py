@@ -1,4 +1,4 @@
-"""Makes foreign text safe to print on one line."""
+"""Makes untrusted text safe to print on one line."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ _SUMMARY_CHARACTERS_MAX = 1000
 
 
 def printable(text: str) -> str:
-    """Return a text with everything that a terminal would obey instead of show as an escape, line breaks too."""
+    """Return a text with control characters, including line breaks, replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def one_line(text: str) -> str:
-    """Return a text with every run of white space, line breaks included, as one space, and the rest `printable`."""
+    """Return a text with each run of white space, including line breaks, as one space, and the rest `printable`."""
     return printable(" ".join(text.split()))
 
 
 def summary(reason: str) -> str:
-    """Return what the reason of a failure comes down to, in one line: without the frames of its traceback.
+    """Return a one-line summary of a failure's reason, without the frames of its traceback.
 
-    What is said before a traceback is enough where it is a sentence. Where it ends in a colon, or nothing is said, the
-    error at the end of the traceback follows, with all lines of its text.
+    If the text before a traceback is a sentence, it is used alone. If it ends in a colon or is empty, the error at the
+    end of the traceback follows, with all lines of its text.
     """
     said, traceback, frames = reason.partition(_TRACEBACK)
     said = said.strip()

@@ -74,7 +74,7 @@ class _Node(NamedTuple):
 
 
 class ZookeeperStore:
-    """`MetadataStore` on ZooKeeper; made by `open`, and used on the loop that made it."""
+    """`MetadataStore` on ZooKeeper; created by `open`, and bound to that event loop."""
 
     def __init__(self, session: Session, top: str, timeout_s: float) -> None:
         self._session = session
@@ -151,7 +151,7 @@ class ZookeeperStore:
         return TreeWatch(self._session, top, report, self._trees)
 
     async def close(self) -> None:
-        """Finish what is queued, as far as a server answers, and end the session."""
+        """Finish pending operations, as far as a server responds, and end the session."""
         if self._closing is None:
             self._closing = self._owned.start(self._close(), "close")
         await asyncio.shield(self._closing)
@@ -175,7 +175,7 @@ class ZookeeperStore:
     # One operation from its start to its end
 
     async def _run(self, operation: _Operation, work: Callable[[_Operation], Awaitable[_T]]) -> _T:
-        """Carry out an operation in a task of its own, which goes on when the caller is cancelled."""
+        """Carry out an operation in a separate task, which continues if the caller is cancelled."""
         self._check_open()
         # Only an operation whose caller was cancelled can be overtaken by the next one of the same caller.
         earlier = tuple(self._abandoned)
@@ -220,10 +220,10 @@ class ZookeeperStore:
             ) from exc
 
     async def _armed(self, tree: TreeWatch) -> None:
-        """Wait until a watch is set, for as long as that makes progress: a tree may be large.
+        """Wait until a watch is set, as long as there is progress, as a tree may be large.
 
         Raises:
-            TimeoutError: it makes none.
+            TimeoutError: there is no progress.
         """
         read = -1
         while not tree.is_armed.is_set():
@@ -247,7 +247,7 @@ class ZookeeperStore:
         return answer
 
     async def _commit(self, operation: _Operation, plan: list[tuple[Any, ...]]) -> None:
-        """Carry out all of ``(method, argument, …)`` or nothing."""
+        """Carry out a list of ``(method, argument, …)`` atomically."""
 
         def start(client: Any) -> Any:
             transaction = client.transaction()
@@ -336,7 +336,7 @@ class ZookeeperStore:
             return True
 
     async def _removal(self, node: str, held: _Node) -> list[tuple[Any, ...]]:
-        """Return the transaction that deletes a record and the nodes above that nothing needs then."""
+        """Return the transaction that deletes a record and the parents that are then no longer needed."""
         if held.children:
             return [await self._other_child(node, None), ("set_data", node, b"", held.version)]
         plan: list[tuple[Any, ...]] = [("delete", node, held.version)]

@@ -29,26 +29,26 @@ from ...errors import ClosedError, MetadataUnavailable
 from ...tasks import call_in, settle, within
 
 SESSION_TIMEOUT_S = 6.0
-"""A server that is silent for two thirds of it is given up for another one, and one that takes a connection but says
-nothing after all of it. Short, because nothing of ours dies with a session."""
+"""After two thirds of it without an answer from the server, or after all of it on a new connection, another server is
+tried. It is short, as the end of a session has no consequences for us."""
 MAX_IN_FLIGHT = 1_000
-"""Requests without an answer; more wait here. Kazoo is woken by a byte in a pipe that must never be full."""
+"""Limit of unanswered requests; more wait here. Kazoo is woken by a byte in a pipe, which must never be full."""
 STOP_S = 2.0
-"""How long a server has to confirm the end of the session; it finds out by itself later."""
+"""Timeout for the server's confirmation of the session's end; without it the server detects the end later."""
 
 log = logging.getLogger(__name__)
 _LOST = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 
 
 class ConnectionBroken(Exception):
-    """The connection ended before the answer came: a read may be repeated, of a write nothing is known.
+    """The connection ended before the response: a read may be repeated; the outcome of a write is unknown.
 
-    It never leaves the store.
+    The store handles this error internally.
     """
 
 
 class Session:
-    """A connection that is made again whenever it breaks.
+    """A connection that is re-established whenever it breaks.
 
     Attributes:
         servers: ``host:port,host:port…``.
@@ -67,7 +67,7 @@ class Session:
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._waiting: set[asyncio.Future[Any]] = set()
         quiet = logging.getLogger("kazoo")
-        quiet.setLevel(logging.CRITICAL)  # it reports each attempt to connect; we report each loss, below
+        quiet.setLevel(logging.CRITICAL)  # kazoo logs each attempt to connect; we log each loss, below
         self._client = KazooClient(
             hosts=servers,
             timeout=SESSION_TIMEOUT_S,
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether the session is connected now."""
         return self._is_connected.is_set() and not self._is_stopped
 
     async def start(self, timeout_s: float) -> None:
@@ -105,7 +105,7 @@ class Session:
         """Wait for a connection and return its number.
 
         Raises:
-            ClosedError: there will be none any more.
+            ClosedError: the session is closed.
         """
         await self._is_connected.wait()
         if self._is_stopped:
@@ -113,13 +113,13 @@ class Session:
         return self.generation
 
     async def call(self, start: Callable[[Any], Any]) -> Any:
-        """Send the request that ``start`` makes of a kazoo client and return its answer.
+        """Send the request that ``start`` makes with a kazoo client, and return its result.
 
         Raises:
-            ConnectionBroken: the answer will not come.
-            KazooException: the server refuses.
+            ConnectionBroken: the connection was lost before the response.
+            KazooException: the server refuses the request.
 
-        Cancellation: the request may be carried out.
+        Cancellation: the request may still be carried out.
         """
         async with self._slots:
             answer: asyncio.Future[Any] = self._loop.create_future()
@@ -133,12 +133,12 @@ class Session:
                 self._waiting.discard(answer)
 
     async def stop(self) -> None:
-        """End the session; who still waits gets an error."""
+        """End the session; pending callers get an error."""
         if self._is_stopped:
             return
         self._is_stopped = True
         ended = asyncio.Event()
-        # A thread of its own: the default ones are waited for at the end of the loop, and a server may not answer.
+        # Uses a separate thread: default ones are awaited at the end of the loop, and a server may not respond.
         threading.Thread(target=self._end, args=(ended,), name="zookeeper-stop", daemon=True).start()
         if not await within(STOP_S, ended.wait()):
             log.warning("ZooKeeper %s did not confirm the end of the session within %g s", self.servers, STOP_S)

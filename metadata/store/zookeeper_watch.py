@@ -28,11 +28,11 @@ from .zookeeper_session import ConnectionBroken, Session
 RESERVED = "/zookeeper"
 """ZooKeeper's own nodes, at the root of every server."""
 MAX_READ_AT_ONCE = 200
-"""Nodes read together."""
+"""Maximum number of nodes read concurrently."""
 RETRY_DELAY_S = 0.05
-"""Pause before a tree is read again after its connection broke, which the session learns a moment later."""
+"""Pause before a tree is read again after its connection broke, which the session notices slightly later."""
 REFUSED_DELAY_S = 1.0
-"""Pause when the server refuses to let us read."""
+"""Pause after the server refused a read."""
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class TreeWatch:
     def __init__(
         self, session: Session, top: str, report: Callable[[str, int | None], None], open_ones: set[TreeWatch]
     ) -> None:
-        """Begin to watch; ``open_ones`` has the watch until it is closed."""
+        """Start watching; ``open_ones`` contains the watch until it is closed."""
         self.is_armed = asyncio.Event()
         self.nodes_read = 0
         self._session = session
@@ -76,7 +76,7 @@ class TreeWatch:
         return f"TreeWatch({self._top!r}, records={len(self._records)}, nodes={len(self._names)})"
 
     def close(self) -> None:
-        """Stop; no report follows."""
+        """Stop the watch; no reports follow."""
         self._open_ones.discard(self)
         self._session.on_connect.discard(self._wake.set)
         self._tasks.cancel()
@@ -114,7 +114,7 @@ class TreeWatch:
             self._wake.clear()
 
     async def _read(self, paths: Iterable[str], *, is_deep: bool) -> None:
-        """Read nodes, and below them what is new, or everything."""
+        """Read nodes, and their new descendants, or all of them if ``is_deep``."""
         frontier = list(paths)
         while frontier:
             chunk = frontier[-MAX_READ_AT_ONCE:]
@@ -144,7 +144,7 @@ class TreeWatch:
         return [f"{base}/{name}" for name in (found if is_deep else found - held)]
 
     async def _look(self, path: str) -> tuple[bytes, Any, list[str]] | None:
-        """Read the value and the names of one node, which sets its watches; None if it is not there."""
+        """Read a node's value and children, which sets its watches; None if it does not exist."""
         reading = self._call("get_async", path), self._call("get_children_async", path)
         found: Any
         names: Any
@@ -172,7 +172,7 @@ class TreeWatch:
             self._tell(path, None)
 
     def _forget(self, path: str) -> None:
-        """A node is gone, and everything below it."""
+        """Report the deletion of a node and its descendants."""
         parent, _, name = path.rpartition("/")
         self._names.get(parent or "/", set()).discard(name)
         gone = [path]
@@ -187,7 +187,7 @@ class TreeWatch:
             self._report(path, version)
 
     def _happened(self, event: Any) -> None:
-        """Take note of a watch that fired; runs in kazoo's thread."""
+        """Handle a watch that fired; runs in kazoo's thread."""
         if event.path is None:  # the connection was lost, and all watches with it
             return
         call_in(self._loop, self._mark, event.path)
