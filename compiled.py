@@ -1,7 +1,7 @@
-"""Which modules of the package are compiled, whether this process runs them so, and if not, why.
+"""The compiled modules of the package, and whether and why this process does or does not use them.
 
-mypyc compiles them when a wheel is built and a C compiler is there (setup.py); the wheel has their sources, too.
-``MAGNETAR_PURE=1`` runs the sources.
+mypyc compiles them when a wheel is built and a C compiler is available (setup.py); the wheel also contains their
+sources. ``MAGNETAR_PURE=1`` runs the sources.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 MODULES = ("client/consumers/received.py", "wire/message_rows.py", "wire/runs.py")
-"""Those that work on each message, byte by byte."""
+"""The modules that process each message byte by byte."""
 REASON_FILE = "pure_reason.txt"
-"""The file in an installed package that says why it has no compiled modules."""
+"""The file in an installed package with the reason why it has no compiled modules."""
 _HOME = Path(__file__).parent
 _SOURCES = {"magnetar." + module.removesuffix(".py").replace("/", "."): _HOME / module for module in MODULES}
 
 
 def is_pure_wanted() -> bool:
-    """Return whether ``MAGNETAR_PURE`` turns compiled modules off."""
+    """Return whether ``MAGNETAR_PURE`` disables compiled modules."""
     return os.environ.get("MAGNETAR_PURE", "") not in ("", "0")
 
 
 def is_compiled() -> bool:
-    """Return whether this process runs compiled modules."""
+    """Return whether this process uses compiled modules."""
     return not is_pure_wanted() and all(
         any(source.with_suffix(suffix).exists() for suffix in EXTENSION_SUFFIXES) for source in _SOURCES.values()
     )
 
 
 def why_pure(package: Path = _HOME) -> str:
-    """Return why this process runs no compiled modules.
+    """Return why this process does not use compiled modules.
 
     Args:
         package: directory of the installed package.
@@ -55,5 +55,5 @@ class SourceFinder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """See importlib."""
+        """Return the source spec of a compiled module (called by importlib)."""
         return spec_from_file_location(name, _SOURCES[name]) if name in _SOURCES else None

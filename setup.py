@@ -1,11 +1,11 @@
-"""Compiles the modules that run for every message, by mypyc, and records the reason where that is impossible.
+"""Compiles the modules that run for every message with mypyc, and records the reason if that is impossible.
 
-Everything else is in pyproject.toml. Only wheels are compiled: in an editable installation the machine code would hide
-changes of the sources. Environment variables:
+Everything else is in pyproject.toml. Only wheels are compiled: in an editable installation the compiled code would hide
+changes to the sources. Environment variables:
 
 - ``MAGNETAR_PURE=1`` builds a wheel without compiled modules.
 - ``MAGNETAR_COMPILED=1`` fails the build, with the reason, instead of falling back to pure Python.
-- ``MAGNETAR_HOME_URL`` is the repository that relative links of the README lead to; without it they become text.
+- ``MAGNETAR_HOME_URL`` is the repository for relative links in the README; without it they become text.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ COMPILED = runpy.run_path(str(HOME / "compiled.py"))
 MYPY = "mypy>=1.19,<3"
 COMPILERS = ("cc", "gcc", "clang")
 REASON_CHARS_MAX = 300
-# The types of other packages are ignored, so that the machine code does not depend on what is installed. Modules of
-# this package are followed, for their types make the code faster; the two that import nearly all others are not.
+# The types of other packages are ignored, so that the compiled code does not depend on installed packages. Modules of
+# this package are followed, as their types make the code faster, except for the two that import nearly all others.
 MYPY_CONFIG = """\
 [mypy]
 mypy_path = {directory}
@@ -58,7 +58,7 @@ def is_set(variable: str) -> bool:
 
 
 def why_not() -> str:
-    """Return why modules cannot be compiled here, empty if they can; chooses the compiler."""
+    """Choose the compiler; return why modules cannot be compiled here, or an empty text."""
     if is_set("MAGNETAR_PURE"):
         return "MAGNETAR_PURE was set when it was built"
     configured = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
@@ -78,7 +78,7 @@ def compiled_extensions() -> list[Extension]:
     """Translate the modules to C.
 
     Raises:
-        CCompilerError: mypyc is missing or failed; says why.
+        CCompilerError: mypyc is missing or failed; the text has the reason.
     """
     try:
         from mypyc.build import mypycify

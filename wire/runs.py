@@ -1,14 +1,13 @@
 """Runs of MESSAGE frames and of SEND frames, read without a protobuf object for each.
 
-Messages that are sent one by one come by the hundred in one read of the socket, each with a command and metadata of its
-own. The functions here read as many frames of the usual form as follow each other for one consumer or producer, and
-leave the first one of another form to the caller, who has protobuf read it: what is taken and what is refused is the
-same in both ways.
+Unbatched messages arrive by the hundred in one socket read, each with its own command and metadata. These functions
+read consecutive frames of the usual form for one consumer or producer, and leave the first frame of another form to the
+caller, which uses protobuf: both ways accept and reject the same input.
 
-Design: compiled by mypyc, commands are read byte by byte (`IS_COMPILED`). As Python that would take longer than
-protobuf, which then reads the first command of a run: the next ones are compared with what it would be but for the
-number that counts up. The usual form is what the clients and brokers of all languages write for messages without
-encryption, chunks, transactions, markers and delayed delivery; any order of fields, any length of a number.
+Design: when compiled by mypyc, commands are read byte by byte (`IS_COMPILED`). In Python that would be slower than
+protobuf, which then reads the first command of a run, and the following ones are compared with its bytes except for the
+increasing number. The usual form is what clients and brokers in all languages write for messages without encryption,
+chunks, transactions, markers and delayed delivery, with fields in any order and numbers of any length.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from .pulsar_api_pb2 import BaseCommand, CommandMessage, CommandSend
 from .strings import parse_metadata
 
 IS_COMPILED = not __file__.endswith(".py")
-"""Whether this module runs as machine code."""
+"""Whether this module is compiled."""
 
 MessageRow = tuple[int, int, int, int, bytes]
-"""Ledger, entry, redelivery count, epoch of the consumer (-1: none) and payload section of a MESSAGE. A bare tuple
-because one is made for each message."""
+"""Ledger, entry, redelivery count, consumer epoch (-1 for none) and payload section of a MESSAGE. A plain tuple, as one
+is created for each message."""
 
 SendRow = tuple[int, int, int, int, bytes]
-"""Sequence id, highest sequence id (0: none), number of messages, publish time in milliseconds and payload section of a
-SEND whose checksum fits and whose metadata a broker takes."""
+"""Sequence id, highest sequence id (0 for none), number of messages, publish time in milliseconds and payload section
+of a SEND with a valid checksum and metadata that a broker accepts."""
 
 MESSAGE_HEAD: Final = b"\x08\x09\x4a"
 """The first bytes of a MESSAGE command: type, and the tag of the sub-message."""
@@ -43,13 +42,13 @@ SEND_HEAD: Final = b"\x08\x06\x32"
 """The first bytes of a SEND command."""
 
 NO_METADATA: Final = -1
-"""Stands for metadata of another than the usual form."""
+"""Marks metadata that does not have the usual form."""
 HAS_PROPERTIES: Final = 1 << 32
-"""Bit of what `usual_metadata` returns."""
+"""Bit in the result of `usual_metadata`."""
 IN_BATCH: Final = 1 << 33
-"""Bit of what `usual_metadata` returns: the field ``num_messages_in_batch`` is there."""
+"""Bit in the result of `usual_metadata`: the field ``num_messages_in_batch`` is set."""
 COUNT_MASK: Final = (1 << 32) - 1
-"""Bits of what `usual_metadata` returns that are the number of messages."""
+"""Bits in the result of `usual_metadata` that hold the number of messages."""
 
 _MESSAGE_BYTES_MIN: Final = 6  # as `batch.MIN_MESSAGE_BYTES`, which knows this module
 _unpack_sizes = Struct(">II").unpack_from
@@ -63,7 +62,7 @@ def _u32(data: bytes, at: i64) -> i64:
 
 
 def _number(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
-    """Return the varint at an offset and the offset behind it, which is -1 if it is cut off or 2^63 or more."""
+    """Return the varint at an offset, and the offset after it, or -1 if it is truncated or at least 2^63."""
     number: i64 = 0
     shift: i64 = 0
     while at < end and shift < 63:
@@ -91,11 +90,11 @@ def _behind_number(data: bytes, at: i64, end: i64) -> i64:
 
 
 def read_messages(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[MessageRow], int]:
-    """Return the consumer's id, its messages, and where the first frame begins that is not read here.
+    """Return the consumer's id, its messages, and the offset of the first frame that is not read here.
 
     Args:
         data: received bytes.
-        start: where a frame begins.
+        start: offset of a frame.
         max_frame_bytes: a frame that announces more is not read here.
     """
     if IS_COMPILED:
@@ -169,7 +168,7 @@ def _read_messages(  # noqa: PLR0915 - one loop over the bytes: a call for each 
 
 
 def _read_messages_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[MessageRow], int]:
-    """Return what `_read_messages` does; commands are those of the first one, but for the entry that counts up."""
+    """Do the same as `_read_messages`, for commands equal to the first one except for an increasing entry id."""
     rows: list[MessageRow] = []
     size, owner, ledger_id, entry_id, redeliveries, epoch = len(data), -1, -1, -1, 0, -1
     before, after = b"", b""
@@ -211,7 +210,7 @@ def _usual_message(body: bytes) -> CommandMessage | None:
 
 
 def _around_entry(message: CommandMessage, body: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the entry id of a command; nothing if it is not as we would write it."""
+    """Return the bytes before and after a command's entry id; empty if our encoding of the command would differ."""
     position = message.message_id
     epoch = message.consumer_epoch if message.HasField("consumer_epoch") else None
     ours = message_frame_head(
@@ -232,26 +231,26 @@ def _around_entry(message: CommandMessage, body: bytes) -> tuple[bytes, bytes]:
 
 
 def usual_metadata(section: bytes, start: int, end: int) -> int:
-    """Return what metadata of the usual form says: number of messages, `HAS_PROPERTIES`, `IN_BATCH`.
+    """Read metadata of the usual form: number of messages, `HAS_PROPERTIES`, `IN_BATCH`.
 
-    Metadata without compression and encryption; strings are not looked at.
+    Compressed or encrypted entries do not have the usual form; strings are not checked.
 
     Args:
-        section: payload section, or other bytes that hold metadata.
-        start: where it begins.
-        end: where it ends, inside ``section``.
+        section: payload section, or other bytes that contain metadata.
+        start: start offset of the metadata.
+        end: its end offset in ``section``.
 
     Returns:
-        `NO_METADATA` for metadata that protobuf has to read.
+        `NO_METADATA` for metadata that protobuf must read.
     """
     found, _ = _metadata(section, start, end, False)
     return found
 
 
 def _metadata(section: bytes, start: i64, end: i64, checks_text: bool) -> tuple[i64, i64]:
-    """Return what `usual_metadata` does, and the publish time (0: none).
+    """Do the same as `usual_metadata`, and also return the publish time (0 for none).
 
-    With ``checks_text``, strings that are not ASCII are not the usual form, and compression is.
+    With ``checks_text``, non-ASCII strings do not count as the usual form, but compression does.
     """
     at: i64 = start
     found: i64 = 1
@@ -310,7 +309,7 @@ def _metadata(section: bytes, start: i64, end: i64, checks_text: bool) -> tuple[
 
 
 def properties_of_usual(head: bytes) -> bytes:
-    """Return the properties in metadata of the usual form as those of a message in a batch: their tag is another."""
+    """Return the properties in metadata of the usual form, encoded as in a batch, where they have another tag."""
     end: i64 = len(head)
     at: i64 = 0
     begin: i64 = 0
@@ -345,13 +344,13 @@ def _is_pair(section: bytes, at: i64, end: i64) -> bool:
 
 
 def read_sends(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[SendRow], int]:
-    """Return the producer's id, what it sends, and where the first frame begins that is not read here.
+    """Return the producer's id, its entries, and the offset of the first frame that is not read here.
 
-    What is returned may be stored as it is: checksum, metadata and number of messages are checked.
+    The entries may be stored unchanged: checksum, metadata and number of messages are checked.
 
     Args:
         data: received bytes.
-        start: where a frame begins.
+        start: offset of a frame.
         max_frame_bytes: a frame that announces more is not read here.
     """
     if IS_COMPILED:
@@ -424,7 +423,7 @@ def _read_sends(  # noqa: PLR0915 - one loop over the bytes: a call for each par
 
 
 def _read_sends_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[int, list[SendRow], int]:
-    """Return what `_read_sends` does; commands are those of the first one, but for the sequence id that counts up."""
+    """Do the same as `_read_sends`, for commands equal to the first one except for an increasing sequence id."""
     rows: list[SendRow] = []
     size, owner, sequence_id, highest = len(data), -1, -1, 0
     before, after = b"", b""
@@ -452,7 +451,7 @@ def _read_sends_alike(data: bytes, start: int, max_frame_bytes: int) -> tuple[in
 
 
 def _storable(section: bytes) -> tuple[int, int] | None:
-    """Return number of messages and publish time of an entry that a broker takes as it is; None for any other."""
+    """Return number of messages and publish time of an entry that a broker accepts unchanged; None for any other."""
     try:
         magic, checksum, size = _unpack_head(section)
         if magic != MAGIC_CHECKSUM or _checksum(section[6:]) != checksum or size > len(section) - 10:
@@ -489,7 +488,7 @@ def _usual_send(body: bytes) -> CommandSend | None:
 
 
 def _around_sequence(send: CommandSend, body: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the sequence id of a command; nothing if it may be elsewhere, too."""
+    """Return the bytes before and after a command's sequence id; empty if it may also occur elsewhere."""
     if send.HasField("highest_sequence_id"):
         return b"", b""  # counts up as well
     producer = b"\x08" + varint(send.producer_id) + b"\x10"

@@ -1,13 +1,13 @@
-"""What either side of a connection may send, and when: the handshake as a table.
+"""The commands that each side of a connection may send in each state: the handshake as a table.
 
-Design: a connection is CONNECTING until the handshake is complete and CONNECTED from then on; once it is closed nothing
-is read, so that needs no state. Each side keeps the state of what it receives: the broker is CONNECTED with the
-client's CONNECT, the client with the broker's CONNECTED. `LEGAL` has a command of a role in a state, with the state
-that follows, if it is legal there; a missing key is a violation. Whether a producer, consumer or request of the id that
-a command names exists is not said here: those who keep the ids know.
+Design: a connection is CONNECTING until the handshake is complete, and then CONNECTED; a closed connection is not read,
+so it needs no state. Each side keeps the state of its receiving direction: the broker is CONNECTED after the client's
+CONNECT, the client after the broker's CONNECTED. `LEGAL` maps a role, state and legal command to the next state; a
+missing key is a violation. Whether the producer, consumer or request with a command's id exists is checked by the
+owners of the ids.
 
-A broker ends the connection of a client that violates this, without an ERROR. A client passes over what it does not
-know, as Java's does: newer brokers may say more.
+A broker closes the connection of a client that violates this, without an ERROR. A client ignores unknown commands, like
+Java's: newer brokers may send more.
 
 Source: Pulsar binary protocol, sections Handshake, and Unknown commands and violations.
 """
@@ -21,14 +21,14 @@ from .pulsar_api_pb2 import BaseCommand
 
 
 class Role(Enum):
-    """Who sends."""
+    """The sender's role."""
 
     CLIENT = "client"
     BROKER = "broker"
 
 
 class State(Enum):
-    """How far the handshake is, as the side that receives sees it."""
+    """The state of the handshake, as seen by the receiver."""
 
     CONNECTING = "before CONNECT"
     CONNECTED = "after CONNECT"
@@ -61,7 +61,7 @@ LEGAL: Mapping[Role, Mapping[State, Mapping[int, State]]] = {
     Role.CLIENT: {
         State.CONNECTING: {
             BaseCommand.CONNECT: State.CONNECTED,
-            BaseCommand.PING: State.CONNECTING,  # to see whether anybody listens
+            BaseCommand.PING: State.CONNECTING,  # as a health check
         },
         State.CONNECTED: dict.fromkeys(_CLIENT, State.CONNECTED),
     },
@@ -69,11 +69,11 @@ LEGAL: Mapping[Role, Mapping[State, Mapping[int, State]]] = {
         State.CONNECTING: {
             BaseCommand.CONNECTED: State.CONNECTED,
             BaseCommand.AUTH_CHALLENGE: State.CONNECTING,
-            BaseCommand.ERROR: State.CONNECTING,  # instead of CONNECTED, and then it closes
+            BaseCommand.ERROR: State.CONNECTING,  # instead of CONNECTED, followed by a close
             BaseCommand.PING: State.CONNECTING,
             BaseCommand.PONG: State.CONNECTING,
         },
-        # A client takes a second CONNECTED, too: its limits replace those of the first.
+        # A client also accepts a second CONNECTED, whose limits replace those of the first.
         State.CONNECTED: {BaseCommand.CONNECTED: State.CONNECTED, **dict.fromkeys(_BROKER, State.CONNECTED)},
     },
 }
@@ -81,12 +81,12 @@ LEGAL: Mapping[Role, Mapping[State, Mapping[int, State]]] = {
 
 
 def commands_of(role: Role) -> frozenset[int]:
-    """Return every command that a role may ever send."""
+    """Return all commands that a role may send in any state."""
     return frozenset(command for commands in LEGAL[role].values() for command in commands)
 
 
 def violation(role: Role, state: State, command: int) -> str:
-    """Return what is wrong with a command that `LEGAL` does not have."""
+    """Return the error text for a command that is not in `LEGAL`."""
     if command not in commands_of(role):
         return f"command type {command} is not one that a {role.value} sends"
     if state is State.CONNECTED:

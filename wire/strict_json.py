@@ -12,22 +12,22 @@ from collections import Counter
 from typing import Any
 
 MAX_DEPTH = 64
-"""Arrays and objects inside of each other; the deepest that any API here asks for is five."""
+"""Maximum nesting of arrays and objects; no API here needs more than five levels."""
 MAX_DIGITS = 300
-"""Characters of a whole number: so many fit into a float too."""
+"""Maximum number of digits of an integer; such a number also fits into a float."""
 _MAX_SHOWN = 40
 
 
 class NotJson(ValueError):
-    """The text is not JSON, or holds what no reader of ours can use; says what, in one line."""
+    """The text is not JSON, or contains a value that is not accepted; the message is one line."""
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return the value that a text stands for.
+    """Return the value of a JSON text.
 
     Raises:
-        NotJson: it is not UTF-8, or not JSON; or a number is not finite or too long, a text has half of a surrogate
-            pair, an object has a name twice, or it nests deeper than `MAX_DEPTH`.
+        NotJson: the text is not UTF-8 or not JSON; or a number is not finite or too long, a string has half of a
+            surrogate pair, an object has a duplicate name, or the nesting is deeper than `MAX_DEPTH`.
     """
     try:
         if isinstance(text, bytes):
@@ -53,7 +53,7 @@ def read_json(text: bytes | str) -> Any:
 
 
 def _check(value: Any, depth: int) -> None:
-    """Raise for what nests too deep, and for a text with half of a surrogate pair, names of fields included."""
+    """Raise for nesting that is too deep, and for strings (including names) with half of a surrogate pair."""
     if isinstance(value, str):
         try:
             value.encode()

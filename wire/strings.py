@@ -1,11 +1,10 @@
-"""Strings that are no UTF-8: found before anything reads them.
+"""Detection of strings with invalid UTF-8 before they are used.
 
-The schema of the protocol is proto2, whose parser takes any bytes for a string; reading such a field then returns
-`bytes` where `str` is expected, and what is done with it (JSON, comparisons, names) fails somewhere else, later.
+The protocol's schema is proto2, whose parser accepts any bytes for a string; reading such a field then returns `bytes`
+instead of `str`, and later operations (JSON, comparisons, names) fail elsewhere.
 
-`bad_string` looks through a parsed message, along a plan that is made once for each kind of message. `parse_metadata`
-parses the metadata of an entry, which comes too often for that, with a copy of its schema whose parser checks strings
-by itself, in native code.
+`bad_string` checks a parsed message, following a plan that is created once per message type. `parse_metadata` parses
+entry metadata, which is too frequent for that, with a copy of its schema whose native parser checks strings itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .pulsar_api_pb2 import MessageMetadata
 
 
 class _Step(NamedTuple):
-    """A field that is a string, or a message in which there are some (``below``)."""
+    """A string field, or a message field that contains strings (``below``)."""
 
     name: str
     is_repeated: bool
@@ -32,7 +31,7 @@ class _Step(NamedTuple):
 
 @cache
 def _plan(kind: Descriptor, above: tuple[Descriptor, ...] = ()) -> tuple[_Step, ...]:
-    """Return the fields to look at. What holds its own kind (MessageIdData) has no strings; a test checks that."""
+    """Return the fields to check. Recursive types (MessageIdData) have no strings; a test checks that."""
     steps = []
     for field in kind.fields:
         inner = field.message_type
@@ -43,7 +42,7 @@ def _plan(kind: Descriptor, above: tuple[Descriptor, ...] = ()) -> tuple[_Step, 
 
 
 def has_strings(kind: Descriptor) -> bool:
-    """Return whether a message of that kind may hold strings."""
+    """Return whether messages of a type may contain strings."""
     return bool(_plan(kind))
 
 
@@ -71,9 +70,9 @@ def _find(message: Message, plan: tuple[_Step, ...]) -> str | None:
 
 
 def _checked(name: str) -> type[Message]:
-    """Return the class of a message of the protocol whose parser refuses strings that are no UTF-8.
+    """Return a message class whose parser rejects strings with invalid UTF-8.
 
-    Its schema is a copy, in the edition of protobuf that says so, of the message and of all that is in it.
+    Its schema is a copy of the message and all types in it, in a protobuf edition with that rule.
     """
     source, package = descriptor_pb2.FileDescriptorProto(), "magnetar.checked"
     pulsar_api_pb2.DESCRIPTOR.CopyToProto(source)

@@ -14,16 +14,16 @@ from ..errors import InvalidTopicName
 
 DOMAINS = ("persistent", "non-persistent")
 _PARTITION = re.compile(r"(?s)(\s*\S.*)-partition-(0|[1-9][0-9]{0,9})")
-"""Of a topic whose own name is valid: ``-partition-0`` is a topic without partitions."""
+"""Partition suffix after a valid topic name: ``-partition-0`` alone is a non-partitioned topic."""
 _MAX_PARTITION = (1 << 31) - 1  # of the wire; beyond it Pulsar sees no partition either
 _NAME_PART = re.compile(r"[-=:.\w]+", re.ASCII)
 MAX_NAME_BYTES = 1024
-"""Longest topic name accepted; Pulsar has no limit of its own but its metadata store has."""
+"""Maximum length of a topic name; Pulsar has no limit, but its metadata store does."""
 
 
 @dataclass(frozen=True)
 class TopicName:
-    """A complete topic name; made by `parse_topic_name`."""
+    """A complete topic name; created by `parse_topic_name`."""
 
     domain: str
     tenant: str
@@ -37,7 +37,7 @@ class TopicName:
 
     @cached_property
     def partition(self) -> int:
-        """Index of the partition that this name denotes, -1 if none."""
+        """Index of the partition, or -1 if the name is not a partition's."""
         match = _PARTITION.fullmatch(self.local)
         index = int(match[2]) if match else -1
         return index if index <= _MAX_PARTITION else -1
@@ -62,7 +62,7 @@ class TopicName:
 
     @property
     def rest_path(self) -> str:
-        """``domain/tenant/namespace/local`` with the local part URL-encoded, as REST paths have it."""
+        """``domain/tenant/namespace/local`` with the local part URL-encoded, as in REST paths."""
         return f"{self.domain}/{self.tenant}/{self.namespace}/{quote(self.local, safe='')}"
 
     def partition_name(self, index: int) -> TopicName:
@@ -74,17 +74,17 @@ class TopicName:
 
 
 def base_of(name: str) -> str:
-    """Return a topic's name without the suffix of a partition; any part of the name may be missing in front."""
+    """Return a topic name without its partition suffix; leading parts of the name may be missing."""
     match = _PARTITION.fullmatch(name)
     return match[1] if match is not None and int(match[2]) <= _MAX_PARTITION else name
 
 
 @lru_cache(maxsize=16384)
 def parse_topic_name(text: str) -> TopicName:
-    """Return the name that ``text`` denotes: complete, ``tenant/namespace/local`` or ``local``.
+    """Parse a topic name: complete, ``tenant/namespace/local`` or ``local``.
 
     Raises:
-        InvalidTopicName: says which part is wrong.
+        InvalidTopicName: the name is invalid; the text says which part.
     """
     complete = text
     if "://" not in text:

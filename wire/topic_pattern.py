@@ -1,9 +1,9 @@
-"""Patterns of topic names that come from outside, matched in time that grows with the length of the name only.
+"""Untrusted topic name patterns, matched in time linear in the length of the name.
 
-Python's own engine tries alternatives one after the other, so that a pattern as short as ``.*.*.*.*.*!`` keeps it busy
-for minutes. RE2 does not; what it cannot do therefore, and the little that it reads in another way than Java's
-`java.util.regex`, for which clients write patterns, is refused by name. The size of the compiled program is bounded,
-for time grows with it too.
+Python's engine backtracks, so that a pattern as short as ``.*.*.*.*.*!`` keeps it busy for minutes. RE2 does not; the
+constructs that it therefore does not support, and those that it interprets differently from Java's `java.util.regex`,
+for which clients write patterns, are rejected by name. The size of the compiled program is limited, as it also
+determines the time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import lru_cache
 from ..errors import InvalidPattern, PatternNotSupported
 
 MAX_PROGRAM_STEPS = 500
-"""Instructions of a compiled pattern. Usual ones have less than a hundred; a name costs 20 us with so many."""
+"""Limit of instructions of a compiled pattern. Usual ones have less than a hundred; at the limit a name takes 20 us."""
 MAX_MEMORY_BYTES = 256 * 1024
-"""What RE2 may take for one pattern."""
+"""RE2's memory limit for a pattern."""
 
 _NOT_IN_RE2 = (
     (re.compile(r"\(\?<?[=!]"), "look-ahead and look-behind"),
@@ -30,7 +30,7 @@ _NOT_IN_RE2 = (
      "this class of characters of Java's"),
     (re.compile(r"\{\d{4,}|\{\d+,\d{4,}"), "more than 1000 repetitions"),
 )  # fmt: skip
-# RE2 takes these for plain characters.
+# RE2 treats these as literal characters.
 _READ_OTHERWISE = re.compile(r"\[(?:[^\]\\]|\\.)*?(?:&&|\[(?!:))")
 _ESCAPED = re.compile(r"\\Q.*?(?:\\E|$)|\\[^\w]", re.DOTALL)
 _REMEDY = "write the pattern without"
@@ -44,7 +44,7 @@ def compile_pattern(text: str) -> Callable[[str], bool]:
         PatternNotSupported: the pattern is a Java regular expression with an unsupported construct.
         InvalidPattern: the pattern is not a valid regular expression.
     """
-    import re2  # here: it takes 3 MB, and few processes meet a pattern
+    import re2  # imported here, as it takes 3 MB and few processes need it
 
     bare = _ESCAPED.sub("_", text)
     if _READ_OTHERWISE.search(bare):
