@@ -188,15 +188,15 @@ def test_json_is_read_at_once_as_it_is_text_by_text(rows: list[Any], indent: int
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "0 bytes are no JSON"),
-        (b"{}{}", "are no JSON: Extra data"),
-        (b'{} } {"v":{}', "are no JSON: Extra data"),
-        (b'{"a":1},"v":{"a":2}', "are no JSON: Extra data"),
+        (b"", "0 bytes are not valid JSON"),
+        (b"{}{}", "are not valid JSON: Extra data"),
+        (b'{} } {"v":{}', "are not valid JSON: Extra data"),
+        (b'{"a":1},"v":{"a":2}', "are not valid JSON: Extra data"),
         (b'{"a":"x"}', "field a is 'x', and has to be a whole number of 64 bits"),
         (b'{"inner":{"ok":1}}', r"field inner\.ok is 1, and has to be true or false"),
         (b'{"items":[1,"y"]}', r"field items\[1\] is 'y', and has to be a number"),
         (b"[1]", r"the value is \[1\], and has to be an object"),
-        (b'{"s":"\xff"}', "are no JSON: 'utf-8' codec"),
+        (b'{"s":"\xff"}', "are not valid JSON: 'utf-8' codec"),
     ],
 )
 def test_what_json_does_not_say_is_refused_by_field(text: bytes, why: str) -> None:
